@@ -1,0 +1,1 @@
+"""The remoting client that talks to name servers and brokers."""

@@ -1,0 +1,1 @@
+"""The reactor's edge: protocol, factory, services, command line."""

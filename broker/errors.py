@@ -1,0 +1,125 @@
+"""Every error of the broker, in one tree.
+
+    BrokerError                 something a client is told about; carries its response code
+      WireError                 bytes that are not the protocol
+        PeerError               the other side broke it: the connection is closed
+        HeaderError             one header is wrong: that request is refused, the rest goes on
+      RequestRefused            a handler's no, with the code and the remark the client gets
+      StoreError                the store could not do what was asked
+        StoreFull               the disk is full: sends are refused, reads go on
+        StoreClosed             the store is stopping or does not accept writes
+        MessageIllegal          the record does not fit the format's limits
+        StoreDamaged            a file on disk is not what its format says
+      RemotingError             a request of ours to another server failed
+        RemotingConnectError    no connection
+        RemotingTimeout         no reply in time
+        RemotingSendError       the connection was lost before the reply
+    SettingsError               a setting has no meaning; shown on the command line
+
+Handlers raise; one translator (``kernel``) turns an error into the reply. Remarks are Apache's
+where clients show them. Source: ResponseCode, RemotingException and its subclasses @5.3.3.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.codes import ResponseCode
+
+__all__ = [
+    "BrokerError",
+    "HeaderError",
+    "MessageIllegal",
+    "PeerError",
+    "RemotingConnectError",
+    "RemotingError",
+    "RemotingSendError",
+    "RemotingTimeout",
+    "RequestRefused",
+    "SettingsError",
+    "StoreClosed",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "WireError",
+]
+
+
+class BrokerError(Exception):
+    """An error with a response code; its text is the remark the client is sent."""
+
+    response_code: int = ResponseCode.SYSTEM_ERROR
+    #: Whether the same request may succeed on another broker or a little later.
+    retriable: bool = False
+
+
+class WireError(BrokerError):
+    """The bytes are not what the remoting protocol says."""
+
+
+class PeerError(WireError):
+    """The peer sent a frame that cannot be a frame; nothing after it can be trusted."""
+
+
+class HeaderError(WireError):
+    """A request's header lacks a field or holds one of the wrong type."""
+
+
+class RequestRefused(BrokerError):
+    """A request was understood and refused.
+
+    :param code: the response code the client gets.
+    :param remark: the remark the client gets.
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.response_code = code
+
+
+class StoreError(BrokerError):
+    """The store could not do what was asked."""
+
+
+class StoreFull(StoreError):
+    """The disk is full or over its limit; messages that are stored can still be read."""
+
+    response_code = ResponseCode.SERVICE_NOT_AVAILABLE
+    retriable = True
+
+
+class StoreClosed(StoreError):
+    """The store does not accept messages: it is stopping, or its role forbids it."""
+
+    response_code = ResponseCode.SERVICE_NOT_AVAILABLE
+    retriable = True
+
+
+class MessageIllegal(StoreError):
+    """The message breaks a limit of the record format (body, properties or topic too long)."""
+
+    response_code = ResponseCode.MESSAGE_ILLEGAL
+
+
+class StoreDamaged(StoreError):
+    """A file of the store is not what its format says; the text names the file and the place."""
+
+
+class RemotingError(BrokerError):
+    """A request to another server failed."""
+
+    retriable = True
+
+
+class RemotingConnectError(RemotingError):
+    """No connection to the address could be made."""
+
+
+class RemotingTimeout(RemotingError):
+    """The address did not answer within the time allowed."""
+
+
+class RemotingSendError(RemotingError):
+    """The connection was lost before the reply came."""
+
+
+class SettingsError(Exception):
+    """A setting is unknown, out of bounds or of the wrong type; the text says which and why."""

@@ -1,0 +1,1 @@
+"""The name server: routes, registration, expiry, key-value configuration."""

@@ -1,0 +1,115 @@
+"""What passes between the edge, the kernel and a request's handler.
+
+A handler is a plain function. It gets a :class:`Request` and gives a :class:`Reply`, or a
+Deferred of one when it must wait (long poll, flush), or None when the request has no reply.
+To refuse, it raises a :class:`~twistmq.broker.errors.BrokerError`.
+
+Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader, EmptyHeader
+
+__all__ = ["AnyHandler", "Channel", "Handled", "Reply", "Request", "RequestHandler"]
+
+H = TypeVar("H", bound=CommandHeader)
+
+
+class Channel(Protocol):
+    """A live connection, as handlers and plugins see it."""
+
+    #: Unique among the connections of this process.
+    channel_id: int
+    #: "ip:port" of the other side; IPv6 as "[ip]:port".
+    remote_address: str
+    #: The peer's address as a record stores it: ip (4 or 16 bytes) and int32 port.
+    remote_host: bytes
+    #: The port this connection was accepted on.
+    local_port: int
+    #: False once the connection is lost.
+    active: bool
+
+    def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
+        """Send a request the peer does not answer; lost when the connection is."""
+
+    def call(
+        self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int
+    ) -> Deferred[RemotingCommand]:
+        """Send a request to the peer.
+
+        :returns: its reply; fails with RemotingTimeout or RemotingSendError.
+        """
+
+    def close(self) -> None:
+        """Close the connection after what is buffered was sent."""
+
+
+class Reply:
+    """The answer to a request; the edge adds the opaque and writes it."""
+
+    __slots__ = ("body", "code", "header", "remark")
+
+    def __init__(
+        self, code: int = ResponseCode.SUCCESS, header: CommandHeader | None = None,
+        body: bytes = b"", remark: str | None = None,
+    ) -> None:
+        self.code = code
+        self.header = header
+        self.body = body
+        self.remark = remark
+
+    def __repr__(self) -> str:
+        return f"Reply(code={self.code}, header={self.header!r}, remark={self.remark!r})"
+
+
+class Request(Generic[H]):
+    """One request as its handler sees it."""
+
+    __slots__ = ("channel", "command", "header", "now_ms")
+
+    def __init__(self, command: RemotingCommand, header: H, channel: Channel, now_ms: int) -> None:
+        self.command = command
+        self.header = header
+        self.channel = channel
+        #: When the bytes were read, Unix ms.
+        self.now_ms = now_ms
+
+    @property
+    def body(self) -> bytes:
+        return self.command.body
+
+
+#: What a handler returns.
+Handled = Reply | Deferred[Reply] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandler(Generic[H]):
+    """One row of the handler table.
+
+    :param code: the request code it serves.
+    :param handle: called for each request of that code.
+    :param header: the class its extFields are read as, before ``handle`` is called.
+    :param on_vip_port: False for the pull-type requests, which the VIP port does not serve.
+    :param handle_batch: when given, called instead of ``handle`` with all requests of this code
+        that one read brought, in order; returns as many answers, in the same order.
+    """
+
+    code: int
+    handle: Callable[[Request[H]], Handled]
+    header: type[H] = EmptyHeader  # type: ignore[assignment]
+    on_vip_port: bool = True
+    handle_batch: Callable[[Sequence[Request[H]]], Sequence[Handled]] | None = None
+
+
+#: A row whatever its header class.
+AnyHandler = RequestHandler[Any]

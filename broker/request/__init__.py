@@ -1,0 +1,1 @@
+"""The kernel's own requests: send, pull, offsets, clients, topics and groups, queries."""

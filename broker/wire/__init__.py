@@ -1,0 +1,1 @@
+"""The wire, sans-IO: frames, both header encodings, header tables, message records, ids."""

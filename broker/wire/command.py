@@ -1,0 +1,137 @@
+"""One remoting command: its header's common fields, its extFields as they came, its body.
+
+Every message of the protocol, request or response, is a command. The reply to a request is
+always written with a JSON header, whatever encoding the request had, as Apache's broker does.
+
+Source: RemotingCommand @5.3.3; protocol notes 4.1 and trap 1.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from twistmq.broker.errors import HeaderError
+from twistmq.broker.wire.binary_header import (
+    BinaryHeaderError,
+    decode_binary_header,
+    encode_binary_header,
+)
+from twistmq.broker.wire.frame import JSON, Frame, encode_frame
+from twistmq.broker.wire.header import (
+    CommandHeader,
+    Int32,
+    decode_fields,
+    ext_fields_of,
+    json_ext_fields,
+    read_ext_fields,
+)
+
+__all__ = ["LANGUAGE", "ONEWAY_FLAG", "RESPONSE_FLAG", "VERSION", "RemotingCommand",
+           "decode_command", "encode_reply", "encode_request"]
+
+RESPONSE_FLAG: Final = 1
+ONEWAY_FLAG: Final = 2
+#: What our commands say of us: MQVersion V5_3_3's ordinal, so that clients use what it can do.
+VERSION: Final = 479
+LANGUAGE: Final = "PYTHON"
+
+H = TypeVar("H", bound=CommandHeader)
+
+
+class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
+    """A decoded command.
+
+    ``ext_fields`` holds the bytes as received: :meth:`header` and :meth:`fields` read them.
+    ``body`` and ``serialize_type`` come from the frame, never from the header.
+    """
+
+    code: Int32
+    opaque: Int32 = 0
+    flag: Int32 = 0
+    version: Int32 = 0
+    language: str | int | None = None
+    remark: str | None = None
+    ext_fields: msgspec.Raw | bytes = b""
+    serialize_type: int = msgspec.field(default=JSON, name=" serialize_type")
+    body: bytes = msgspec.field(default=b"", name=" body")
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & RESPONSE_FLAG)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & ONEWAY_FLAG)
+
+    def header(self, header_type: type[H]) -> H:
+        """Read extFields as ``header_type``; :raises HeaderError: when they do not fit."""
+        return decode_fields(self.serialize_type, self.ext_fields, header_type)
+
+    def fields(self) -> dict[str, str]:
+        """Read extFields as plain text pairs; :raises HeaderError: when they are not pairs."""
+        return read_ext_fields(self.serialize_type, self.ext_fields)
+
+
+_json_decoder: Final = msgspec.json.Decoder(RemotingCommand)
+
+
+def decode_command(frame: Frame) -> RemotingCommand:
+    """Read a frame's header.
+
+    :raises HeaderError: when it is not a header of its serialise type. The frame was cut
+        rightly, so the connection can go on.
+    """
+    serialize_type, header, body = frame
+    if serialize_type == JSON:
+        try:
+            command = _json_decoder.decode(header)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise HeaderError(f"JSON header: {error}") from None
+        command.serialize_type = JSON
+        command.body = body
+        return command
+    try:
+        code, language, version, opaque, flag, remark, ext = decode_binary_header(header)
+    except BinaryHeaderError as error:
+        raise HeaderError(str(error)) from None
+    return RemotingCommand(code, opaque, flag, version, language, remark, ext, serialize_type, body)
+
+
+def encode_request(
+    code: int, opaque: int, header: CommandHeader | None = None, body: bytes = b"", *,
+    oneway: bool = False, serialize_type: int = JSON,
+    extra_fields: dict[str, str] | None = None,
+) -> bytes:
+    """Write a request of ours as one frame.
+
+    :param extra_fields: fields beside the header's, such as a signature.
+    """
+    fields = {**(ext_fields_of(header) if header else {}), **(extra_fields or {})}
+    flag = ONEWAY_FLAG if oneway else 0
+    if serialize_type != JSON:
+        packed = encode_binary_header(code, LANGUAGE, VERSION, opaque, flag, None, fields)
+        return encode_frame(serialize_type, packed, body)
+    packed = msgspec.json.encode({
+        "code": code, "extFields": fields, "flag": flag, "language": LANGUAGE,
+        "opaque": opaque, "serializeTypeCurrentRPC": "JSON", "version": VERSION,
+    })
+    return encode_frame(JSON, packed, body)
+
+
+def encode_reply(
+    code: int, opaque: int, header: CommandHeader | None, body: bytes, remark: str | None
+) -> bytes:
+    """Write a reply as one frame.
+
+    :param code: a response code.
+    :param opaque: the request's, by which its sender finds it.
+    """
+    ext = b'"extFields":%b,' % json_ext_fields(header) if header is not None else b""
+    text = b'"remark":%b,' % msgspec.json.encode(remark) if remark is not None else b""
+    packed = (
+        b'{"code":%d,%b"flag":1,"language":"PYTHON","opaque":%d,%b'
+        b'"serializeTypeCurrentRPC":"JSON","version":479}' % (code, ext, opaque, text)
+    )
+    return encode_frame(JSON, packed, body)

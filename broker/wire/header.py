@@ -1,0 +1,116 @@
+"""What a header class is, and how one is read from and written to extFields.
+
+A header is a ``msgspec.Struct``: a field without a default is required, the wire name is the
+camelCase of the attribute unless ``field(name=...)`` gives another. Reading is lenient in one
+way only: a number or a boolean may come as text or as itself, because Java sends ``"4"`` and the
+C++ client sends ``4``. Writing always sends text, as Apache does.
+
+Source: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader @5.3.3.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from twistmq.broker.errors import HeaderError
+from twistmq.broker.wire.binary_header import BinaryHeaderError, parse_pairs
+from twistmq.broker.wire.frame import JSON
+
+__all__ = ["CommandHeader", "EmptyHeader", "Int32", "Int64", "decode_fields", "ext_fields_of",
+           "json_ext_fields", "read_ext_fields"]
+
+#: A Java ``int`` and a Java ``long``.
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class CommandHeader(msgspec.Struct, rename="camel", kw_only=True, gc=False):
+    """Base of every request and response header."""
+
+
+class EmptyHeader(CommandHeader):
+    """The header of a request that has no fields."""
+
+
+H = TypeVar("H", bound=CommandHeader)
+
+_untyped: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+
+
+#: One decoder a header class, made when the class is first read.
+_decoders: dict[type[CommandHeader], msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(header_type: type[H]) -> msgspec.json.Decoder[H]:
+    decoder = _decoders.get(header_type)
+    if decoder is None:
+        decoder = _decoders[header_type] = msgspec.json.Decoder(header_type, strict=False)
+    return decoder
+
+
+def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: type[H]) -> H:
+    """Read extFields as a header of ``header_type``.
+
+    :param ext: the JSON object, or the binary pairs, as they came; empty means no fields.
+    :raises HeaderError: when a required field is missing or a value has the wrong type.
+    """
+    try:
+        if serialize_type == JSON:
+            return _decoder(header_type).decode(ext or b"{}")
+        return msgspec.convert(parse_pairs(bytes(ext)), header_type, strict=False)
+    except (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError) as error:
+        if ext == b"null":
+            return decode_fields(serialize_type, b"{}", header_type)
+        raise HeaderError(f"header of {header_type.__name__}: {error}") from None
+
+
+def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, str]:
+    """Read extFields without a header class, every value as the text it was signed as.
+
+    :raises HeaderError: when they are no name-value pairs.
+    """
+    if serialize_type != JSON:
+        try:
+            return parse_pairs(bytes(ext))
+        except BinaryHeaderError as error:
+            raise HeaderError(str(error)) from None
+    if not ext or ext == b"null":
+        return {}
+    try:
+        fields = _untyped.decode(ext)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HeaderError(f"extFields: {error}") from None
+    return {name: _as_text(value) for name, value in fields.items() if value is not None}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    return msgspec.json.encode(value).decode()
+
+
+def ext_fields_of(header: CommandHeader) -> dict[str, str]:
+    """Write a header as extFields: wire name to text, fields that are None left out."""
+    fields: dict[str, str] = {}
+    for attribute, name in _names(type(header)):
+        value = getattr(header, attribute)
+        if value is not None:
+            fields[name] = _as_text(value)
+    return fields
+
+
+@cache
+def _names(header_type: type[CommandHeader]) -> tuple[tuple[str, str], ...]:
+    return tuple((f.name, f.encode_name) for f in msgspec.structs.fields(header_type))
+
+
+def json_ext_fields(header: CommandHeader) -> bytes:
+    """Write a header as the JSON object that stands in ``extFields``."""
+    return msgspec.json.encode(ext_fields_of(header))
