@@ -1,0 +1,160 @@
+"""Message properties as clients send them and the store keeps them, and the hashes made of them.
+
+A property string is ``name \\x01 value \\x02`` repeated; clients of 4.9 leave the last separator
+out. Pairs with an empty name or value do not survive parsing, as in Apache's decoder.
+Leaf module of the hot path: standard library only, typed, so that mypyc compiles it.
+
+Source: MessageConst, MessageDecoder, MessageExtBrokerInner @5.3.3; String.hashCode of Java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    # Only mypyc reads it: a machine integer makes a compiled hash six times as fast.
+    from mypy_extensions import i64
+
+__all__ = [
+    "KEY_SEPARATOR",
+    "NAME_VALUE_SEPARATOR",
+    "PROPERTY_SEPARATOR",
+    "format_properties",
+    "index_keys",
+    "java_hash_joined",
+    "java_string_hash",
+    "parse_properties",
+    "tags_code",
+]
+
+#: Between a property's name and its value.
+NAME_VALUE_SEPARATOR: Final = "\x01"
+#: After each pair.
+PROPERTY_SEPARATOR: Final = "\x02"
+#: Between two keys of KEYS.
+KEY_SEPARATOR: Final = " "
+
+KEYS: Final = "KEYS"
+TAGS: Final = "TAGS"
+WAIT: Final = "WAIT"
+DELAY: Final = "DELAY"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QID: Final = "REAL_QID"
+TRAN_MSG: Final = "TRAN_MSG"
+PGROUP: Final = "PGROUP"
+MIN_OFFSET: Final = "MIN_OFFSET"
+MAX_OFFSET: Final = "MAX_OFFSET"
+BUYER_ID: Final = "BUYER_ID"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+TRANSFER_FLAG: Final = "TRANSFER_FLAG"
+CORRECTION_FLAG: Final = "CORRECTION_FLAG"
+MQ2_FLAG: Final = "MQ2_FLAG"
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+MSG_REGION: Final = "MSG_REGION"
+TRACE_ON: Final = "TRACE_ON"
+UNIQ_KEY: Final = "UNIQ_KEY"
+EXTEND_UNIQ_INFO: Final = "EXTEND_UNIQ_INFO"
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+INNER_NUM: Final = "INNER_NUM"
+INNER_BASE: Final = "INNER_BASE"
+DUP_INFO: Final = "DUP_INFO"
+CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRAN_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+TRANSACTION_ID: Final = "__transactionId__"
+TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+INSTANCE_ID: Final = "INSTANCE_ID"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+TTL: Final = "TTL"
+ARRIVE_TIME: Final = "ARRIVE_TIME"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+CLUSTER: Final = "CLUSTER"
+MSG_TYPE: Final = "MSG_TYPE"
+POP_CK: Final = "POP_CK"
+POP_CK_OFFSET: Final = "POP_CK_OFFSET"
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
+SHARDING_KEY: Final = "__SHARDINGKEY"
+FORWARD_QUEUE_ID: Final = "PROPERTY_FORWARD_QUEUE_ID"
+REDIRECT: Final = "REDIRECT"
+INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
+TRACE_CONTEXT: Final = "TRACE_CONTEXT"
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"
+BORN_HOST: Final = "__BORNHOST"
+BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+CRC32: Final = "__CRC32#"
+DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Split a property string; a name that occurs twice keeps its last value.
+
+    :param text: ``name \\x01 value \\x02`` repeated, the last separator optional.
+    """
+    properties: dict[str, str] = {}
+    for pair in text.split("\x02"):
+        name, _, value = pair.partition("\x01")
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def format_properties(properties: dict[str, str]) -> str:
+    """Join properties into one string, each pair closed by the separator, in the dict's order."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+def index_keys(properties: dict[str, str]) -> list[str]:
+    """List the keys the index gets for a message: UNIQ_KEY, then each of KEYS that is not empty."""
+    keys: list[str] = []
+    unique = properties.get("UNIQ_KEY")
+    if unique is not None:
+        keys.append(unique)
+    text = properties.get("KEYS")
+    if text is not None:
+        if " " in text:
+            keys.extend([key for key in text.split(" ") if key])
+        elif text:
+            keys.append(text)
+    return keys
+
+
+def java_string_hash(text: str) -> int:
+    """Hash as Java's String.hashCode does: base 31 over UTF-16 units, a signed 32-bit result."""
+    return java_hash_joined(0, text)
+
+
+def java_hash_joined(prefix_hash: int, text: str) -> int:
+    """Hash ``prefix + text`` when the prefix's hash is known.
+
+    :param prefix_hash: java_string_hash of the prefix.
+    :returns: signed 32-bit, equal to java_string_hash(prefix + text).
+    """
+    code: i64 = prefix_hash & 0xFFFFFFFF
+    unit: i64
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            code = (31 * code + unit) & 0xFFFFFFFF
+    else:
+        # Lone surrogates are units of their own in Java, so they must pass here too.
+        data = text.encode("utf-16-be", "surrogatepass")
+        for position in range(0, len(data), 2):
+            unit = data[position] << 8 | data[position + 1]
+            code = (31 * code + unit) & 0xFFFFFFFF
+    return code - 0x100000000 if code >= 0x80000000 else code
+
+
+def tags_code(tag: str | None) -> int:
+    """Make the number a consume queue keeps for a tag: its Java hash, 0 when there is none."""
+    return java_string_hash(tag) if tag else 0

@@ -1,0 +1,489 @@
+"""The message record: what the commit log holds and what pull, view and query answer verbatim.
+
+All integers are big-endian. A record's fixed part is 91 bytes (V1, both addresses IPv4). V2 has a
+magic of its own and a topic length of two bytes; a record is written as V2 only when its topic's
+name is longer than V1 can say. ``RECORD_LAYOUT`` is the layout; the packers are built from it.
+Leaf module of the hot path: standard library only, typed, so that mypyc compiles it.
+
+Source: MessageExtEncoder, MessageDecoder, MessageVersion, MessageSysFlag, CommitLog @5.3.3.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+import zlib
+from typing import Any, Final
+
+from twistmq.broker.errors import MessageIllegal, StoreDamaged
+from twistmq.broker.wire.properties import parse_properties
+
+__all__ = [
+    "MAGIC_BLANK",
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "MessageRecord",
+    "StoredMessage",
+    "blank_record",
+    "check_record",
+    "decode_record",
+    "encode_record",
+    "host_bytes",
+    "host_parts",
+    "host_text",
+    "record_size",
+]
+
+#: Magic numbers, int32: a record, a record with a long topic name, the filler at a file's end.
+MAGIC_V1: Final = -626843481
+MAGIC_V2: Final = -626843477
+MAGIC_BLANK: Final = -875286124
+
+#: Bits of the system flag.
+SYS_COMPRESSED: Final = 0x1
+SYS_MULTI_TAGS: Final = 0x2
+SYS_TRANSACTION_PREPARED: Final = 0x4
+SYS_TRANSACTION_COMMIT: Final = 0x8
+SYS_TRANSACTION_ROLLBACK: Final = 0xC
+SYS_TRANSACTION_MASK: Final = 0xC
+SYS_BORN_HOST_V6: Final = 0x10
+SYS_STORE_HOST_V6: Final = 0x20
+SYS_NEED_UNWRAP: Final = 0x40
+SYS_INNER_BATCH: Final = 0x80
+SYS_COMPRESSION_LZ4: Final = 0x100
+SYS_COMPRESSION_ZSTD: Final = 0x200
+SYS_COMPRESSION_ZLIB: Final = 0x300
+SYS_COMPRESSION_MASK: Final = 0x700
+
+#: The fields before body, topic and properties: (name, struct format, bytes and meaning).
+#: ``host`` is 8 bytes (IPv4 address, int32 port) or 20 (IPv6), as the system flag says.
+RECORD_LAYOUT: Final[tuple[tuple[str, str, str], ...]] = (
+    ("size", "i", "4, the whole record, this field included"),
+    ("magic", "i", "4, MAGIC_V1 or MAGIC_V2"),
+    ("body_crc", "i", "4, CRC-32 of the body as stored, top bit cleared"),
+    ("queue_id", "i", "4"),
+    ("flag", "i", "4, the application's"),
+    ("queue_offset", "q", "8, place in the consume queue; 0 for prepared and rollback"),
+    ("physical_offset", "q", "8, place in the commit log"),
+    ("sys_flag", "i", "4, SYS_* bits"),
+    ("born_timestamp", "q", "8, ms, the client's clock"),
+    ("born_host", "host", "8 or 20, the client"),
+    ("store_timestamp", "q", "8, ms, the broker's clock"),
+    ("store_host", "host", "8 or 20, the broker"),
+    ("reconsume_times", "i", "4"),
+    ("prepared_transaction_offset", "q", "8, the half message's place"),
+    ("body_length", "i", "4, then the body; topic and properties follow"),
+)
+
+#: Where single fields start, in bytes; up to the born host they do not depend on the system flag.
+QUEUE_OFFSET_POSITION: Final = 20
+PHYSICAL_OFFSET_POSITION: Final = 28
+SYS_FLAG_POSITION: Final = 36
+STORE_TIMESTAMP_POSITION: Final = 56
+
+#: Longest topic V1 can say, longest topic V2 can say and longest property string, in bytes.
+TOPIC_LENGTH_V1_MAX: Final = 127
+TOPIC_LENGTH_MAX: Final = 32767
+PROPERTIES_LENGTH_MAX: Final = 32767
+#: The smallest record: IPv4, V1, no body, no topic, no properties, in bytes.
+RECORD_SIZE_MIN: Final = 91
+#: Bytes of a blank record's head; this much is always kept free at the end of a file.
+BLANK_SIZE_MIN: Final = 8
+
+#: What check_record answers besides a size.
+CHECK_FILE_END: Final = 0
+CHECK_BAD: Final = -1
+
+_INT: Final = struct.Struct(">i")
+_LONG: Final = struct.Struct(">q")
+_TWO_INTS: Final = struct.Struct(">ii")
+_SHORT: Final = struct.Struct(">h")
+
+
+def _prefix(born_format: str, store_format: str) -> struct.Struct:
+    """Build the packer of the fixed part for one pair of address kinds."""
+    formats = {"born_host": born_format, "store_host": store_format}
+    return struct.Struct(
+        ">" + "".join([formats.get(name, code) for name, code, _ in RECORD_LAYOUT])
+    )
+
+
+#: The fixed part by (sys_flag >> 4) & 3: the two address bits are neighbours.
+_PREFIX_V4: Final = _prefix("8s", "8s")
+_PREFIXES: Final = (_PREFIX_V4, _prefix("20s", "8s"), _prefix("8s", "20s"), _prefix("20s", "20s"))
+
+
+class MessageRecord:
+    """A message on its way into the store.
+
+    The sender of the record gives what __init__ takes; the store fills in the rest on append.
+    ``message_count`` is how many queue offsets the record takes (more than one: inner batch).
+    """
+
+    __slots__ = (
+        "body",
+        "born_host",
+        "born_timestamp",
+        "flag",
+        "keys",
+        "message_count",
+        "next_offset",
+        "physical_offset",
+        "prepared_transaction_offset",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "size",
+        "store_host",
+        "store_timestamp",
+        "sys_flag",
+        "tags_code",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: str,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        keys: list[str],
+        tags_code: int = 0,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        message_count: int = 1,
+    ) -> None:
+        self.topic: str = topic
+        self.queue_id: int = queue_id
+        #: As the client sent it, compressed or not.
+        self.body: bytes = body
+        #: As stored: WAIT already taken out.
+        self.properties: str = properties
+        self.born_timestamp: int = born_timestamp
+        #: 4 or 16 bytes of address and an int32 port.
+        self.born_host: bytes = born_host
+        self.store_host: bytes = store_host
+        #: Index keys without the topic: UNIQ_KEY, then each of KEYS.
+        self.keys: list[str] = keys
+        self.tags_code: int = tags_code
+        self.flag: int = flag
+        self.sys_flag: int = sys_flag
+        self.reconsume_times: int = reconsume_times
+        self.prepared_transaction_offset: int = prepared_transaction_offset
+        self.message_count: int = message_count
+        self.queue_offset: int = 0
+        self.physical_offset: int = 0
+        self.size: int = 0
+        self.store_timestamp: int = 0
+        #: Where the commit log goes on after this record; flushed to here, the record is safe.
+        self.next_offset: int = 0
+
+
+class StoredMessage:
+    """A record that was read back. Its fields are those of RECORD_LAYOUT and do not change."""
+
+    __slots__ = (
+        "body",
+        "body_crc",
+        "born_host",
+        "born_timestamp",
+        "flag",
+        "magic",
+        "physical_offset",
+        "prepared_transaction_offset",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "size",
+        "store_host",
+        "store_timestamp",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        size: int,
+        magic: int,
+        body_crc: int,
+        queue_id: int,
+        flag: int,
+        queue_offset: int,
+        physical_offset: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_timestamp: int,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        body: bytes,
+        topic: str,
+        properties: str,
+    ) -> None:
+        self.size: Final = size
+        self.magic: Final = magic
+        self.body_crc: Final = body_crc
+        self.queue_id: Final = queue_id
+        self.flag: Final = flag
+        self.queue_offset: Final = queue_offset
+        self.physical_offset: Final = physical_offset
+        self.sys_flag: Final = sys_flag
+        self.born_timestamp: Final = born_timestamp
+        self.born_host: Final = born_host
+        self.store_timestamp: Final = store_timestamp
+        self.store_host: Final = store_host
+        self.reconsume_times: Final = reconsume_times
+        self.prepared_transaction_offset: Final = prepared_transaction_offset
+        self.body: Final = body
+        self.topic: Final = topic
+        self.properties: Final = properties
+
+    def properties_map(self) -> dict[str, str]:
+        """Parse the properties; each call parses anew and gives a dict of its own."""
+        return parse_properties(self.properties)
+
+
+def utf8(text: str) -> bytes:
+    """Encode text as Java does: what has no UTF-8 form (a lone surrogate) becomes ``?``."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def encode_record(record: MessageRecord) -> bytes:
+    """Encode a record whose offsets and store time are set, and set its size and address bits.
+
+    :raises MessageIllegal: when topic or properties are too long or a number has no place in its
+        field; the record is as it was.
+    """
+    topic = utf8(record.topic)
+    properties = utf8(record.properties)
+    body = record.body
+    born_host = record.born_host
+    store_host = record.store_host
+    sys_flag = record.sys_flag & ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
+    prefix = _PREFIX_V4
+    if len(born_host) != 8 or len(store_host) != 8:
+        sys_flag |= _address_bits(born_host, store_host)
+        prefix = _PREFIXES[(sys_flag >> 4) & 3]
+    topic_length = len(topic)
+    if len(properties) > PROPERTIES_LENGTH_MAX or topic_length > TOPIC_LENGTH_MAX:
+        raise MessageIllegal(
+            f"topic of {topic_length} bytes and properties of {len(properties)} bytes, "
+            f"{TOPIC_LENGTH_MAX} and {PROPERTIES_LENGTH_MAX} fit"
+        )
+    if topic_length > TOPIC_LENGTH_V1_MAX:
+        magic = MAGIC_V2
+        topic_head = _SHORT.pack(topic_length)
+    else:
+        magic = MAGIC_V1
+        topic_head = bytes((topic_length,))
+    size = prefix.size + len(body) + len(topic_head) + topic_length + 2 + len(properties)
+    try:
+        head = prefix.pack(
+            size,
+            magic,
+            zlib.crc32(body) & 0x7FFFFFFF,
+            record.queue_id,
+            record.flag,
+            record.queue_offset,
+            record.physical_offset,
+            sys_flag,
+            record.born_timestamp,
+            born_host,
+            record.store_timestamp,
+            store_host,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            len(body),
+        )
+    except struct.error as error:
+        raise MessageIllegal(f"a number of the message does not fit its field: {error}") from None
+    record.sys_flag = sys_flag
+    record.size = size
+    return b"".join((head, body, topic_head, topic, _SHORT.pack(len(properties)), properties))
+
+
+def _address_bits(born_host: bytes, store_host: bytes) -> int:
+    """Find the system flag bits for addresses that are not both IPv4."""
+    for host in (born_host, store_host):
+        if len(host) not in (8, 20):
+            raise MessageIllegal(f"a host of {len(host)} bytes, 8 and 20 are known")
+    bits = SYS_BORN_HOST_V6 if len(born_host) == 20 else 0
+    return bits | (SYS_STORE_HOST_V6 if len(store_host) == 20 else 0)
+
+
+def encoded_size(record: MessageRecord) -> int:
+    """Say how many bytes encode_record will make, without making them."""
+    topic_length = len(utf8(record.topic))
+    return (
+        RECORD_SIZE_MIN
+        - 16
+        + len(record.born_host)
+        + len(record.store_host)
+        + len(record.body)
+        + topic_length
+        + (1 if topic_length > TOPIC_LENGTH_V1_MAX else 0)
+        + len(utf8(record.properties))
+    )
+
+
+def blank_record(size: int) -> bytes:
+    """Make the head of the filler that ends a file.
+
+    :param size: bytes left in the file, the head included; what follows the head may be anything.
+    """
+    assert size >= BLANK_SIZE_MIN, size
+    return _TWO_INTS.pack(size, MAGIC_BLANK)
+
+
+def record_size(buffer: bytes | bytearray | memoryview, position: int = 0) -> int:
+    """Read the size field of a record that is known to start here."""
+    size: int = _INT.unpack_from(buffer, position)[0]
+    return size
+
+
+def record_store_timestamp(buffer: bytes | bytearray | memoryview, position: int = 0) -> int:
+    """Read when the record that starts here was stored, in ms."""
+    sys_flag: int = _INT.unpack_from(buffer, position + SYS_FLAG_POSITION)[0]
+    at = position + STORE_TIMESTAMP_POSITION + (12 if sys_flag & SYS_BORN_HOST_V6 else 0)
+    timestamp: int = _LONG.unpack_from(buffer, at)[0]
+    return timestamp
+
+
+def check_record(
+    buffer: bytes | bytearray | memoryview, position: int = 0, check_crc: bool = True
+) -> int:
+    """Check the record that should start here, as recovery does.
+
+    :returns: its size in bytes; CHECK_FILE_END for a blank record; CHECK_BAD for anything that is
+        no whole record (no magic, a length that does not add up, a wrong CRC, a torn end).
+    """
+    left = len(buffer) - position
+    if left < BLANK_SIZE_MIN:
+        return CHECK_BAD
+    size, magic = _TWO_INTS.unpack_from(buffer, position)
+    if magic == MAGIC_BLANK:
+        return CHECK_FILE_END
+    if magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_SIZE_MIN or size > left:
+        return CHECK_BAD
+    try:
+        _split(buffer, position, size, check_crc)
+    except StoreDamaged:
+        return CHECK_BAD
+    found: int = size
+    return found
+
+
+def decode_record(
+    buffer: bytes | bytearray | memoryview, position: int = 0, check_crc: bool = True
+) -> StoredMessage:
+    """Decode the record that starts here; what follows it is not looked at.
+
+    :raises StoreDamaged: when there is no whole record, its lengths do not add up, or its body is
+        not the one the CRC was made of.
+    """
+    left = len(buffer) - position
+    if position < 0 or left < RECORD_SIZE_MIN:
+        raise StoreDamaged(f"no record at byte {position}: {left} bytes left")
+    size, magic = _TWO_INTS.unpack_from(buffer, position)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise StoreDamaged(f"no record at byte {position}: magic {magic & 0xFFFFFFFF:#010x}")
+    if size < RECORD_SIZE_MIN or size > left:
+        raise StoreDamaged(f"record at byte {position}: size {size} of {left} bytes left")
+    fixed, body, topic, properties = _split(buffer, position, size, check_crc)
+    return StoredMessage(
+        size,
+        magic,
+        fixed[2],
+        fixed[3],
+        fixed[4],
+        fixed[5],
+        fixed[6],
+        fixed[7],
+        fixed[8],
+        fixed[9],
+        fixed[10],
+        fixed[11],
+        fixed[12],
+        fixed[13],
+        body,
+        topic,
+        properties,
+    )
+
+
+def _split(
+    buffer: bytes | bytearray | memoryview, position: int, size: int, check_crc: bool
+) -> tuple[tuple[Any, ...], bytes, str, str]:
+    """Cut a record of a known size into its fixed fields, body, topic and properties."""
+    sys_flag: int = _INT.unpack_from(buffer, position + SYS_FLAG_POSITION)[0]
+    prefix = _PREFIXES[(sys_flag >> 4) & 3]
+    at = position + prefix.size
+    end = position + size
+    if at > end:
+        raise StoreDamaged(f"record at byte {position}: size {size} is shorter than its head")
+    fixed = prefix.unpack_from(buffer, position)
+    body_length: int = fixed[14]
+    long_topic = fixed[1] == MAGIC_V2
+    rest = end - at - body_length - (4 if long_topic else 3)
+    if body_length < 0 or rest < 0:
+        raise StoreDamaged(f"record at byte {position}: body length {body_length} in size {size}")
+    body = bytes(buffer[at : at + body_length])
+    at += body_length
+    if long_topic:
+        topic_length: int = _SHORT.unpack_from(buffer, at)[0]
+        at += 2
+    else:
+        topic_length = buffer[at]
+        at += 1
+    if topic_length < 0 or topic_length > rest:
+        raise StoreDamaged(f"record at byte {position}: topic length {topic_length} in size {size}")
+    topic = str(buffer[at : at + topic_length], "utf-8", "replace")
+    at += topic_length
+    properties_length: int = _SHORT.unpack_from(buffer, at)[0]
+    at += 2
+    if properties_length < 0 or at + properties_length != end:
+        raise StoreDamaged(
+            f"record at byte {position}: properties length {properties_length} in size {size}"
+        )
+    if check_crc and body_length and zlib.crc32(body) & 0x7FFFFFFF != fixed[2]:
+        raise StoreDamaged(f"record at byte {position}: the body's CRC does not match")
+    return fixed, body, topic, str(buffer[at:end], "utf-8", "replace")
+
+
+def host_bytes(ip: str, port: int) -> bytes:
+    """Encode an address as a record holds it: 4 or 16 bytes and an int32 port, big-endian.
+
+    :raises ValueError: when the text is not a numeric address.
+    """
+    return ipaddress.ip_address(ip.partition("%")[0]).packed + _INT.pack(port)
+
+
+def host_parts(host: bytes) -> tuple[str, int]:
+    """Read an address back.
+
+    :returns: (ip, port).
+    """
+    assert len(host) in (8, 20), len(host)
+    port: int = _INT.unpack_from(host, len(host) - 4)[0]
+    return str(ipaddress.ip_address(host[:-4])), port
+
+
+def host_text(host: bytes) -> str:
+    """Show an address as ``ip:port``, an IPv6 one in brackets."""
+    ip, port = host_parts(host)
+    return f"[{ip}]:{port}" if len(host) == 20 else f"{ip}:{port}"
+
+
+assert _PREFIX_V4.size == RECORD_SIZE_MIN - 3
+assert [each.size for each in _PREFIXES] == [88, 100, 100, 112]
