@@ -1,0 +1,44 @@
+"""Which modules are compiled at install, and whether they were.
+
+An installation with a C compiler turns the modules below into extensions by mypyc; one without
+uses the same sources as they are. To compile one more module, add its line. A module can be
+compiled when it is fully typed, is a leaf (no Twisted, no msgspec classes of its own), and nothing
+needs to replace its names from outside. ``setup.py`` runs this file by its path, before anything
+is installed: it may import the standard library only.
+"""
+
+from __future__ import annotations
+
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from typing import Final
+
+__all__ = ["COMPILED_MODULES", "compiled_modules", "describe_build"]
+
+#: Import names, each of one file.
+COMPILED_MODULES: Final = (
+    "twistmq.broker.wire.batch",
+    "twistmq.broker.wire.binary_header",
+    "twistmq.broker.wire.frame",
+    "twistmq.broker.wire.message_id",
+    "twistmq.broker.wire.properties",
+    "twistmq.broker.wire.record",
+)
+
+
+def compiled_modules() -> list[str]:
+    """The modules that an import of theirs would load as extensions."""
+    return [name for name in COMPILED_MODULES if _is_compiled(name)]
+
+
+def describe_build() -> str:
+    """What ``twistmq --version`` says of this installation."""
+    compiled = len(compiled_modules())
+    if not compiled:
+        return "pure Python"
+    return f"compiled: {compiled} of {len(COMPILED_MODULES)} modules"
+
+
+def _is_compiled(name: str) -> bool:
+    spec = find_spec(name)
+    return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
