@@ -1,0 +1,167 @@
+"""What a broker tells name servers: that it is there, what it serves, that it goes.
+
+Each registration goes to all name servers at once; one that fails does not hold up the others.
+
+Source: BrokerOuterAPI, BrokerController.registerBrokerAll @5.3.3.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.logger import Logger
+
+from twistmq.broker.client.remoting_client import RemotingClient
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigSerializeWrapper,
+)
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
+
+__all__ = ["BrokerIdentity", "NameServers", "Registered"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """Who registers."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    #: "ip:port" of the broker and of its replication port.
+    broker_address: str
+    ha_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a name server answered to a registration."""
+
+    master_address: str | None
+    ha_address: str | None
+    #: The order topics' configuration: topic to "broker:queues;...".
+    order_topics: dict[str, str]
+
+
+class NameServers:
+    """The name servers one broker reports to.
+
+    :param addresses: "host:port" each; may be replaced at any time.
+    """
+
+    log = Logger()
+
+    def __init__(self, client: RemotingClient, addresses: Sequence[str]) -> None:
+        self._client = client
+        self.addresses = list(addresses)
+
+    async def register(
+        self, identity: BrokerIdentity, wrapper: TopicConfigSerializeWrapper, *,
+        timeout_ms: int, compressed: bool = False, oneway: bool = False,
+        heartbeat_timeout_ms: int | None = None,
+    ) -> list[Registered]:
+        """Register with every name server; :returns: the answers of those that gave one."""
+        body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode(compressed)
+        header = RegisterBrokerRequestHeader(
+            broker_name=identity.broker_name, broker_addr=identity.broker_address,
+            cluster_name=identity.cluster_name, ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id, heartbeat_timeout_millis=heartbeat_timeout_ms,
+            enable_acting_master=False, compressed=compressed,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF)
+
+        async def one(address: str) -> Registered | None:
+            if oneway:
+                await self._client.invoke_oneway(
+                    address, RequestCode.REGISTER_BROKER, header, body)
+                return None
+            reply = await self._client.invoke(address, RequestCode.REGISTER_BROKER, header, body,
+                                              timeout_ms=timeout_ms)
+            _require_success(reply, address)
+            answer = reply.header(RegisterBrokerResponseHeader)
+            table = KVTable.decode(reply.body).table if reply.body else {}
+            self.log.debug("registered with name server {address}", address=address)
+            return Registered(answer.master_addr, answer.ha_server_addr, table)
+
+        return [answer for answer in await self._each("register with", one) if answer is not None]
+
+    async def unregister(self, identity: BrokerIdentity, *, timeout_ms: int) -> None:
+        """Tell every name server that this broker goes."""
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=identity.broker_name, broker_addr=identity.broker_address,
+            cluster_name=identity.cluster_name, broker_id=identity.broker_id)
+
+        async def one(address: str) -> None:
+            reply = await self._client.invoke(address, RequestCode.UNREGISTER_BROKER, header,
+                                              timeout_ms=timeout_ms)
+            _require_success(reply, address)
+
+        await self._each("unregister from", one)
+
+    async def need_register(
+        self, identity: BrokerIdentity, version: DataVersion, *, timeout_ms: int
+    ) -> bool:
+        """Whether any name server knows other topics than ours, or cannot be asked."""
+        header = QueryDataVersionRequestHeader(
+            broker_name=identity.broker_name, broker_addr=identity.broker_address,
+            cluster_name=identity.cluster_name, broker_id=identity.broker_id)
+        body = version.encode()
+
+        async def one(address: str) -> bool:
+            reply = await self._client.invoke(address, RequestCode.QUERY_DATA_VERSION, header,
+                                              body, timeout_ms=timeout_ms)
+            _require_success(reply, address)
+            if reply.header(QueryDataVersionResponseHeader).changed is not False:
+                return True
+            return not reply.body or DataVersion.decode(reply.body) != version
+
+        answers = await self._each("ask the data version of", one)
+        return len(answers) < len(self.addresses) or any(answers)
+
+    async def heartbeat(self, identity: BrokerIdentity, version: DataVersion) -> None:
+        """Refresh this broker's entry without its topics."""
+        header = BrokerHeartbeatRequestHeader(
+            cluster_name=identity.cluster_name, broker_addr=identity.broker_address,
+            broker_name=identity.broker_name, broker_id=identity.broker_id)
+
+        async def one(address: str) -> None:
+            await self._client.invoke_oneway(address, RequestCode.BROKER_HEARTBEAT, header)
+
+        await self._each("send a heartbeat to", one)
+
+    async def _each(self, what: str, one: Callable[[str], Coroutine[Any, Any, T]]) -> list[T]:
+        """Run ``one`` for all addresses at once; :returns: the results that are no failures."""
+        results: list[T] = []
+
+        async def guarded(address: str) -> None:
+            try:
+                results.append(await one(address))
+            except BrokerError as error:
+                self.log.warn("cannot {what} name server {address}: {error}", what=what,
+                              address=address, error=str(error))
+
+        await gatherResults([Deferred.fromCoroutine(guarded(a)) for a in self.addresses])
+        return results
+
+
+def _require_success(reply: RemotingCommand, address: str) -> None:
+    if reply.code != ResponseCode.SUCCESS:
+        raise RequestRefused(reply.code, f"{address} answered {reply.code}: {reply.remark}")
+

@@ -1,0 +1,148 @@
+"""A client for other servers of the protocol: one shared connection an address, made on demand.
+
+Source: NettyRemotingClient @5.3.3 (invokeSync, getAndCreateChannel, createChannel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.interfaces import IReactorPluggableNameResolver, IReactorTCP, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.channels import ChannelTable
+from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.factory import RemotingFactory
+from twistmq.broker.edge.protocol import RemotingProtocol
+from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
+from twistmq.broker.remoting import Channel
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader
+
+__all__ = ["RemotingClient", "split_address"]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split "host:port" or "[ipv6]:port"; :raises ValueError: when it is neither."""
+    host, separator, port = address.strip().rpartition(":")
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{address!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+class IClientReactor(IReactorTCP, IReactorTime, IReactorPluggableNameResolver):
+    """What the client needs of a reactor."""
+
+
+class RemotingClient:
+    """Sends requests to addresses.
+
+    :param dispatcher: serves requests the other side sends over these connections.
+    :param connect_timeout_ms: bound on making a connection.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: IClientReactor, now_ms: Callable[[], int], monotonic: Callable[[], float],
+        dispatcher: Dispatcher, connect_timeout_ms: int = 3000,
+    ) -> None:
+        self._reactor = reactor
+        self._connect_timeout_ms = connect_timeout_ms
+        self._factory = RemotingFactory(reactor, dispatcher, ChannelTable(), now_ms, monotonic,
+                                        first_bytes=())
+        self._factory.channels.on_lost.append(self._lost)
+        self._connections: dict[str, RemotingProtocol] = {}
+        self._connecting: dict[str, list[Deferred[RemotingProtocol]]] = {}
+        self._closed = False
+
+    async def invoke(
+        self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
+        timeout_ms: int,
+    ) -> RemotingCommand:
+        """Send a request and wait for its reply; the time-out covers the connection too.
+
+        :raises RemotingConnectError: when no connection can be made.
+        :raises RemotingTimeout: when the reply does not come in time.
+        :raises RemotingSendError: when the connection is lost first.
+        """
+        begin = self._reactor.seconds()
+        connection = await self._connection(address)
+        left_ms = timeout_ms - int((self._reactor.seconds() - begin) * 1000)
+        if left_ms <= 0:
+            raise RemotingTimeout(f"{address} did not answer in time")
+        return await connection.call(code, header, body, timeout_ms=left_ms)
+
+    async def invoke_oneway(
+        self, address: str, code: int, header: CommandHeader | None, body: bytes = b""
+    ) -> None:
+        """Send a request that is not answered; :raises RemotingConnectError: without connection."""
+        (await self._connection(address)).send_oneway(code, header, body)
+
+    def close(self) -> Deferred[object]:
+        """Close every connection; fires when all are gone."""
+        self._closed = True
+        gone: list[Deferred[None]] = []
+        for connection in self._connections.values():
+            done: Deferred[None] = Deferred()
+            gone.append(done)
+            self._factory.channels.on_lost.append(
+                lambda channel, connection=connection, done=done: (
+                    done.callback(None) if channel is connection and not done.called else None))
+            connection.close()
+        return DeferredList(gone)  # type: ignore[return-value]
+
+    async def _connection(self, address: str) -> RemotingProtocol:
+        """The live connection to an address; several callers wait for one attempt."""
+        if self._closed:
+            raise RemotingConnectError(f"connect to {address} failed: the client is closed")
+        connection = self._connections.get(address)
+        if connection is not None and connection.active:
+            return connection
+        waiting: Deferred[RemotingProtocol] = Deferred()
+        first = address not in self._connecting
+        self._connecting.setdefault(address, []).append(waiting)
+        if first:
+            self._connect(address)
+        return await waiting
+
+    def _connect(self, address: str) -> None:
+        try:
+            host, port = split_address(address)
+        except ValueError as error:
+            self._failed(Failure(error), address)
+            return
+        endpoint = HostnameEndpoint(self._reactor, host, port,
+                                    timeout=self._connect_timeout_ms / 1000)
+        attempt: Deferred[RemotingProtocol] = endpoint.connect(self._factory)
+        timeout = self._reactor.callLater(self._connect_timeout_ms / 1000, attempt.cancel)
+
+        def finished(result: RemotingProtocol | Failure) -> RemotingProtocol | Failure:
+            if timeout.active():
+                timeout.cancel()
+            return result
+
+        attempt.addBoth(finished)
+        attempt.addCallbacks(self._connected, self._failed, callbackArgs=(address,),
+                             errbackArgs=(address,))
+
+    def _connected(self, connection: RemotingProtocol, address: str) -> None:
+        self._connections[address] = connection
+        if self._closed:
+            connection.close()
+        for waiting in self._connecting.pop(address):
+            waiting.callback(connection)
+
+    def _failed(self, failure: Failure, address: str) -> None:
+        timed_out = failure.check(CancelledError)
+        reason = "it takes too long" if timed_out else failure.getErrorMessage()
+        for waiting in self._connecting.pop(address):
+            waiting.errback(RemotingConnectError(f"connect to {address} failed: {reason}"))
+
+    def _lost(self, channel: Channel) -> None:
+        for address, connection in list(self._connections.items()):
+            if connection is channel:
+                del self._connections[address]

@@ -1,0 +1,214 @@
+"""The way of a request: its code's handler, with access checks and RPC hooks around it.
+
+One :class:`Dispatcher` serves a port's whole table ``code -> handler``; name server and broker
+use the same one. Replies that are ready leave in one write for each read; a reply that waits is
+written by itself when it comes, and never holds back others: clients match by opaque.
+
+Source: NettyRemotingAbstract.processRequestCommand, buildProcessRequestHandler @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, HeaderError
+from twistmq.broker.remoting import AnyHandler, Channel, Handled, Reply, Request
+from twistmq.broker.wire.command import (
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    decode_command,
+    encode_reply,
+)
+from twistmq.broker.wire.frame import Frame
+
+if TYPE_CHECKING:
+    from twistmq.broker.hooks import Hooks
+    from twistmq.broker.interfaces import IAccessValidator
+
+__all__ = ["Connection", "Dispatcher"]
+
+_OPAQUE = re.compile(rb'"opaque"\s*:\s*(-?\d{1,10})')
+
+
+class Connection(Channel, Protocol):
+    """What the dispatcher needs of a connection beyond what handlers see."""
+
+    def response_received(self, command: RemotingCommand) -> None:
+        """The peer answered a request of ours."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; ignored once the connection is lost."""
+
+    def hold(self, size_bytes: int) -> None:
+        """A request of this size waits for its reply and counts as in flight."""
+
+    def release(self, size_bytes: int) -> None:
+        """Such a request was answered."""
+
+
+class Dispatcher:
+    """Runs requests of one port.
+
+    :param handlers: the table.
+    :param hooks: the RPC hooks to run around each handler.
+    :param validators: every request must pass all of these first.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, handlers: Mapping[int, AnyHandler], hooks: Hooks,
+        validators: Sequence[IAccessValidator] = (),
+    ) -> None:
+        self.handlers = dict(handlers)
+        self._hooks = hooks
+        self._validators = tuple(validators)
+        self._guarded = bool(self._validators or hooks.before_request)
+
+    def execute(self, channel: Connection, frames: Sequence[Frame], now_ms: int) -> list[bytes]:
+        """Run what one read brought.
+
+        :returns: the frames of the replies that are ready, in the order of the requests.
+        """
+        ready: list[bytes] = []
+        run: list[Request[Any]] = []
+        batch_handler: AnyHandler | None = None
+        handlers = self.handlers
+        for frame in frames:
+            try:
+                command = decode_command(frame)
+            except HeaderError as error:
+                ready.append(self._unreadable(channel, frame, error))
+                continue
+            if command.flag & RESPONSE_FLAG:
+                channel.response_received(command)
+                continue
+            handler = handlers.get(command.code)
+            if batch_handler is not None and handler is not batch_handler:
+                self._run_batch(batch_handler, run, ready)
+                run = []
+                batch_handler = None
+            if handler is None:
+                self._finish(self._request(command, channel, now_ms), _unsupported(command), ready)
+                continue
+            try:
+                header = command.header(handler.header)
+            except HeaderError as error:
+                request = self._request(command, channel, now_ms)
+                self._finish(request, self._refusal(request, error), ready)
+                continue
+            request = Request(command, header, channel, now_ms)
+            if self._guarded:
+                refused = self._guard(request)
+                if refused is not None:
+                    self._finish(request, refused, ready)
+                    continue
+            if handler.handle_batch is None:
+                self._finish(request, self._run(handler, request), ready)
+            else:
+                batch_handler = handler
+                run.append(request)
+        if batch_handler is not None:
+            self._run_batch(batch_handler, run, ready)
+        return ready
+
+    @staticmethod
+    def _request(command: RemotingCommand, channel: Channel, now_ms: int) -> Request[Any]:
+        """A request whose header could not be read or is not known."""
+        return Request[Any](command, None, channel, now_ms)
+
+    def _guard(self, request: Request[Any]) -> Reply | None:
+        """Ask validators, then hooks; :returns: the reply that refuses the request, if any."""
+        try:
+            for validator in self._validators:
+                validator.validate(request)
+        except Exception as error:
+            return self._refusal(request, error)
+        answer = self._hooks.refuse_request(request)
+        return self._refusal(request, answer) if isinstance(answer, BrokerError) else answer
+
+    def _run(self, handler: AnyHandler, request: Request[Any]) -> Handled:
+        try:
+            return handler.handle(request)
+        except Exception as error:
+            return self._refusal(request, error)
+
+    def _run_batch(
+        self, handler: AnyHandler, run: Sequence[Request[Any]], ready: list[bytes]
+    ) -> None:
+        assert handler.handle_batch is not None
+        try:
+            answers = handler.handle_batch(run)
+            assert len(answers) == len(run)
+        except Exception as error:
+            answers = [self._refusal(request, error) for request in run]
+        for request, answer in zip(run, answers, strict=True):
+            self._finish(request, answer, ready)
+
+    def _finish(self, request: Request[Any], answer: Handled, ready: list[bytes]) -> None:
+        if isinstance(answer, Deferred):
+            if not answer.called:
+                self._wait(request, answer)
+                return
+            replies: list[Reply] = []
+            answer.addErrback(self._failed, request).addCallback(replies.append)
+            answer = replies[0] if replies else None
+        if answer is None:
+            return
+        if self._hooks.after_response:
+            self._hooks.responded(request, answer)
+        command = request.command
+        if not command.flag & ONEWAY_FLAG:
+            ready.append(encode_reply(answer.code, command.opaque, answer.header, answer.body,
+                                      answer.remark))
+
+    def _wait(self, request: Request[Any], waiting: Deferred[Reply]) -> None:
+        channel: Connection = request.channel  # type: ignore[assignment]
+        size = len(request.command.body) + len(request.command.ext_fields)
+        channel.hold(size)
+
+        def written(reply: Reply | None) -> None:
+            channel.release(size)
+            ready: list[bytes] = []
+            self._finish(request, reply, ready)
+            if ready:
+                channel.write(ready[0])
+
+        waiting.addErrback(self._failed, request).addCallback(written)
+
+    def _failed(self, failure: Failure, request: Request[Any]) -> Reply:
+        assert failure.value is not None
+        return self._refusal(request, failure.value, failure)
+
+    def _refusal(
+        self, request: Request[Any], error: BaseException, failure: Failure | None = None
+    ) -> Reply:
+        """Turn an error into the reply its sender gets; what is no BrokerError is our bug."""
+        if isinstance(error, BrokerError):
+            self.log.debug("request {code} from {peer} refused: {error}", error=str(error),
+                           code=request.command.code, peer=request.channel.remote_address)
+            return Reply(error.response_code, remark=str(error))
+        self.log.failure("request {code} from {peer} failed", failure=failure or Failure(error),
+                         code=request.command.code, peer=request.channel.remote_address)
+        return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+    def _unreadable(self, channel: Channel, frame: Frame, error: HeaderError) -> bytes:
+        """Answer a frame whose header cannot be read, to the opaque that can be seen in it."""
+        self.log.warn("unreadable header from {peer}: {error}", peer=channel.remote_address,
+                      error=str(error))
+        found = _OPAQUE.search(frame[1])
+        opaque = int(found[1]) if found else 0
+        return encode_reply(ResponseCode.SYSTEM_ERROR, opaque, None, b"", str(error))
+
+
+def _unsupported(command: RemotingCommand) -> Reply:
+    remark = f" request type {command.code} not supported"
+    return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

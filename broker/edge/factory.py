@@ -1,0 +1,133 @@
+"""What the connections of one port share: dispatcher, registry, clocks, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol as Interface
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+
+from twistmq.broker.channels import ChannelTable
+from twistmq.broker.constants import STALL_SECONDS, TOTAL_BYTES_IN_FLIGHT_MAX
+from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.protocol import RemotingProtocol
+
+__all__ = ["FirstBytesStage", "InFlight", "RemotingFactory", "StallWatch", "TlsRefused"]
+
+
+class FirstBytesStage(Interface):
+    """Looks at a new connection's first bytes: TLS, the PROXY protocol."""
+
+    def recognise(self, data: bytes) -> bool | None:
+        """:returns: whether the connection is this stage's; None when more bytes are needed."""
+
+    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
+        """Do the stage's work; :returns: the bytes that are for the next."""
+
+
+class TlsRefused:
+    """Says clearly why a TLS client gets nowhere, instead of calling its hello a bad frame."""
+
+    log = Logger()
+
+    def recognise(self, data: bytes) -> bool | None:
+        # 0x16 is a TLS handshake record; as a frame's length it would be 369 MB.
+        return data[:1] == b"\x16"
+
+    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
+        self.log.warn("connection of {peer} closed: it speaks TLS, which is not enabled",
+                      peer=connection.remote_address)
+        connection.close()
+        return b""
+
+
+class InFlight:
+    """Bytes of requests that wait for their replies, over all connections."""
+
+    def __init__(self, maximum_bytes: int = TOTAL_BYTES_IN_FLIGHT_MAX) -> None:
+        self.maximum_bytes = maximum_bytes
+        self.total_bytes = 0
+        #: Connections that do not read because of the total.
+        self.paused: set[RemotingProtocol] = set()
+
+    def add(self, size_bytes: int) -> bool:
+        """Count a request; :returns: whether the total is over its limit."""
+        self.total_bytes += size_bytes
+        return self.total_bytes > self.maximum_bytes
+
+    def remove(self, size_bytes: int) -> Sequence[RemotingProtocol]:
+        """Uncount a request; :returns: the connections that may read again."""
+        self.total_bytes -= size_bytes
+        assert self.total_bytes >= 0
+        if not self.paused or self.total_bytes > self.maximum_bytes // 2:
+            return ()
+        resumed, self.paused = tuple(self.paused), set()
+        return resumed
+
+
+class StallWatch:
+    """Counts and logs work that held the reactor for too long.
+
+    ``count`` and ``longest_seconds`` are figures for whoever watches the process.
+    """
+
+    log = Logger()
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.longest_seconds = 0.0
+        self._logged_at = 0
+
+    def observe(self, what: str, seconds: float) -> None:
+        if seconds < STALL_SECONDS:
+            return
+        self.count += 1
+        self.longest_seconds = max(self.longest_seconds, seconds)
+        # Every power of two: the first ones at once, a flood of them without flooding the log.
+        if self.count & (self.count - 1) == 0:
+            self.log.warn("{what} held the reactor for {milliseconds} ms, stall number {count}",
+                          what=what, milliseconds=round(seconds * 1000), count=self.count)
+
+
+class RemotingFactory(Factory):
+    """Makes the connections of one port.
+
+    :param reactor: for time-outs.
+    :param now_ms: the clock, Unix ms.
+    :param monotonic: a clock in seconds that never jumps.
+    """
+
+    noisy = False
+
+    def __init__(
+        self, reactor: IReactorTime, dispatcher: Dispatcher, channels: ChannelTable,
+        now_ms: Callable[[], int], monotonic: Callable[[], float],
+        in_flight: InFlight | None = None, stalls: StallWatch | None = None,
+        first_bytes: Sequence[FirstBytesStage] = (TlsRefused(),),
+    ) -> None:
+        self.reactor = reactor
+        self.dispatcher = dispatcher
+        self.channels = channels
+        self.now_ms = now_ms
+        self.monotonic = monotonic
+        self.in_flight = in_flight or InFlight()
+        self.stalls = stalls or StallWatch()
+        self.first_bytes = first_bytes
+
+    def buildProtocol(self, addr: object) -> RemotingProtocol:
+        protocol = RemotingProtocol()
+        protocol.factory = self
+        return protocol
+
+    def close_idle(self, now_ms: int, idle_max_ms: int) -> None:
+        """Close connections that are silent, and cut off those that take nothing; periodic."""
+        for channel in self.channels:
+            if not isinstance(channel, RemotingProtocol):
+                continue
+            if channel.is_stalled(now_ms):
+                channel.abort("takes no replies")
+            elif now_ms - channel.last_active_ms > idle_max_ms:
+                channel.log.info("connection of {peer} closed: idle", peer=channel.remote_address)
+                channel.close()

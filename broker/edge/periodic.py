@@ -1,0 +1,69 @@
+"""Runs periodic tasks on a reactor's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.edge.factory import StallWatch
+from twistmq.broker.periodic import PeriodicTask
+
+__all__ = ["PeriodicService"]
+
+
+class PeriodicService(Service):
+    """Runs each task again and again; one that raises is logged and runs again next period."""
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: IReactorTime, now_ms: Callable[[], int], monotonic: Callable[[], float],
+        tasks: Sequence[PeriodicTask], stalls: StallWatch,
+    ) -> None:
+        self._reactor = reactor
+        self._now_ms = now_ms
+        self._monotonic = monotonic
+        self._tasks = tasks
+        self._stalls = stalls
+        self._calls: dict[PeriodicTask, IDelayedCall] = {}
+
+    def startService(self) -> None:
+        super().startService()
+        for task in self._tasks:
+            self._schedule(task, task.first_ms)
+
+    def stopService(self) -> None:
+        super().stopService()
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.cancel()
+
+    def _schedule(self, task: PeriodicTask, delay_ms: int) -> None:
+        self._calls[task] = self._reactor.callLater(delay_ms / 1000, self._run, task)
+
+    def _run(self, task: PeriodicTask) -> None:
+        del self._calls[task]
+        begin = self._monotonic()
+        waiting: Deferred[None] | None = None
+        try:
+            waiting = task.run(self._now_ms())
+        except Exception:
+            self.log.failure("periodic task {task} failed", task=task.name)
+        self._stalls.observe(task.name, self._monotonic() - begin)
+        if waiting is None:
+            self._again(task)
+        else:
+            waiting.addErrback(self._failed, task).addBoth(lambda _: self._again(task))
+
+    def _failed(self, failure: Failure, task: PeriodicTask) -> None:
+        self.log.failure("periodic task {task} failed", failure=failure, task=task.name)
+
+    def _again(self, task: PeriodicTask) -> None:
+        if self.running:
+            period = task.period_ms
+            self._schedule(task, period if isinstance(period, int) else period())

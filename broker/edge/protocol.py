@@ -1,0 +1,243 @@
+"""A connection: bytes in, frames to the dispatcher, replies out.
+
+Back-pressure inwards: while requests whose replies are awaited hold more bytes than a connection,
+or all of them together, may, reading stops. Back-pressure outwards: while the peer does not take
+its replies, reading stops as well; what still comes (woken pulls) is bounded, and a peer that
+takes nothing for too long is cut off. Other connections never notice either.
+
+Source: NettyRemotingServer, NettyRemotingAbstract @5.3.3; design of twistmq.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, ITCPTransport
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twistmq.broker.constants import (
+    CONNECTION_BYTES_IN_FLIGHT_MAX,
+    CONNECTION_BYTES_UNSENT_MAX,
+    WRITE_STALL_MAX_MS,
+)
+from twistmq.broker.errors import RemotingSendError, RemotingTimeout
+from twistmq.broker.wire.command import RemotingCommand, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.record import host_bytes
+
+if TYPE_CHECKING:
+    from twistmq.broker.edge.factory import RemotingFactory
+
+__all__ = ["RemotingProtocol"]
+
+#: Why reading is paused: the peer takes no replies; its requests, or everybody's, wait.
+_UNSENT: Final = 1
+_CONNECTION_FULL: Final = 2
+_TOTAL_FULL: Final = 4
+
+_channel_ids = count(1)
+
+
+@implementer(IPushProducer)
+class RemotingProtocol(Protocol):
+    """One connection; it is also the channel that handlers and plugins see."""
+
+    log = Logger()
+    factory: RemotingFactory
+
+    def __init__(self) -> None:
+        self.channel_id = next(_channel_ids)
+        self.remote_address = ""
+        self.remote_host = b""
+        self.local_port = 0
+        self.active = False
+        self.last_active_ms = 0
+        self._decoder = FrameDecoder()
+        #: Bytes from before it is known what the connection speaks; None once that is known.
+        self._first_bytes: bytes | None = b""
+        self._opaques = count(1)
+        self._pending: dict[int, tuple[Deferred[RemotingCommand], IDelayedCall]] = {}
+        self._held_bytes = 0
+        self._paused_for = 0
+        self._unsent_bytes = 0
+        self._unsent_since_ms = 0
+
+    # --- what Twisted calls
+
+    def connectionMade(self) -> None:
+        transport = self._transport()
+        transport.setTcpNoDelay(True)
+        # The transport tells through the producer interface when its buffer fills and drains.
+        transport.registerProducer(self, True)
+        peer, host = transport.getPeer(), transport.getHost()
+        self.set_remote_address(peer.host, peer.port)
+        self.local_port = host.port
+        self.active = True
+        self.last_active_ms = self.factory.now_ms()
+        self.factory.channels.add(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        factory = self.factory
+        begin = factory.monotonic()
+        self.last_active_ms = now_ms = factory.now_ms()
+        if self._first_bytes is not None:
+            data = self._look_at_first_bytes(data)
+        frames = self._decoder.feed(data)
+        if frames:
+            ready = factory.dispatcher.execute(self, frames, now_ms)
+            if ready:
+                self.write(b"".join(ready))
+        if self._decoder.failure and self.active:
+            self.log.warn("connection of {peer} closed: {failure}", peer=self.remote_address,
+                          failure=self._decoder.failure)
+            self.close()
+        factory.stalls.observe("requests", factory.monotonic() - begin)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.active = False
+        if self._paused_for & _TOTAL_FULL:
+            self.factory.in_flight.paused.discard(self)
+        pending, self._pending = self._pending, {}
+        for waiting, timeout in pending.values():
+            timeout.cancel()
+            waiting.errback(RemotingSendError(f"connection to {self.remote_address} was lost"))
+        self.factory.channels.remove(self)
+
+    # --- first bytes
+
+    def _look_at_first_bytes(self, data: bytes) -> bytes:
+        """Ask the factory's stages whether this connection is theirs; :returns: what is not."""
+        assert self._first_bytes is not None
+        data = self._first_bytes + data
+        for stage in self.factory.first_bytes:
+            answer = stage.recognise(data)
+            if answer is None:
+                self._first_bytes = data
+                return b""
+            if answer:
+                self._first_bytes = None
+                return stage.take(self, data)
+        self._first_bytes = None
+        return data
+
+    def set_remote_address(self, ip: str, port: int) -> None:
+        """Say who the peer is; a stage does it when a proxy stands between."""
+        self.remote_address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        self.remote_host = host_bytes(ip, port)
+
+    # --- replies and requests of ours
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; ignored once the connection is lost."""
+        if not self.active:
+            return
+        if self._paused_for & _UNSENT:
+            self._unsent_bytes += len(data)
+            if self._unsent_bytes > CONNECTION_BYTES_UNSENT_MAX:
+                self.abort("does not read its replies")
+                return
+        self._transport().write(data)
+
+    def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
+        self.write(encode_request(code, next(self._opaques), header, body, oneway=True))
+
+    def call(
+        self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int,
+        extra_fields: dict[str, str] | None = None,
+    ) -> Deferred[RemotingCommand]:
+        """Send a request; fires with the reply, or fails when none comes in time."""
+        answer: Deferred[RemotingCommand] = Deferred()
+        if not self.active:
+            answer.errback(RemotingSendError(f"connection to {self.remote_address} is lost"))
+            return answer
+        opaque = next(self._opaques)
+        timeout = self.factory.reactor.callLater(timeout_ms / 1000, self._timed_out, opaque)
+        self._pending[opaque] = (answer, timeout)
+        self.write(encode_request(code, opaque, header, body, extra_fields=extra_fields))
+        return answer
+
+    def response_received(self, command: RemotingCommand) -> None:
+        waiting = self._pending.pop(command.opaque, None)
+        if waiting is None:
+            self.log.debug("reply {opaque} from {peer} answers nothing that waits",
+                           opaque=command.opaque, peer=self.remote_address)
+            return
+        answer, timeout = waiting
+        timeout.cancel()
+        answer.callback(command)
+
+    def _timed_out(self, opaque: int) -> None:
+        answer, _ = self._pending.pop(opaque)
+        answer.errback(RemotingTimeout(f"{self.remote_address} did not answer in time"))
+
+    def close(self) -> None:
+        """Close the connection once what is buffered was sent."""
+        if self.active:
+            self._transport().unregisterProducer()
+            self._transport().loseConnection()
+
+    def abort(self, why: str) -> None:
+        """Cut the connection off, whatever is buffered."""
+        if self.active:
+            self.log.warn("connection of {peer} cut off: it {why}", peer=self.remote_address,
+                          why=why)
+            self.active = False
+            self._transport().abortConnection()
+
+    # --- back-pressure
+
+    def hold(self, size_bytes: int) -> None:
+        self._held_bytes += size_bytes
+        if self._held_bytes > CONNECTION_BYTES_IN_FLIGHT_MAX:
+            self._pause(_CONNECTION_FULL)
+        if self.factory.in_flight.add(size_bytes):
+            self.factory.in_flight.paused.add(self)
+            self._pause(_TOTAL_FULL)
+
+    def release(self, size_bytes: int) -> None:
+        self._held_bytes -= size_bytes
+        assert self._held_bytes >= 0
+        if self._held_bytes <= CONNECTION_BYTES_IN_FLIGHT_MAX // 2:
+            self._resume(_CONNECTION_FULL)
+        for channel in self.factory.in_flight.remove(size_bytes):
+            channel._resume(_TOTAL_FULL)
+
+    def pauseProducing(self) -> None:
+        """The transport's buffer is full: the peer does not read as fast as it asks."""
+        self._unsent_bytes = 0
+        self._unsent_since_ms = self.factory.now_ms()
+        self._pause(_UNSENT)
+
+    def resumeProducing(self) -> None:
+        """The transport's buffer is empty again."""
+        self._resume(_UNSENT)
+
+    def stopProducing(self) -> None:
+        """The connection is lost; connectionLost follows."""
+
+    def is_stalled(self, now_ms: int) -> bool:
+        """Whether the peer has taken nothing for too long."""
+        return bool(self._paused_for & _UNSENT) and (
+            now_ms - self._unsent_since_ms > WRITE_STALL_MAX_MS)
+
+    def _pause(self, reason: int) -> None:
+        if not self._paused_for and self.active:
+            self._transport().pauseProducing()
+        self._paused_for |= reason
+
+    def _resume(self, reason: int) -> None:
+        if self._paused_for & reason:
+            self._paused_for &= ~reason
+            if not self._paused_for and self.active:
+                self._transport().resumeProducing()
+
+    def _transport(self) -> ITCPTransport:
+        transport = self.transport
+        assert transport is not None
+        return transport  # type: ignore[return-value]

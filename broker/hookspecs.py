@@ -1,0 +1,248 @@
+"""Every hook a plugin can implement, in the order the broker calls them.
+
+A plugin is a module (or object) named by an entry point of the group ``twistmq``; its functions
+marked with ``twistmq.broker.hookimpl`` implement hooks of the same name and may take any subset
+of a hook's arguments. All hooks run on the reactor's thread.
+
+Order: the last plugin registered runs first; stock plugins are registered before third-party
+ones, both in the order of their names. ``tryfirst``/``trylast`` change that, as in pluggy.
+
+Faults: an implementation that raises is logged with its plugin's name and counted as having
+returned None; the others still run. The exception is a hook that decides access: raising denies.
+
+Cost: "once" hooks run at start; "rare" ones on events such as a client coming; "request" ones for
+each request; "batch" ones for each batch of messages one read brought. Nothing here is called for
+each message: a batch hook gets them all. A hook without implementation costs nothing.
+
+Source: design of twistmq; protocol notes section 7 lists the Apache counterparts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pluggy
+from twisted.internet.defer import Deferred
+
+if TYPE_CHECKING:
+    import click
+
+    from twistmq.broker.errors import BrokerError
+    from twistmq.broker.interfaces import IAccessValidator, IFilterLanguage, ITransactionService
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.periodic import PeriodicTask
+    from twistmq.broker.remoting import AnyHandler, Reply, Request
+    from twistmq.broker.request.client_table import ClientChange
+    from twistmq.broker.request.consume_context import ConsumeContext
+    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.settings import Setting
+    from twistmq.broker.wire.record import MessageRecord
+
+hookspec = pluggy.HookspecMarker("twistmq")
+
+
+# --- 1. start ------------------------------------------------------------------------------
+
+
+@hookspec
+def register_settings() -> Sequence[Setting] | None:
+    """Declare settings of the plugin; they are read, checked and documented as the kernel's are.
+
+    Called once, before the settings are read. All answers are joined.
+    """
+
+
+@hookspec
+def register_commands() -> Sequence[click.Command] | None:
+    """Add subcommands to the ``twistmq`` command line.
+
+    Called when the command line is asked for a command it does not have itself, or for help.
+    """
+
+
+@hookspec
+def register_filter_languages(kernel: Kernel) -> Mapping[str, IFilterLanguage] | None:
+    """Add languages a subscription's expression can be written in, by expression type.
+
+    Called once, before the broker listens. ``TAG`` is the kernel's own. The first plugin that
+    names a type has it.
+    """
+
+
+@hookspec(firstresult=True)
+def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
+    """Supply the one service that takes half messages.
+
+    Called once, before the broker listens; the first plugin that returns one is used.
+    Without one, transactional sends answer REQUEST_CODE_NOT_SUPPORTED.
+    """
+
+
+@hookspec
+def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
+    """Supply validators that each request must pass before anything else looks at it.
+
+    Called once, before the broker listens. All validators of all plugins must agree.
+    """
+
+
+@hookspec
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler] | None:
+    """Add rows to the table of request handlers.
+
+    Called once, before the broker listens. A code has one handler: a plugin's row replaces the
+    kernel's, and of two plugins' rows the one of the plugin called first is used.
+    """
+
+
+@hookspec
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask] | None:
+    """Add tasks that run again and again; one that raises is logged and runs next period.
+
+    Called once, before the broker listens.
+    """
+
+
+@hookspec
+def on_start(kernel: Kernel) -> Deferred[None] | None:
+    """The store is loaded, the broker is about to listen. May return a Deferred to be waited for.
+
+    Unlike in other hooks, a failure here stops the start: a broker that lacks a feature it was
+    configured to have must not pretend.
+    """
+
+
+# --- 2. each request -----------------------------------------------------------------------
+
+
+@hookspec
+def before_request(request: Request[object]) -> Reply | BrokerError | None:
+    """Look at a request before its handler; return a reply or an error to answer it instead.
+
+    Cost class: request. Source: RPCHook.doBeforeRequest.
+    """
+
+
+@hookspec
+def after_response(request: Request[object], reply: Reply) -> None:
+    """Look at a request and its reply before the reply is written. One-way requests have none.
+
+    Cost class: request. Source: RPCHook.doAfterResponse.
+    """
+
+
+# --- 3. each batch of messages -------------------------------------------------------------
+
+
+@hookspec
+def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
+    """Look at messages producers sent, before they are appended.
+
+    :param batch: the send requests of one read with the records made of them.
+    :returns: None, or the refusals by index into ``batch.requests``.
+
+    Cost class: batch. Source: SendMessageHook.sendMessageBefore.
+    """
+
+
+@hookspec
+def before_append(
+    kernel: Kernel, records: Sequence[MessageRecord]
+) -> Mapping[int, BrokerError] | None:
+    """Look at records before they are appended, whoever appends them; may change them.
+
+    A plugin may redirect a record by setting ``topic`` and ``queue_id``, and change its
+    properties, tags code and keys. It is also called for records that plugins append.
+
+    :returns: None, or the refusals by index into ``records``.
+
+    Cost class: batch. Source: PutMessageHook.
+    """
+
+
+@hookspec
+def on_dispatch(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+    """Records got their places in consume queues and index.
+
+    Cost class: batch. Source: CommitLogDispatcher.
+    """
+
+
+@hookspec
+def on_message_arrival(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+    """Records can now be read; waiting pulls were woken. Cost class: batch.
+
+    Source: MessageArrivingListener.
+    """
+
+
+@hookspec
+def after_send(batch: SendBatch) -> None:
+    """The messages of a batch were stored or refused; ``batch.replies`` says which.
+
+    Cost class: batch. Source: SendMessageHook.sendMessageAfter.
+    """
+
+
+@hookspec
+def before_consume(context: ConsumeContext) -> BrokerError | None:
+    """A consumer asks for messages; return an error to refuse it.
+
+    Cost class: request. Source: ConsumeMessageHook.consumeMessageBefore.
+    """
+
+
+@hookspec
+def after_consume(context: ConsumeContext) -> None:
+    """Messages are about to be sent to a consumer. Cost class: request.
+
+    Source: ConsumeMessageHook.consumeMessageAfter.
+    """
+
+
+# --- 4. events -----------------------------------------------------------------------------
+
+
+@hookspec
+def on_client_change(kernel: Kernel, change: ClientChange) -> None:
+    """A producer or consumer came, went or changed what it subscribes to. Cost class: rare.
+
+    Source: ConsumerIdsChangeListener, ProducerChangeListener.
+    """
+
+
+@hookspec
+def on_role_change(kernel: Kernel, role: str, broker_id: int) -> None:
+    """The broker's role is now ``role`` (ASYNC_MASTER, SYNC_MASTER or SLAVE). Cost class: rare.
+
+    Called once at start too. Source: BrokerAttachedPlugin.statusChanged.
+    """
+
+
+@hookspec
+def on_half_message_discarded(kernel: Kernel, record: bytes) -> None:
+    """A half message was checked too often and is given up. Cost class: rare.
+
+    Called by the transaction service in use, through ``kernel.hooks``.
+
+    :param record: the half message as stored.
+
+    Source: AbstractTransactionalMessageCheckListener.resolveDiscardMsg.
+    """
+
+
+@hookspec
+def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
+    """Add rows to the runtime table that ``mqadmin brokerStatus`` prints. Cost class: rare.
+
+    Source: BrokerAttachedPlugin.buildRuntimeInfo.
+    """
+
+
+# --- 5. stop -------------------------------------------------------------------------------
+
+
+@hookspec
+def on_stop(kernel: Kernel) -> Deferred[None] | None:
+    """The broker no longer listens; the store is still open. May return a Deferred to wait for."""

@@ -1,0 +1,213 @@
+"""The kernel: the store, the tables every broker has, the handler table, and the hooks.
+
+It knows no feature by name and imports no plugin. It has no reactor either: time comes from
+``now_ms``, periodic work is a list of tasks the edge runs, connections are channels.
+
+Source: BrokerController @5.3.3, without what is a plugin here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from twistmq.broker.channels import ChannelTable
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.errors import BrokerError, RequestRefused, StoreError
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import AnyHandler
+from twistmq.broker.request import kernel_handlers, kernel_periodic_tasks
+from twistmq.broker.request.acknowledgement import Acknowledgement
+from twistmq.broker.request.client_table import ClientChange, ClientTable
+from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
+from twistmq.broker.request.filters import FilterLanguages
+from twistmq.broker.request.pull_hold import PullHold
+from twistmq.broker.request.subscription_group import SubscriptionGroupTable
+from twistmq.broker.request.topic_config import TopicConfigTable
+from twistmq.broker.settings import Settings
+from twistmq.broker.statistics import BrokerStats
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.wire.record import MessageRecord, host_bytes
+
+if TYPE_CHECKING:
+    from twistmq.broker.interfaces import ITransactionService
+
+__all__ = ["MASTER_ID", "Kernel"]
+
+#: The broker id of a master; a slave's is greater. Source: MixAll.MASTER_ID.
+MASTER_ID = 0
+
+
+class Kernel:
+    """One broker.
+
+    :param settings: read once here; live changes go through the objects' own attributes.
+    :param store: not yet loaded.
+    :param hooks: the plugins in use.
+    :param now_ms: the clock, Unix ms.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, settings: Settings, store: MessageStore, hooks: Hooks, now_ms: Callable[[], int]
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.hooks = hooks
+        self.now_ms = now_ms
+        self.random = random.Random()
+        self.started_ms = now_ms()
+        self.broker_name = settings.text("brokerName")
+        self.cluster_name = settings.text("brokerClusterName")
+        self.broker_id = settings.int("brokerId")
+        self.role = settings.text("brokerRole")
+        #: "ip:port" clients are told, and the same as records store it; the edge sets the port.
+        self.broker_address = ""
+        self.store_host = b""
+        self.set_address(settings.text("brokerIP1"), settings.int("listenPort"))
+        self.channels = ChannelTable()
+        self.stats = BrokerStats()
+        self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"))
+        self.subscription_group = SubscriptionGroupTable(
+            settings, store.config_file("subscriptionGroup.json"))
+        self.consumer_offset = ConsumerOffsetTable(store.config_file("consumerOffset.json"))
+        self.clients = ClientTable(self._client_changed)
+        self.acknowledgement = Acknowledgement(store)
+        self.filters = FilterLanguages()
+        self.pull_hold = PullHold(self)
+        #: Called when the topics changed, so that name servers are told at once.
+        self.on_topic_change: list[Callable[[], None]] = []
+        self.transaction_service: ITransactionService | None = None
+        self.periodic_tasks: list[PeriodicTask] = []
+        self.dispatcher = Dispatcher({}, hooks)
+        store.on_dispatch.append(self._dispatched)
+        store.on_arrival.append(self._arrived)
+
+    def set_address(self, ip: str, port: int) -> None:
+        """Say which address clients are told; done again when a port of 0 became a real one."""
+        self.broker_address = f"{ip}:{port}"
+        self.store_host = host_bytes(ip, port)
+
+    # --- life
+
+    async def start(self) -> None:
+        """Load what was saved, recover the store, let plugins start.
+
+        :raises StoreError: when a file is missing or damaged; the text names it.
+        """
+        self.topic_config.load(self)
+        self.consumer_offset.load()
+        self.subscription_group.load()
+        self.store.load()
+        self.store.start()
+        self.filters.add_languages(self.hooks.collect_filter_languages(self))
+        self.transaction_service = self.hooks.transaction_service(self)
+        validators = self.hooks.collect_access_validators(self)
+        self.dispatcher = Dispatcher(self.handler_table(), self.hooks, validators)
+        self.periodic_tasks = [
+            *kernel_periodic_tasks(self), *self.hooks.collect_periodic_tasks(self)]
+        self.set_role(self.role, self.broker_id)
+        await self.hooks.start(self)
+
+    async def stop(self) -> None:
+        """Let plugins stop, save the tables, flush and close the store."""
+        self.pull_hold.release_all()
+        await self.hooks.stop(self)
+        self.persist()
+        await self.store.stop()
+
+    def persist(self) -> None:
+        """Save every table that changed since it was saved."""
+        for table in (self.consumer_offset, self.subscription_group, self.topic_config):
+            table.persist()
+
+    def handler_table(self) -> dict[int, AnyHandler]:
+        """The kernel's rows, and the plugins' in front of them."""
+        rows = {row.code: row for row in kernel_handlers(self)}
+        return {**rows, **self.hooks.collect_request_handlers(self)}
+
+    # --- role
+
+    @property
+    def is_slave(self) -> bool:
+        return self.role == "SLAVE"
+
+    def set_role(self, role: str, broker_id: int) -> None:
+        """Become master or slave; a slave refuses writes.
+
+        :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
+        """
+        self.role = role
+        self.broker_id = broker_id if role == "SLAVE" else MASTER_ID
+        self.store.writable = not self.is_slave
+        self.hooks.role_changed(self, self.role, self.broker_id)
+
+    # --- messages
+
+    def append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError]:
+        """Append records to the store: the one way in, for the kernel and for plugins.
+
+        ``before_append`` hooks run first. The records' places are filled in by the store. Use
+        ``acknowledgement.wait`` to wait until they are as safe as the settings demand.
+
+        :returns: the refusals by index into ``records``; empty when all were appended.
+        """
+        refusals: dict[int, BrokerError] = {}
+        if self.hooks.before_append:
+            refusals = self.hooks.refuse_append(self, records)
+            if refusals:
+                records = [r for index, r in enumerate(records) if index not in refusals]
+        if not records:
+            return refusals
+        try:
+            self.store.append(records)
+        except StoreError as error:
+            return self._append_one_by_one(records, refusals, error)
+        return refusals
+
+    def _append_one_by_one(
+        self, records: Sequence[MessageRecord], refusals: dict[int, BrokerError], error: StoreError
+    ) -> dict[int, BrokerError]:
+        """A batch was refused as a whole: one bad record must not take the others with it."""
+        total = len(records) + len(refusals)
+        indexes = [index for index in range(total) if index not in refusals]
+        if len(records) == 1 or error.retriable:
+            return {**refusals, **dict.fromkeys(indexes, error)}
+        for index, record in zip(indexes, records, strict=True):
+            try:
+                self.store.append([record])
+            except StoreError as one_error:
+                refusals[index] = one_error
+        return refusals
+
+    def _dispatched(self, records: Sequence[MessageRecord]) -> None:
+        if self.hooks.on_dispatch:
+            self.hooks.dispatched(self, records)
+
+    def _arrived(self, records: Sequence[MessageRecord]) -> None:
+        self.pull_hold.arrived(records)
+        if self.hooks.on_message_arrival:
+            self.hooks.arrived(self, records)
+
+    # --- events
+
+    def _client_changed(self, change: ClientChange) -> None:
+        self.hooks.client_changed(self, change)
+
+    def topics_changed(self) -> None:
+        """Topics or their settings changed: save them and tell the name servers."""
+        self.topic_config.persist()
+        for listener in self.on_topic_change:
+            listener()
+
+    def require_writable(self) -> None:
+        """:raises RequestRefused: when this broker is a slave."""
+        if self.is_slave:
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is a slave")
+

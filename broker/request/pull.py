@@ -1,0 +1,285 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): read a queue from an offset, or wait for more.
+
+Source: PullMessageProcessor, DefaultPullMessageResultHandler @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.consume_context import ConsumeContext
+from twistmq.broker.store.message_store import (
+    GetMessageResult,
+    GetMessageStatus,
+    MessageFilter,
+)
+from twistmq.broker.topic_names import (
+    APPLY_TOPIC_SUGGESTION,
+    SAME_GROUP_SUGGESTION,
+    SUBSCRIPTION_GROUP_SUGGESTION,
+)
+from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["PullRequests"]
+
+#: Bits of a pull's system flag. Source: PullSysFlag.
+COMMIT_OFFSET: Final = 0x1
+SUSPEND: Final = 0x2
+SUBSCRIPTION: Final = 0x4
+CLASS_FILTER: Final = 0x8
+LITE_PULL: Final = 0x10
+
+_PERM_READ: Final = 4
+#: Bit of a group's forbidden mask for a topic: reading. Source: PermName.INDEX_PERM_READ.
+_FORBIDDEN_READ_INDEX: Final = 2
+#: Who forbids a pull, in the reply's header. Source: ForbiddenType.
+_BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
+_BROADCASTING_FORBIDDEN, _SUBSCRIPTION_FORBIDDEN = 4, 5
+_MASTER_ID: Final = 0
+
+_CODE_OF_STATUS: Final = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class _Forbidden(Exception):
+    """A pull that is answered NO_PERMISSION, with the kind of prohibition in the header."""
+
+    def __init__(self, kind: int, remark: str) -> None:
+        super().__init__(remark)
+        self.kind = kind
+
+
+class PullRequests:
+    """The pull handlers of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        settings = kernel.settings
+        self._broker_ip = settings.text("brokerIP1")
+        self._broker_readable = bool(settings.int("brokerPermission") & _PERM_READ)
+        self._lite_pull = settings.flag("litePullMessageEnable")
+        self._slave_read = settings.flag("slaveReadEnable")
+        self._long_polling = settings.flag("longPollingEnable")
+        self._short_polling_ms = settings.int("shortPollingTimeMills")
+        self._property_filter = settings.flag("enablePropertyFilter")
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(code, self._pull, PullMessageRequestHeader, on_vip_port=False)
+            for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+        ]
+
+    def _pull(self, request: Request[PullMessageRequestHeader]) -> Handled:
+        return self._answer(request, request.now_ms, may_wait=True)
+
+    def _pull_again(self, request: Request[PullMessageRequestHeader], now_ms: int) -> Handled:
+        return self._answer(request, now_ms, may_wait=False)
+
+    def _answer(
+        self, request: Request[PullMessageRequestHeader], now_ms: int, may_wait: bool
+    ) -> Handled:
+        header = request.header
+        try:
+            group, topic = self._check(request)
+            message_filter = self._filter(request, group)
+        except _Forbidden as error:
+            return Reply(ResponseCode.NO_PERMISSION,
+                         PullMessageResponseHeader(forbidden_type=error.kind), remark=str(error))
+        hooks = self._kernel.hooks
+        context = None
+        if hooks.before_consume or hooks.after_consume:
+            context = ConsumeContext(self._kernel, header.consumer_group, header.topic,
+                                     header.queue_id, header.queue_offset, request.channel)
+            refusal = hooks.refuse_consume(context)
+            if refusal is not None:
+                raise refusal
+        result = self._read(request, message_filter)
+        code = self._code(header, result)
+        self._commit_offset(request, may_wait)
+        if code == ResponseCode.PULL_NOT_FOUND and may_wait and header.sys_flag & SUSPEND:
+            wait_ms = header.suspend_timeout_millis if self._long_polling else (
+                self._short_polling_ms)
+            held = self._kernel.pull_hold.hold(request, wait_ms, message_filter, self._pull_again)
+            if held is not None:
+                return held
+        reply = self._reply(header, result, code, group, topic)
+        if code == ResponseCode.SUCCESS:
+            self._count(request, result, context)
+        return reply
+
+    # --- may this group read this queue?
+
+    def _check(
+        self, request: Request[PullMessageRequestHeader]
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        """:raises RequestRefused, _Forbidden: when the pull must not be served."""
+        header = request.header
+        kernel = self._kernel
+        if not self._broker_readable:
+            raise _Forbidden(_BROKER_FORBIDDEN,
+                             f"the broker[{self._broker_ip}] pulling message is forbidden")
+        if request.command.code == RequestCode.LITE_PULL_MESSAGE and not self._lite_pull:
+            raise _Forbidden(_BROKER_FORBIDDEN,
+                             f"the broker[{self._broker_ip}] for lite pull consumer is forbidden")
+        group = kernel.subscription_group.find(header.consumer_group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, "
+                f"{SUBSCRIPTION_GROUP_SUGGESTION}")
+        if not group.consume_enable:
+            raise _Forbidden(_GROUP_FORBIDDEN,
+                             f"subscription group no permission, {header.consumer_group}")
+        topic = kernel.topic_config.table.get(header.topic)
+        if topic is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! {APPLY_TOPIC_SUGGESTION}")
+        if not topic.perm & _PERM_READ:
+            raise _Forbidden(_TOPIC_FORBIDDEN,
+                             f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[{request.channel.remote_address}]")
+        return group, topic
+
+    def _filter(
+        self, request: Request[PullMessageRequestHeader], group: SubscriptionGroupConfig
+    ) -> MessageFilter | None:
+        """The filter of the pull's own subscription, or of the group's heartbeat."""
+        header = request.header
+        if header.sys_flag & SUBSCRIPTION:
+            expression_type, expression = header.expression_type, header.subscription
+        else:
+            expression_type, expression = self._group_subscription(header, group)
+        if header.sys_flag & CLASS_FILTER:
+            return None
+        filters = self._kernel.filters
+        message_filter = filters.make_filter(expression_type, expression)
+        if expression_type not in (None, "", "TAG") and not self._property_filter:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}")
+        return message_filter
+
+    def _group_subscription(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> tuple[str | None, str | None]:
+        """What the group's members said in their heartbeats that they want of the topic."""
+        members = self._kernel.clients.consumer_group(header.consumer_group)
+        if members is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                                 f"the consumer's group info not exist{SAME_GROUP_SUGGESTION}")
+        if not group.consume_broadcast_enable and members.message_model == "BROADCASTING":
+            raise _Forbidden(
+                _BROADCASTING_FORBIDDEN,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
+        if self._kernel.subscription_group.is_forbidden(
+            header.consumer_group, header.topic, _FORBIDDEN_READ_INDEX
+        ):
+            raise _Forbidden(
+                _SUBSCRIPTION_FORBIDDEN,
+                f"the consumer group[{header.consumer_group}] is forbidden for "
+                f"topic[{header.topic}]")
+        subscription = members.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                                 f"the consumer's subscription not exist{SAME_GROUP_SUGGESTION}")
+        if subscription.sub_version < header.sub_version:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                                 "the consumer's subscription not latest")
+        return subscription.expression_type, subscription.sub_string
+
+    # --- read and answer
+
+    def _read(
+        self, request: Request[PullMessageRequestHeader], message_filter: MessageFilter | None
+    ) -> GetMessageResult:
+        header = request.header
+        reset = self._kernel.consumer_offset.take_reset_offset(
+            header.topic, header.consumer_group, header.queue_id)
+        store = self._kernel.store
+        if reset is None:
+            return store.get_message(header.topic, header.queue_id, header.queue_offset,
+                                     header.max_msg_nums, message_filter)
+        return GetMessageResult(
+            status=GetMessageStatus.OFFSET_RESET, next_begin_offset=reset,
+            min_offset=store.min_offset_in_queue(header.topic, header.queue_id),
+            max_offset=store.max_offset_in_queue(header.topic, header.queue_id))
+
+    def _code(self, header: PullMessageRequestHeader, result: GetMessageResult) -> ResponseCode:
+        status = result.status
+        code = _CODE_OF_STATUS.get(status)
+        if code is None:
+            # The queue holds nothing: only offset 0 can wait for its first message.
+            code = (ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0
+                    else ResponseCode.PULL_OFFSET_MOVED)
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self.log.info(
+                "pull of {topic}-{queue_id} by {group} at {offset} moved to {new_offset}: {status}",
+                topic=header.topic, queue_id=header.queue_id, group=header.consumer_group,
+                offset=header.queue_offset, new_offset=result.next_begin_offset,
+                status=status.name)
+        if self._kernel.is_slave and not result.suggest_slave and status.name != "FOUND":
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code
+
+    def _reply(
+        self, header: PullMessageRequestHeader, result: GetMessageResult, code: ResponseCode,
+        group: SubscriptionGroupConfig, topic: TopicConfig,
+    ) -> Reply:
+        broker_id = _MASTER_ID
+        if self._slave_read:
+            broker_id = (group.which_broker_when_consume_slowly if result.suggest_slave
+                         else group.broker_id)
+        answer = PullMessageResponseHeader(
+            suggest_which_broker_id=broker_id, next_begin_offset=result.next_begin_offset,
+            min_offset=result.min_offset, max_offset=result.max_offset,
+            topic_sys_flag=topic.topic_sys_flag, group_sys_flag=group.group_sys_flag)
+        body = b"".join(result.messages) if code == ResponseCode.SUCCESS else b""
+        return Reply(code, answer, body, result.status.name)
+
+    def _commit_offset(
+        self, request: Request[PullMessageRequestHeader], first_time: bool
+    ) -> None:
+        """Take the offset the consumer says it consumed up to, where it says so."""
+        header = request.header
+        if not first_time or not header.sys_flag & COMMIT_OFFSET or self._kernel.is_slave:
+            return
+        self._kernel.consumer_offset.commit(
+            request.channel.remote_address, header.consumer_group, header.topic, header.queue_id,
+            header.commit_offset)
+
+    def _count(
+        self, request: Request[PullMessageRequestHeader], result: GetMessageResult,
+        context: ConsumeContext | None,
+    ) -> None:
+        header = request.header
+        self._kernel.stats.messages_got(
+            header.consumer_group, header.topic, result.message_count, result.size)
+        if context is not None:
+            context.message_count = result.message_count
+            context.size_bytes = result.size
+            self._kernel.hooks.consumed(context)

@@ -1,0 +1,306 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE (10, 310, 320).
+
+All send requests one read brought are handled together: each is checked and made into records,
+the records are appended with one write, each request gets its answer. A request that is refused
+does not touch the others.
+
+Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.send_context import SendBatch
+from twistmq.broker.topic_names import (
+    APPLY_TOPIC_SUGGESTION,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    topic_fault,
+)
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.bodies import TopicConfig
+from twistmq.broker.wire.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.properties import (
+    format_properties,
+    index_keys,
+    parse_properties,
+    tags_code,
+)
+from twistmq.broker.wire.record import SYS_MULTI_TAGS, MessageRecord
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["SendRequests"]
+
+#: Topic system flags of unit mode: a unit topic, a topic subscribed to by a unit.
+_UNIT = 1
+_UNIT_SUB = 2
+_PERM_READ_WRITE = 6
+_PERM_WRITE = 2
+
+
+class SendRequests:
+    """The send handlers of one broker."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        settings = kernel.settings
+        self._region = settings.text("regionId")
+        self._trace_on = settings.flag("traceOn")
+        self._reject_transactions = settings.flag("rejectTransactionMessage")
+        self._body_size_max = settings.int("maxMessageSize")
+        self._broker_ip = settings.text("brokerIP1")
+        self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
+        self._trace_text = "true" if self._trace_on else "false"
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        v1, v2 = SendMessageRequestHeader, SendMessageRequestHeaderV2
+        return [
+            RequestHandler(code, self._send_one, header, handle_batch=self._send)
+            for code, header in (
+                (RequestCode.SEND_MESSAGE, v1),
+                (RequestCode.SEND_MESSAGE_V2, v2),
+                (RequestCode.SEND_BATCH_MESSAGE, v2),
+            )
+        ]
+
+    def _send_one(self, request: Request[Any]) -> Handled:
+        return self._send([request])[0]
+
+    def _send(self, requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+        """Handle a batch: records, hooks, one append, answers."""
+        hooks = self._kernel.hooks
+        records_of: list[list[MessageRecord]] = []
+        replies: list[Handled] = [None] * len(requests)
+        for index, request in enumerate(requests):
+            try:
+                records_of.append(self._records(request))
+            except BrokerError as error:
+                records_of.append([])
+                replies[index] = self._refused(error)
+        if not hooks.before_send and not hooks.after_send:
+            self._append(requests, records_of, replies)
+            return replies
+        batch = SendBatch(self._kernel, list(requests), records_of, replies)
+        for index, error in hooks.refuse_send(batch).items():
+            if replies[index] is None:
+                replies[index] = self._refused(error)
+        self._append(requests, records_of, replies)
+        hooks.sent(batch)
+        return replies
+
+    # --- from request to records
+
+    def _records(self, request: Request[Any]) -> list[MessageRecord]:
+        """Check a request and make the records of its messages.
+
+        :raises BrokerError: when it is refused.
+        """
+        header: SendMessageRequestHeader = request.header
+        topic = header.topic
+        config = self._kernel.topic_config.table.get(topic)
+        if config is None or topic in SEND_FORBIDDEN_TOPICS or not self._broker_writable:
+            config = self._find_topic(request)
+        queue_id = header.queue_id
+        if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {config} "
+                f"Producer: {request.channel.remote_address}")
+        if queue_id < 0:
+            queue_id = self._kernel.random.randrange(max(config.write_queue_nums, 1))
+        if len(request.command.body) > self._body_size_max:
+            raise self._illegal()
+        if header.batch:
+            return self._batch_records(request, queue_id, config)
+        return [self._record(request, queue_id, config)]
+
+    def _record(
+        self, request: Request[Any], queue_id: int, config: TopicConfig
+    ) -> MessageRecord:
+        """Make the record of a request with one message."""
+        header: SendMessageRequestHeader = request.header
+        kernel = self._kernel
+        text = header.properties
+        # What Apache puts into every message, in whatever order: the order has no meaning.
+        fields = parse_properties(text) if text else {}
+        fields.pop(names.POP_CK, None)
+        fields.pop(names.WAIT, None)
+        fields[names.MSG_REGION] = self._region
+        fields[names.TRACE_ON] = self._trace_text
+        fields[names.CLUSTER] = kernel.cluster_name
+        if names.UNIQ_KEY not in fields:
+            fields[names.UNIQ_KEY] = kernel.unique_ids.make(request.now_ms)
+        record = MessageRecord(
+            header.topic, queue_id, request.command.body, format_properties(fields),
+            header.born_timestamp, request.channel.remote_host, kernel.store_host,
+            index_keys(fields), tags_code(fields.get(names.TAGS)), header.flag, header.sys_flag,
+            header.reconsume_times or 0)
+        if config.topic_filter_type == "MULTI_TAG":
+            record.sys_flag |= SYS_MULTI_TAGS
+        if fields.get(names.TRAN_MSG) == "true" and not (
+            record.reconsume_times > 0 and names.DELAY in fields
+        ):
+            self._prepare(record, fields)
+        return record
+
+    def _prepare(self, record: MessageRecord, fields: dict[str, str]) -> None:
+        """Make a record a half message, or refuse it."""
+        if self._reject_transactions:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_ip}] sending transaction message is forbidden")
+        service = self._kernel.transaction_service
+        if service is None:
+            raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                                 "no plugin of this broker provides transaction messages")
+        service.prepare(record, fields)
+
+    def _batch_records(
+        self, request: Request[Any], queue_id: int, config: TopicConfig
+    ) -> list[MessageRecord]:
+        """Make the records of a request that carries a batch of messages."""
+        header: SendMessageRequestHeader = request.header
+        if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL,
+                                 f"batch request does not support retry group {header.topic}")
+        common = parse_properties(header.properties or "")
+        common.pop(names.WAIT, None)
+        common.pop(names.POP_CK, None)
+        common[names.MSG_REGION] = self._region
+        common[names.TRACE_ON] = self._trace_text
+        common[names.CLUSTER] = self._kernel.cluster_name
+        sys_flag = header.sys_flag
+        if config.topic_filter_type == "MULTI_TAG":
+            sys_flag |= SYS_MULTI_TAGS
+        records = []
+        for flag, body, text in decode_batch(request.command.body):
+            own = parse_properties(text)
+            own.pop(names.WAIT, None)
+            # A message keeps its own unique key: the batch's is their list.
+            fields = {**common, **own}
+            records.append(MessageRecord(
+                header.topic, queue_id, body, format_properties(fields), header.born_timestamp,
+                request.channel.remote_host, self._kernel.store_host, index_keys(fields),
+                tags_code(fields.get(names.TAGS)), flag, sys_flag, header.reconsume_times or 0))
+        if not records:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
+        return records
+
+    def _find_topic(self, request: Request[Any]) -> TopicConfig:
+        """Check the topic's name and permissions; create it where that is allowed."""
+        header: SendMessageRequestHeader = request.header
+        topic = header.topic
+        table = self._kernel.topic_config
+        if not self._broker_writable and table.is_order_topic(topic):
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 f"the broker[{self._broker_ip}] sending message is forbidden")
+        fault = topic_fault(topic)
+        if fault is not None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+        if topic in SEND_FORBIDDEN_TOPICS:
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 f"Sending message to topic[{topic}] is forbidden.")
+        config = table.get(topic)
+        if config is not None:
+            return config
+        is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+        unit_flag = 0 if not header.unit_mode else _UNIT_SUB if is_retry else _UNIT
+        config = table.create_in_send(
+            topic, header.default_topic, request.channel.remote_address,
+            header.default_topic_queue_nums, unit_flag)
+        if config is None and is_retry:
+            config = table.create_in_send_back(topic, 1, _PERM_READ_WRITE, unit_flag)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please!{APPLY_TOPIC_SUGGESTION}")
+        self._kernel.topics_changed()
+        return config
+
+    def _illegal(self) -> RequestRefused:
+        return RequestRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. msg body "
+            f"length limit {self._body_size_max}B, msg properties length limit 32KB.")
+
+    # --- from records to replies
+
+    def _append(
+        self, requests: Sequence[Request[Any]], records_of: Sequence[list[MessageRecord]],
+        replies: list[Handled],
+    ) -> None:
+        """Append what was not refused and fill in the replies."""
+        kernel = self._kernel
+        kernel.require_writable()
+        flat: list[MessageRecord] = []
+        owners: list[int] = []
+        for index, records in enumerate(records_of):
+            if replies[index] is None:
+                flat += records
+                owners += [index] * len(records)
+        refusals = kernel.append(flat)
+        for position, error in refusals.items():
+            replies[owners[position]] = self._refused(error)
+        counts: dict[str, tuple[int, int]] = {}
+        waits = bool(kernel.acknowledgement.stages)
+        for index, records in enumerate(records_of):
+            if replies[index] is not None:
+                continue
+            reply = self._stored(requests[index], records)
+            topic = requests[index].header.topic
+            count, size = counts.get(topic, (0, 0))
+            counts[topic] = (count + len(records), size + sum([r.size for r in records]))
+            replies[index] = reply if not waits else self._when_safe(
+                requests[index], records, reply)
+        for topic, (count, size) in counts.items():
+            kernel.stats.messages_put(topic, count, size)
+
+    def _stored(self, request: Request[Any], records: list[MessageRecord]) -> Reply:
+        first = records[0]
+        host = self._kernel.store_host
+        if len(records) == 1:
+            message_id = offset_message_id(host, first.physical_offset)
+            unique_key = first.keys[0]
+        else:
+            message_id = ",".join([offset_message_id(host, r.physical_offset) for r in records])
+            unique_key = parse_properties(request.header.properties or "").get(names.UNIQ_KEY)
+        return Reply(ResponseCode.SUCCESS, SendMessageResponseHeader(
+            msg_id=message_id, queue_id=first.queue_id, queue_offset=first.queue_offset,
+            transaction_id=unique_key, msg_region=self._region, trace_on=self._trace_text))
+
+    def _when_safe(
+        self, request: Request[Any], records: list[MessageRecord], reply: Reply
+    ) -> Handled:
+        """Hold a reply until the message is as safe as the settings demand."""
+        if f"{names.WAIT}\x01false" in (request.header.properties or ""):
+            return reply
+        waiting = self._kernel.acknowledgement.wait(records[-1].next_offset, request.now_ms)
+        if waiting is None:
+            return reply
+
+        def safe(code: ResponseCode) -> Reply:
+            reply.code = code
+            return reply
+
+        answer: Deferred[Reply] = waiting.addCallback(safe)  # type: ignore[assignment]
+        return answer
+
+    def _refused(self, error: BrokerError) -> Reply:
+        """The reply to a refused send: Apache adds region and trace switch to these too."""
+        return Reply(error.response_code, SendMessageResponseHeader(
+            msg_region=self._region, trace_on=self._trace_text), remark=str(error))
