@@ -73,6 +73,10 @@ class Dispatcher:
         self._validators = tuple(validators)
         self._guarded = bool(self._validators or hooks.before_request)
 
+    def restricted_to(self, handlers: Mapping[int, AnyHandler]) -> Dispatcher:
+        """A dispatcher for another port: the same checks and hooks, other rows."""
+        return Dispatcher(handlers, self._hooks, self._validators)
+
     def execute(self, channel: Connection, frames: Sequence[Frame], now_ms: int) -> list[bytes]:
         """Run what one read brought.
 

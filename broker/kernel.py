@@ -8,10 +8,12 @@ Source: BrokerController @5.3.3, without what is a plugin here.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
 from twistmq.broker.channels import ChannelTable
@@ -32,6 +34,7 @@ from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.settings import Settings
 from twistmq.broker.statistics import BrokerStats
 from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.wire.message_id import UniqueIdMaker
 from twistmq.broker.wire.record import MessageRecord, host_bytes
 
 if TYPE_CHECKING:
@@ -62,6 +65,8 @@ class Kernel:
         self.hooks = hooks
         self.now_ms = now_ms
         self.random = random.Random()
+        self.unique_ids = UniqueIdMaker(
+            settings.text("brokerIP1"), os.getpid(), self.random.getrandbits(31))
         self.started_ms = now_ms()
         self.broker_name = settings.text("brokerName")
         self.cluster_name = settings.text("brokerClusterName")
@@ -82,7 +87,7 @@ class Kernel:
         self.filters = FilterLanguages()
         self.pull_hold = PullHold(self)
         #: Called when the topics changed, so that name servers are told at once.
-        self.on_topic_change: list[Callable[[], None]] = []
+        self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
         self.transaction_service: ITransactionService | None = None
         self.periodic_tasks: list[PeriodicTask] = []
         self.dispatcher = Dispatcher({}, hooks)
@@ -200,11 +205,20 @@ class Kernel:
     def _client_changed(self, change: ClientChange) -> None:
         self.hooks.client_changed(self, change)
 
-    def topics_changed(self) -> None:
-        """Topics or their settings changed: save them and tell the name servers."""
+    def topics_changed(self) -> Deferred[None] | None:
+        """Topics or their settings changed: save them and tell the name servers.
+
+        :returns: a Deferred that fires once the name servers were told; None when nobody is to
+            be told. It never fails.
+        """
         self.topic_config.persist()
-        for listener in self.on_topic_change:
-            listener()
+        told = [listener() for listener in self.on_topic_change]
+        waiting = [deferred for deferred in told if deferred is not None]
+        if not waiting:
+            return None
+        done: Deferred[None] = Deferred()
+        DeferredList(waiting, consumeErrors=True).addCallback(lambda _: done.callback(None))
+        return done
 
     def require_writable(self) -> None:
         """:raises RequestRefused: when this broker is a slave."""

@@ -1,0 +1,234 @@
+"""The broker as a Twisted service: kernel, ports, registration, periodic tasks.
+
+Source: BrokerStartup, BrokerController.start and shutdown @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+
+from twistmq.broker.client.name_servers import BrokerIdentity, NameServers
+from twistmq.broker.client.remoting_client import RemotingClient
+from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
+from twistmq.broker.edge.factory import InFlight, RemotingFactory, StallWatch
+from twistmq.broker.edge.listener import ListenerService
+from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.kernel import Kernel
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.settings import Settings
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.message_store import MessageStore
+
+__all__ = ["BrokerService"]
+
+T = TypeVar("T")
+
+#: The VIP port is this much below the main one; the replication port is one above.
+_VIP_PORT_DISTANCE = 2
+#: Bounds of the registration period, ms. Source: BrokerController.start.
+_REGISTER_PERIOD_MIN_MS, _REGISTER_PERIOD_MAX_MS = 10_000, 60_000
+#: How long a stopping broker waits for name servers to hear of it, ms.
+_UNREGISTER_TIMEOUT_MS = 3000
+
+
+class BrokerService(Service):
+    """One broker.
+
+    ``started`` fires with this service once the broker answers, or fails with why it cannot.
+
+    :param io: the disk; a test gives another one.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: Any, settings: Settings, hooks: Hooks, io: IStoreIO | None = None
+    ) -> None:
+        self._reactor = reactor
+        self.settings = settings
+        self._threads = ThreadPool(0, 4, "store")
+        self.stalls = StallWatch()
+        store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms, self._in_thread)
+        self.kernel = Kernel(settings, store, hooks, now_ms)
+        self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
+                                     settings.int("connectTimeoutMillis"))
+        self.name_servers = NameServers(self.client, settings.addresses("namesrvAddr"))
+        self.kernel.on_topic_change.append(self._register_soon)
+        self.started: Deferred[BrokerService] = Deferred()
+        self._listeners: list[ListenerService] = []
+        self._periodic: PeriodicService | None = None
+        self._registering: Deferred[None] | None = None
+        self._register_again = False
+        self._ready = False
+
+    # --- start
+
+    def startService(self) -> None:
+        super().startService()
+        self._threads.start()
+        Deferred.fromCoroutine(self._start()).addCallbacks(self._started, self._failed)
+
+    async def _start(self) -> None:
+        raise_open_files_limit()
+        await self.kernel.start()
+        self._listen()
+        self._start_periodic_tasks()
+        self._ready = True
+        await self.register(force=True)
+
+    def _started(self, _: None) -> None:
+        self.log.info("broker {name} answers on {address}, plugins: {plugins}",
+                      name=self.kernel.broker_name, address=self.kernel.broker_address,
+                      plugins=", ".join(self.kernel.hooks.plugin_names) or "none")
+        self.started.callback(self)
+
+    def _failed(self, failure: Failure) -> None:
+        self.started.errback(failure)
+
+    def _listen(self) -> None:
+        """Open the main port, then the VIP port two below it."""
+        settings = self.settings
+        in_flight = InFlight()
+        main = self._listener(settings.int("listenPort"), self.kernel.dispatcher, in_flight)
+        vip_rows = {code: row for code, row in self.kernel.dispatcher.handlers.items()
+                    if row.on_vip_port}
+        vip_dispatcher = self.kernel.dispatcher.restricted_to(vip_rows)
+        main.startService()
+        self._listeners.append(main)
+        self.kernel.set_address(settings.text("brokerIP1"), main.port)
+        wanted = settings.int("listenPort")
+        vip_port = max(wanted - _VIP_PORT_DISTANCE, 0) if wanted else 0
+        vip = self._listener(vip_port, vip_dispatcher, in_flight)
+        vip.startService()
+        self._listeners.append(vip)
+
+    def _listener(
+        self, port: int, dispatcher: Dispatcher, in_flight: InFlight
+    ) -> ListenerService:
+        factory = RemotingFactory(self._reactor, dispatcher, self.kernel.channels, now_ms,
+                                  monotonic, in_flight, self.stalls)
+        return ListenerService(self._reactor, port, self.settings.text("bindAddress"),
+                               self.settings.int("serverSocketBacklog"), factory)
+
+    @property
+    def port(self) -> int:
+        """The main port, once the broker answers."""
+        return self._listeners[0].port
+
+    @property
+    def vip_port(self) -> int:
+        return self._listeners[1].port
+
+    # --- periodic work
+
+    def _start_periodic_tasks(self) -> None:
+        idle_max_ms = self.settings.int("serverChannelMaxIdleTimeSeconds") * 1000
+        factory = self._listeners[0].factory
+        tasks = [
+            *self.kernel.periodic_tasks,
+            PeriodicTask("register with name servers", _REGISTER_PERIOD_MIN_MS,
+                         self._register_period_ms, self._register_due),
+            PeriodicTask("close idle connections", 10_000, 10_000,
+                         lambda now: factory.close_idle(now, idle_max_ms)),
+        ]
+        self._periodic = PeriodicService(self._reactor, now_ms, monotonic, tasks, self.stalls)
+        self._periodic.startService()
+
+    def _register_period_ms(self) -> int:
+        wanted = self.settings.int("registerNameServerPeriod")
+        return max(_REGISTER_PERIOD_MIN_MS, min(wanted, _REGISTER_PERIOD_MAX_MS))
+
+    def _register_due(self, _: int) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.register(self.settings.flag("forceRegister")))
+
+    # --- registration
+
+    @property
+    def identity(self) -> BrokerIdentity:
+        kernel = self.kernel
+        ha_port = self.settings.int("haListenPort") or self.port + 1
+        return BrokerIdentity(kernel.cluster_name, kernel.broker_name, kernel.broker_id,
+                              kernel.broker_address,
+                              f"{self.settings.text('brokerIP2')}:{ha_port}")
+
+    async def register(self, force: bool) -> None:
+        """Tell all name servers what this broker serves.
+
+        :param force: even when they all know it already.
+        """
+        if not self.name_servers.addresses:
+            return
+        identity = self.identity
+        topics = self.kernel.topic_config
+        timeout_ms = self.settings.int("registerBrokerTimeoutMills")
+        if not force and not await self.name_servers.need_register(
+            identity, topics.data_version, timeout_ms=timeout_ms
+        ):
+            return
+        answers = await self.name_servers.register(
+            identity, topics.registration(), timeout_ms=timeout_ms,
+            compressed=self.settings.flag("compressedRegister"))
+        if answers:
+            topics.update_order_topics(answers[0].order_topics)
+
+    def _register_soon(self) -> Deferred[None] | None:
+        """Register because topics changed; changes during a registration make one more."""
+        if not self._ready or not self.running:
+            return None
+        if self._registering is not None:
+            self._register_again = True
+            return self._registering
+        self._registering = Deferred.fromCoroutine(self._register_until_quiet())
+        return self._registering
+
+    async def _register_until_quiet(self) -> None:
+        try:
+            self._register_again = True
+            while self._register_again:
+                self._register_again = False
+                await self.register(force=True)
+        except Exception:
+            self.log.failure("registration failed")
+        finally:
+            self._registering = None
+
+    # --- stop
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        """Leave the name servers, take no more connections, save and flush everything."""
+        if self._periodic is not None:
+            self._periodic.stopService()
+        for listener in self._listeners:
+            await listener.stop_listening()
+        if self._ready:
+            await self.name_servers.unregister(self.identity, timeout_ms=_UNREGISTER_TIMEOUT_MS)
+            await self.kernel.stop()
+        for listener in self._listeners:
+            await listener.stopService()
+        await self.client.close()
+        await self._stop_threads()
+
+    def _stop_threads(self) -> Deferred[None]:
+        """Stop the store's threads; they are idle once the store is stopped."""
+        self._threads.stop()
+        done: Deferred[None] = Deferred()
+        done.callback(None)
+        return done
+
+    def _in_thread(self, work: Callable[[], T]) -> Deferred[T]:
+        return deferToThreadPool(self._reactor, self._threads, work)

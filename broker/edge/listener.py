@@ -1,0 +1,85 @@
+"""One listening port and its connections."""
+
+from __future__ import annotations
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort, IReactorTCP
+from twisted.logger import Logger
+
+from twistmq.broker.edge.factory import RemotingFactory
+from twistmq.broker.edge.protocol import RemotingProtocol
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.remoting import Channel
+
+__all__ = ["ListenerService"]
+
+#: Seconds the connections of a stopping port get to take their last replies.
+_CLOSE_SECONDS = 3.0
+
+
+class ListenerService(Service):
+    """Listens on one port.
+
+    :param port: 0 lets the system choose; ``port`` then holds the real one once it listens.
+    :param interface: the address to bind to.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: IReactorTCP, port: int, interface: str, backlog: int,
+        factory: RemotingFactory,
+    ) -> None:
+        self._reactor = reactor
+        self.port = port
+        self.interface = interface
+        self._backlog = backlog
+        self.factory = factory
+        self._listening: IListeningPort | None = None
+
+    def startService(self) -> None:
+        """:raises BrokerError: when the port cannot be had; the text says which and why."""
+        try:
+            self._listening = self._reactor.listenTCP(
+                self.port, self.factory, self._backlog, self.interface)
+        except CannotListenError as error:
+            raise BrokerError(
+                f"cannot listen on {self.interface}:{self.port}: {error.socketError}") from None
+        self.port = self._listening.getHost().port
+        super().startService()
+
+    def stop_listening(self) -> Deferred[object]:
+        """Take no more connections; those there are stay."""
+        listening, self._listening = self._listening, None
+        return maybeDeferred(listening.stopListening) if listening else succeed(None)
+
+    def stopService(self) -> Deferred[object]:
+        """Stop listening and close the connections; fires when they are gone."""
+        super().stopService()
+        return self.stop_listening().addCallback(lambda _: self._close_connections())
+
+    def _close_connections(self) -> Deferred[object]:
+        gone = []
+        for channel in self.factory.channels:
+            if isinstance(channel, RemotingProtocol) and channel.factory is self.factory:
+                gone.append(_closed(channel, self.factory))
+        return DeferredList(gone)  # type: ignore[return-value]
+
+
+def _closed(channel: RemotingProtocol, factory: RemotingFactory) -> Deferred[None]:
+    """Close a connection; fires when it is gone, which a peer that does not read cannot delay."""
+    done: Deferred[None] = Deferred()
+    timeout = factory.reactor.callLater(_CLOSE_SECONDS, channel.abort, "does not close")
+
+    def lost(other: Channel) -> None:
+        if other is channel and not done.called:
+            if timeout.active():
+                timeout.cancel()
+            factory.channels.on_lost.remove(lost)
+            done.callback(None)
+
+    factory.channels.on_lost.append(lost)
+    channel.close()
+    return done
