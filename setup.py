@@ -78,7 +78,9 @@ class BuildAllOrNone(build_ext):
         for path in paths if missing else []:
             path.unlink(missing_ok=True)
         if missing:
-            say(f"installed as plain Python: the C compiler failed ({', '.join(missing)})")
+            say(f"installed as plain Python: the C compiler made none of {len(missing)} extensions"
+                if len(missing) == len(paths) else
+                f"installed as plain Python: the C compiler failed on {', '.join(missing)}")
         elif paths:
             say(f"compiled {len(paths) - 1} modules")
 

@@ -1,0 +1,286 @@
+"""The settings there are, in Apache's groups and with Apache's defaults.
+
+Only settings that something reads are here: a setting that changes nothing would be a promise
+not kept, and the others of a file are kept and named in a warning. Whoever reads another one adds
+its row here, plugins through ``register_settings``.
+
+Source: BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig, MessageStoreConfig,
+NamesrvConfig @5.3.3.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final
+
+from twistmq.broker.settings import LONG_MAX, Setting
+
+__all__ = ["broker_rows", "local_address", "namesrv_rows", "up_rows"]
+
+_BROKER: Final = "BrokerConfig"
+_STORE: Final = "MessageStoreConfig"
+_SERVER: Final = "NettyServerConfig"
+_CLIENT: Final = "NettyClientConfig"
+_NAMESRV: Final = "NamesrvConfig"
+
+
+def local_address() -> str:
+    """The IPv4 address this host's packets leave from; 127.0.0.1 when it has no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; the address is one kept for examples.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def _name_servers() -> str:
+    return os.environ.get("NAMESRV_ADDR", "")
+
+
+#: Who the broker is, and what it lets clients do.
+BROKER_CONFIG: Final = (
+    Setting("brokerName", "text", socket.gethostname,
+            "The broker's name; a master and its slaves share one.",
+            source=_BROKER, important=True, default_text="the host's name"),
+    Setting("brokerClusterName", "text", "DefaultCluster", "The cluster the broker joins.",
+            source=_BROKER, important=True),
+    Setting("brokerId", "int", 0, "0 for a master, greater for a slave.",
+            most=LONG_MAX, source=_BROKER, important=True),
+    Setting("namesrvAddr", "text", _name_servers,
+            "The name servers, host:port separated by semicolons.",
+            source=_BROKER, important=True, default_text="$NAMESRV_ADDR"),
+    Setting("brokerIP1", "text", local_address, "The address clients are told to connect to.",
+            source=_BROKER, important=True, default_text="this host's address"),
+    Setting("brokerIP2", "text", local_address, "The address slaves are told to connect to.",
+            source=_BROKER, default_text="this host's address"),
+    Setting("brokerPermission", "int", 6,
+            "What clients may do: 4 read, 2 write, 6 both; topics are registered with it.",
+            most=7, source=_BROKER),
+    Setting("defaultTopicQueueNums", "int", 8, "Queues of the template topic TBW102.",
+            least=1, unit="queues", source=_BROKER),
+    Setting("autoCreateTopicEnable", "flag", True,
+            "Whether sending to an unknown topic creates it.", source=_BROKER, important=True),
+    Setting("clusterTopicEnable", "flag", True,
+            "Whether there is a topic with the cluster's name.", source=_BROKER),
+    Setting("brokerTopicEnable", "flag", True,
+            "Whether there is a topic with the broker's name.", source=_BROKER),
+    Setting("autoCreateSubscriptionGroup", "flag", True,
+            "Whether consuming with an unknown group creates it.",
+            source=_BROKER, important=True),
+    Setting("traceTopicEnable", "flag", False, "Whether the trace topic is created at start.",
+            source=_BROKER, important=True),
+    Setting("msgTraceTopicName", "text", "RMQ_SYS_TRACE_TOPIC", "The trace topic.",
+            source=_BROKER, important=True),
+    Setting("traceOn", "flag", True, "Whether clients are told to trace their messages.",
+            source=_BROKER),
+    Setting("regionId", "text", "DefaultRegion", "The region messages are marked with.",
+            source=_BROKER),
+    Setting("rejectTransactionMessage", "flag", False, "Whether half messages are refused.",
+            source=_BROKER, important=True),
+    Setting("enablePropertyFilter", "flag", False,
+            "Whether consumers may filter by an expression over properties.", source=_BROKER),
+    Setting("longPollingEnable", "flag", True,
+            "Whether a pull that finds nothing waits as long as the client asks.", source=_BROKER),
+    Setting("shortPollingTimeMills", "int", 1000,
+            "How long such a pull waits when longPollingEnable is false.",
+            unit="ms", source=_BROKER),
+    Setting("litePullMessageEnable", "flag", True, "Whether LITE_PULL_MESSAGE is served.",
+            source=_BROKER),
+    Setting("slaveReadEnable", "flag", False,
+            "Whether consumers that fall behind are told to read from a slave.", source=_BROKER),
+    Setting("notifyConsumerIdsChangedEnable", "flag", True,
+            "Whether consumers are told when a member of their group comes or goes.",
+            source=_BROKER),
+    Setting("flushConsumerOffsetInterval", "int", 5000, "How often consumer offsets are saved.",
+            unit="ms", least=1, source=_BROKER),
+    Setting("disableConsumeIfConsumerReadSlowly", "flag", False,
+            "Whether a group that falls behind too far is stopped.", source=_BROKER),
+    Setting("consumerFallbehindThreshold", "int", 16 * 1024**3,
+            "How far behind is too far.", unit="bytes", most=LONG_MAX, source=_BROKER),
+    Setting("forceRegister", "flag", True,
+            "Whether the broker registers each period even if no topic changed.",
+            source=_BROKER),
+    Setting("registerNameServerPeriod", "int", 30_000,
+            "How often the broker registers; kept from 10,000 to 60,000.",
+            unit="ms", source=_BROKER),
+    Setting("registerBrokerTimeoutMills", "int", 24_000,
+            "How long a name server may take to answer a registration.",
+            unit="ms", least=1, source=_BROKER),
+    Setting("compressedRegister", "flag", False, "Whether registrations are compressed.",
+            source=_BROKER),
+    Setting("channelExpiredTimeout", "int", 120_000,
+            "How long a client may be silent before it is forgotten.",
+            unit="ms", least=1, most=LONG_MAX, source=_BROKER),
+    Setting("brokerConfigPath", "path", "~/store/config/broker.properties",
+            "Where settings changed by a tool are saved when no -c file was given.",
+            source=_BROKER),
+    Setting("configBlackList", "text", "configBlackList;brokerConfigPath",
+            "Settings that no tool may change, separated by semicolons.", source=_BROKER),
+)
+
+#: Where and how messages are kept.
+MESSAGE_STORE_CONFIG: Final = (
+    Setting("storePathRootDir", "path", "~/store", "The folder of the store.",
+            source=_STORE, important=True),
+    Setting("storePathCommitLog", "path", "", "The folder of the commit log.",
+            source=_STORE, important=True, default_text="<storePathRootDir>/commitlog"),
+    Setting("mappedFileSizeCommitLog", "int", 1024**3, "The size of a commit-log file.",
+            unit="bytes", least=1024, source=_STORE),
+    Setting("mappedFileSizeConsumeQueue", "int", 300_000 * 20,
+            "The size of a consume-queue file; rounded up to whole entries of 20 bytes.",
+            unit="bytes", least=20, source=_STORE),
+    Setting("flushDiskType", "text", "ASYNC_FLUSH",
+            "Whether a send is answered before or after its message is on disk.",
+            choices=("ASYNC_FLUSH", "SYNC_FLUSH"), source=_STORE, important=True),
+    Setting("syncFlushTimeout", "int", 5000,
+            "How long a send waits for the disk under SYNC_FLUSH.",
+            unit="ms", least=1, source=_STORE),
+    Setting("flushIntervalCommitLog", "int", 500,
+            "How often the commit log is written to disk under ASYNC_FLUSH.",
+            unit="ms", least=1, source=_STORE, important=True),
+    Setting("flushCommitLogLeastPages", "int", 4,
+            "Fewer new pages than these wait for flushCommitLogThoroughInterval.",
+            unit="4 KiB pages", source=_STORE),
+    Setting("flushCommitLogThoroughInterval", "int", 10_000,
+            "How long at most a written byte waits for the disk.", unit="ms", source=_STORE),
+    Setting("flushIntervalConsumeQueue", "int", 1000,
+            "How often consume queues are written to disk.", unit="ms", least=1, source=_STORE),
+    Setting("flushConsumeQueueLeastPages", "int", 2,
+            "Fewer new pages than these wait for flushConsumeQueueThoroughInterval.",
+            unit="4 KiB pages", source=_STORE),
+    Setting("flushConsumeQueueThoroughInterval", "int", 60_000,
+            "How long at most a queue entry waits for the disk.", unit="ms", source=_STORE),
+    Setting("maxMessageSize", "int", 4 * 1024**2, "The longest message body taken.",
+            unit="bytes", least=1, source=_STORE),
+    Setting("maxTransferBytesOnMessageInMemory", "int", 256 * 1024,
+            "A pull's reply holds no more, from recent messages.",
+            unit="bytes", least=1, source=_STORE, important=True),
+    Setting("maxTransferCountOnMessageInMemory", "int", 32,
+            "A pull's reply holds no more, from recent messages.",
+            unit="messages", least=1, source=_STORE, important=True),
+    Setting("maxTransferBytesOnMessageInDisk", "int", 64 * 1024,
+            "A pull's reply holds no more, from old messages.",
+            unit="bytes", least=1, source=_STORE, important=True),
+    Setting("maxTransferCountOnMessageInDisk", "int", 8,
+            "A pull's reply holds no more, from old messages.",
+            unit="messages", least=1, source=_STORE, important=True),
+    Setting("accessMessageInMemoryMaxRatio", "int", 40,
+            "The share of the host's memory that recent messages are taken to be in.",
+            unit="percent", most=100, source=_STORE, important=True),
+    Setting("messageIndexEnable", "flag", True, "Whether messages are indexed by key.",
+            source=_STORE, important=True),
+    Setting("maxHashSlotNum", "int", 5_000_000, "Hash slots of an index file.",
+            unit="slots", least=1, source=_STORE),
+    Setting("maxIndexNum", "int", 20_000_000, "Items of an index file.",
+            unit="items", least=2, source=_STORE),
+    Setting("defaultQueryMaxNum", "int", 32, "Messages a query by key returns at most.",
+            unit="messages", least=1, source=_STORE),
+    Setting("haListenPort", "int", 0, "The port slaves connect to.",
+            most=65_535, source=_STORE, default_text="listenPort + 1"),
+    Setting("brokerRole", "text", "ASYNC_MASTER", "What the broker is to its replicas.",
+            choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"), source=_STORE, important=True),
+)
+
+#: The listening side, of both servers.
+NETTY_SERVER_CONFIG: Final = (
+    Setting("bindAddress", "text", "0.0.0.0", "The address to listen on.", source=_SERVER),
+    Setting("serverChannelMaxIdleTimeSeconds", "int", 120,
+            "A connection that is silent for so long is closed.",
+            unit="s", least=1, source=_SERVER),
+    Setting("serverSocketBacklog", "int", 1024, "Connections that may wait to be accepted.",
+            unit="connections", least=1, source=_SERVER),
+)
+
+#: The connecting side: from the broker to its name servers.
+NETTY_CLIENT_CONFIG: Final = (
+    Setting("connectTimeoutMillis", "int", 3000, "How long connecting may take.",
+            unit="ms", least=1, source=_CLIENT),
+)
+
+#: The name server.
+NAMESRV_CONFIG: Final = (
+    Setting("kvConfigPath", "path", "~/namesrv/kvConfig.json",
+            "The file of the key-value configuration.", source=_NAMESRV),
+    Setting("configStorePath", "path", "~/namesrv/namesrv.properties",
+            "Where settings changed by a tool are saved; the -c file when one was given.",
+            source=_NAMESRV),
+    Setting("scanNotActiveBrokerInterval", "int", 5000,
+            "How often brokers that fell silent are looked for.",
+            unit="ms", least=1, most=LONG_MAX, source=_NAMESRV),
+    Setting("orderMessageEnable", "flag", False,
+            "Whether routes carry the configuration of ordered topics.", source=_NAMESRV),
+    Setting("returnOrderTopicConfigToBroker", "flag", True,
+            "Whether registering brokers are sent the configuration of ordered topics.",
+            source=_NAMESRV),
+    Setting("supportActingMaster", "flag", False,
+            "Whether a slave stands in for a master that is gone, in routes.", source=_NAMESRV),
+    Setting("notifyMinBrokerIdChanged", "flag", False,
+            "Whether brokers are told when the lowest broker id of their group changes.",
+            source=_NAMESRV),
+    Setting("enableAllTopicList", "flag", True, "Whether the list of all topics is served.",
+            source=_NAMESRV),
+    Setting("enableTopicList", "flag", True, "Whether the other topic lists are served.",
+            source=_NAMESRV),
+    Setting("deleteTopicWithBrokerRegistration", "flag", False,
+            "Whether a topic missing from a registration is removed.", source=_NAMESRV),
+    Setting("needWaitForService", "flag", False,
+            "Whether routes are refused for waitSecondsForService after the start.",
+            source=_NAMESRV),
+    Setting("waitSecondsForService", "int", 45, "See needWaitForService.",
+            unit="s", source=_NAMESRV),
+    Setting("configBlackList", "text", "configBlackList;configStorePath;kvConfigPath",
+            "Settings that no tool may change, separated by semicolons.", source=_NAMESRV),
+)
+
+#: Ours: logs, of every command.
+LOG_ROWS: Final = (
+    Setting("log.dir", "path", "", "The folder of the log files.",
+            default_text="logs beside the data"),
+    Setting("log.level", "text", "info", "The least important events that are logged.",
+            choices=("debug", "info", "warn", "error", "critical")),
+    Setting("log.size_max", "int", 16 * 1024**2, "A log file that has grown to this is rotated.",
+            unit="bytes", least=4096),
+    Setting("log.files_max", "int", 10, "Rotated log files that are kept.",
+            unit="files", least=1),
+)
+
+#: Ours: which plugins are used.
+PLUGIN_ROWS: Final = (
+    Setting("plugins.enabled", "names", (), "Only these plugins are used.",
+            default_text="all that are installed"),
+    Setting("plugins.disabled", "names", (), "These plugins are not used, whatever enables them."),
+)
+
+
+def _listen_port(default: int) -> Setting:
+    return Setting("listenPort", "int", default, "The port to listen on; 0 takes a free one.",
+                   most=65_535, source=_SERVER, important=True)
+
+
+#: Ours: the name server's port under ``twistmq up``, where listenPort is the broker's.
+_NAMESRV_PORT: Final = Setting(
+    "namesrv.port", "int", 9876, "The name server's port under `twistmq up`; 0 takes a free one.",
+    most=65_535, important=True,
+)
+
+
+def namesrv_rows() -> tuple[Setting, ...]:
+    """The settings of ``twistmq namesrv``."""
+    return (*NAMESRV_CONFIG, _listen_port(9876), *NETTY_SERVER_CONFIG, *LOG_ROWS)
+
+
+def broker_rows() -> tuple[Setting, ...]:
+    """The settings of ``twistmq broker``, without those of plugins."""
+    return (*BROKER_CONFIG, _listen_port(10911), *NETTY_SERVER_CONFIG, *NETTY_CLIENT_CONFIG,
+            *MESSAGE_STORE_CONFIG, *PLUGIN_ROWS, *LOG_ROWS)
+
+
+def up_rows() -> tuple[Setting, ...]:
+    """The settings of ``twistmq up``: the broker's, and what the name server has besides."""
+    broker = broker_rows()
+    names = {row.name for row in broker}
+    return (*broker, _NAMESRV_PORT, *(row for row in NAMESRV_CONFIG if row.name not in names))

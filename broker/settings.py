@@ -1,0 +1,306 @@
+"""Settings: what a row declares, and the values of one run.
+
+Every setting is one :class:`Setting` row: from it come parsing, the checks, ``-p`` and the table in
+SETTINGS.md. The rows are in ``setting_rows``; a plugin adds its own through ``register_settings``.
+Names and defaults are Apache's, so a ``broker.conf`` written for Apache's broker works; settings
+of ours have a dot in their names. The command line wins over the file, the file over defaults.
+
+A key that no row declares is kept and named in one warning. Differs from Apache: a value of the
+wrong type or out of bounds stops the start instead of being skipped in silence, because a typing
+error in ``flushDiskType`` must not cost messages.
+
+Source: MixAll.properties2Object, Configuration, BrokerStartup, NamesrvStartup @5.3.3.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.properties_file import decode_properties, parse_properties, with_changes
+
+__all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingKind", "SettingValue", "Settings"]
+
+#: The greatest values of Java's int and long.
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+SettingValue = bool | int | float | str | tuple[str, ...]
+#: ``path`` is a text in which ``~`` is the home directory; ``names`` are separated by commas.
+SettingKind = Literal["int", "float", "flag", "text", "path", "names"]
+
+COMMAND_LINE: Final = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    :param default: the value when none is given; a function is called once, at load.
+    :param help: one sentence; for the reader of SETTINGS.md.
+    :param unit: of a number: "ms", "bytes", ...
+    :param least: the smallest number allowed; ``most`` the greatest.
+    :param choices: the only texts allowed; empty: any.
+    :param source: the Apache class that has it; empty for a setting of ours.
+    :param important: whether ``-m`` prints it.
+    :param default_text: what the table says in place of a computed default.
+    """
+
+    name: str
+    kind: SettingKind
+    default: SettingValue | Callable[[], SettingValue]
+    help: str
+    unit: str = ""
+    least: float = 0
+    most: float = INT_MAX
+    choices: tuple[str, ...] = ()
+    source: str = ""
+    important: bool = False
+    default_text: str = ""
+
+    def default_value(self) -> SettingValue:
+        value = self.default() if callable(self.default) else self.default
+        if self.kind == "path":
+            assert isinstance(value, str), self.name
+            return os.path.expanduser(value)
+        return value
+
+    def parse(self, text: str, place: str) -> SettingValue:
+        """The value a text stands for.
+
+        :param place: where the text comes from, for the error.
+        :raises SettingsError: when it stands for none, or for one out of bounds.
+        """
+        text = text.strip()
+        try:
+            value = _PARSERS[self.kind](text)
+        except ValueError:
+            raise self.error(text, place, f"is not {_KIND_NAMES[self.kind]}") from None
+        if self.choices and value not in self.choices:
+            raise self.error(text, place, f"is none of {', '.join(self.choices)}")
+        if self.kind in ("int", "float"):
+            assert isinstance(value, (int, float))
+            if not self.least <= value <= self.most:
+                raise self.error(text, place, f"is not from {self.least} to {self.most}")
+        return value
+
+    def error(self, text: str, place: str, why: str) -> SettingsError:
+        return SettingsError(f"{self.name}={text} ({place}): the value {why}")
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch("[+-]?[0-9]+", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(text)
+    return lowered == "true"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in (part.strip() for part in text.split(",")) if name)
+
+
+_PARSERS: Final[dict[str, Callable[[str], SettingValue]]] = {
+    "int": _whole, "float": float, "flag": _flag, "text": str, "path": os.path.expanduser,
+    "names": _names,
+}
+_KIND_NAMES: Final = {"int": "a whole number", "float": "a number", "flag": "true or false"}
+
+
+def setting_text(value: SettingValue) -> str:
+    """A value as a properties file holds it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+class Settings:
+    """The values of one run.
+
+    :param rows: the settings there are; of two rows with one name the later is used.
+    """
+
+    def __init__(self, rows: Iterable[Setting]) -> None:
+        self._rows: dict[str, Setting] = {}
+        self._values: dict[str, SettingValue] = {}
+        #: Texts given for keys no row declares, with their places.
+        self._unknown: dict[str, tuple[str, str]] = {}
+        self._given: set[str] = set()
+        #: The file that :meth:`save` changes; None: nothing is saved.
+        self.file: str | None = None
+        #: Called after :meth:`update` with what changed.
+        self.on_change: list[Callable[[Mapping[str, SettingValue]], None]] = []
+        self.add_rows(rows)
+
+    @classmethod
+    def load(
+        cls,
+        rows: Iterable[Setting],
+        file: str | os.PathLike[str] | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> Settings:
+        """Defaults, then a file, then what the command line gave.
+
+        :raises SettingsError: when the file cannot be read or a value has no meaning.
+        """
+        settings = cls(rows)
+        if file is not None:
+            settings.file = os.fspath(file)
+            text, _ = _read(settings.file)
+            for entry in parse_properties(text, settings.file):
+                settings._take(entry.key, entry.value, f"{settings.file}:{entry.first}")
+        for name, value in (overrides or {}).items():
+            settings._take(name, value, COMMAND_LINE)
+        return settings
+
+    def add_rows(self, rows: Iterable[Setting]) -> None:
+        """Declare more settings; a text kept for one until now gets its meaning.
+
+        :raises SettingsError: when it has none.
+        """
+        for row in rows:
+            self._rows[row.name] = row
+            if row.name not in self._given:
+                self._values[row.name] = row.default_value()
+            if row.name in self._unknown:
+                self._take(row.name, *self._unknown.pop(row.name))
+
+    def _take(self, name: str, text: str, place: str) -> None:
+        row = self._rows.get(name)
+        if row is None:
+            self._unknown[name] = (text, place)
+            return
+        self._values[name] = row.parse(text, place)
+        self._given.add(name)
+
+    @property
+    def unknown(self) -> dict[str, str]:
+        """Texts of keys that no row declares."""
+        return {name: text for name, (text, _) in self._unknown.items()}
+
+    @property
+    def rows(self) -> list[Setting]:
+        return list(self._rows.values())
+
+    def is_given(self, name: str) -> bool:
+        """Whether a setting has its value from the file, the command line or :meth:`put`."""
+        return name in self._given
+
+    def put(self, name: str, value: SettingValue) -> None:
+        """Set a declared setting for this run; :meth:`save` does not write it."""
+        assert name in self._rows, name
+        self._values[name] = value
+        self._given.add(name)
+
+    def put_default(self, name: str, value: SettingValue) -> None:
+        """Give a setting another default for this run."""
+        if name not in self._given:
+            assert name in self._rows, name
+            self._values[name] = value
+
+    def update(self, changes: Mapping[str, str]) -> dict[str, SettingValue]:
+        """Change settings while running: all of them, or none when one has no meaning.
+
+        A key that nothing declares and the file does not have is ignored, as Apache does.
+
+        :returns: the settings that have another value now.
+        :raises SettingsError: when a value has no meaning.
+        """
+        wanted = {name: self._rows[name].parse(text, "update")
+                  for name, text in changes.items() if name in self._rows}
+        for name in self._unknown.keys() & changes.keys():
+            self._unknown[name] = (changes[name], "update")
+        changed = {name: value for name, value in wanted.items() if value != self._values[name]}
+        self._values.update(changed)
+        self._given.update(wanted)
+        if changed:
+            for listener in self.on_change:
+                listener(changed)
+        return changed
+
+    def save(self, names: Iterable[str]) -> None:
+        """Write the values of some settings to the file they came from, keeping all else in it.
+
+        The old file is kept beside it as ``.bak``.
+
+        :raises SettingsError: when the file cannot be written.
+        """
+        if self.file is None:
+            return
+        changes = {name: setting_text(self._values[name]) for name in names if name in self._rows}
+        changes |= {name: self._unknown[name][0] for name in names if name in self._unknown}
+        exists = os.path.exists(self.file)
+        text, encoding = _read(self.file) if exists else ("", "utf-8")
+        _replace(self.file, with_changes(text, changes).encode(encoding), keep_old=exists)
+
+    def items(self, important_only: bool = False) -> list[tuple[str, str]]:
+        """Names and texts in the order of the rows, then the keys no row declares."""
+        known = [(row.name, setting_text(self._values[row.name])) for row in self.rows
+                 if row.important or not important_only]
+        return known if important_only else known + sorted(self.unknown.items())
+
+    def format(self) -> str:
+        """All of them as a properties text sorted by name: what the tools are sent."""
+        return "".join(f"{name}={text}\n" for name, text in sorted(self.items()))
+
+    def text(self, name: str) -> str:
+        """The value of a text or a path."""
+        value = self._values[name]
+        assert isinstance(value, str), name
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), name
+        return value
+
+    def number(self, name: str) -> float:
+        value = self._values[name]
+        assert isinstance(value, (int, float)), name
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        value = self._values[name]
+        assert isinstance(value, tuple), name
+        return value
+
+    # Last, because after it ``int`` means the method in this class's annotations.
+    def int(self, name: str) -> builtins.int:
+        value = self._values[name]
+        assert isinstance(value, int), name
+        return value
+
+
+def _read(file: str) -> tuple[str, str]:
+    try:
+        with open(file, "rb") as stream:
+            return decode_properties(stream.read())
+    except OSError as error:
+        raise SettingsError(f"settings file {file}: {error.strerror}") from None
+
+
+def _replace(file: str, data: bytes, *, keep_old: bool) -> None:
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+        with open(f"{file}.tmp", "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if keep_old:
+            shutil.copyfile(file, f"{file}.bak")
+        os.replace(f"{file}.tmp", file)
+    except OSError as error:
+        raise SettingsError(f"settings file {file}: {error.strerror}") from None

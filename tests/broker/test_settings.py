@@ -1,0 +1,204 @@
+"""Settings: precedence, checks, change while running, and the rows themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.setting_rows import broker_rows, local_address, namesrv_rows, up_rows
+from twistmq.broker.settings import Setting, Settings, SettingValue
+
+ROWS = (
+    Setting("port", "int", 10911, "A port.", most=65_535, important=True),
+    Setting("ratio", "float", 0.5, "A ratio.", most=1),
+    Setting("switch", "flag", True, "A switch."),
+    Setting("name", "text", "", "A name.", important=True),
+    Setting("mode", "text", "slow", "A mode.", choices=("slow", "fast")),
+    Setting("folder", "path", "~/x", "A folder."),
+    Setting("plugins", "names", (), "Names."),
+    Setting("computed", "text", lambda: "found", "Computed.", default_text="what is found"),
+)
+
+
+class LoadTests(SynchronousTestCase):
+    """Where values come from."""
+
+    def file(self, text: str) -> str:
+        """A settings file with this text."""
+        path = Path(self.mktemp())
+        path.write_text(text)
+        return str(path)
+
+    def test_defaults(self) -> None:
+        """Without file and overrides every setting has its default."""
+        settings = Settings.load(ROWS)
+        self.assertEqual(settings.int("port"), 10911)
+        self.assertEqual(settings.number("ratio"), 0.5)
+        self.assertIs(settings.flag("switch"), True)
+        self.assertEqual(settings.text("computed"), "found")
+        self.assertEqual(settings.text("folder"), str(Path.home() / "x"))
+        self.assertEqual(settings.names("plugins"), ())
+        self.assertFalse(settings.is_given("port"))
+
+    def test_precedence(self) -> None:
+        """The command line wins over the file, the file over the default."""
+        file = self.file("port=1\nname=from file\nmode = fast\n")
+        settings = Settings.load(ROWS, file, {"name": "given", "port": "2"})
+        self.assertEqual(settings.int("port"), 2)
+        self.assertEqual(settings.text("name"), "given")
+        self.assertEqual(settings.text("mode"), "fast")
+        self.assertTrue(settings.is_given("mode"))
+
+    def test_values(self) -> None:
+        """Texts are read as their row says, blanks around them ignored."""
+        settings = Settings.load(ROWS, overrides={
+            "port": " 0 ", "switch": "FALSE", "ratio": "1", "plugins": "a, b,,c", "folder": "~"})
+        self.assertEqual(settings.int("port"), 0)
+        self.assertIs(settings.flag("switch"), False)
+        self.assertEqual(settings.number("ratio"), 1.0)
+        self.assertEqual(settings.names("plugins"), ("a", "b", "c"))
+        self.assertEqual(settings.text("folder"), str(Path.home()))
+
+    def test_refused_values(self) -> None:
+        """What a row does not allow is an error with key, value, file and line."""
+        for line, why in [
+            ("port=abc", "not a whole number"), ("port=1_0", "not a whole number"),
+            ("port=", "not a whole number"), ("port=65536", "not from 0 to 65535"),
+            ("port=-1", "not from 0 to 65535"), ("ratio=nan", "not from 0 to 1"),
+            ("ratio=x", "not a number"), ("switch=yes", "not true or false"),
+            ("mode=medium", "none of slow, fast"),
+        ]:
+            file = self.file(f"# comment\n{line}\n")
+            error = self.assertRaises(SettingsError, Settings.load, ROWS, file)
+            for part in (line, f"{file}:2", why):
+                self.assertIn(part, str(error), msg=line)
+
+    def test_refused_override(self) -> None:
+        """An override that is refused is said to be from the command line."""
+        error = self.assertRaises(SettingsError, Settings.load, ROWS, None, {"port": "x"})
+        self.assertIn("(command line)", str(error))
+
+    def test_missing_file(self) -> None:
+        """A file that is not there is an error that names it."""
+        error = self.assertRaises(SettingsError, Settings.load, ROWS, "/no/such.conf")
+        self.assertIn("/no/such.conf", str(error))
+
+    def test_unknown_keys(self) -> None:
+        """A key no row declares is kept, and gets its meaning when a row comes."""
+        settings = Settings.load(ROWS, self.file("later=7\nnever=x\n"))
+        self.assertEqual(settings.unknown, {"later": "7", "never": "x"})
+        settings.add_rows([Setting("later", "int", 1, "Comes with a plugin.")])
+        self.assertEqual(settings.int("later"), 7)
+        self.assertEqual(settings.unknown, {"never": "x"})
+
+    def test_unknown_key_that_turns_out_wrong(self) -> None:
+        """The late meaning is checked too, and the error still knows file and line."""
+        file = self.file("later=x\n")
+        settings = Settings.load(ROWS, file)
+        error = self.assertRaises(SettingsError, settings.add_rows,
+                                  [Setting("later", "int", 1, "Comes with a plugin.")])
+        self.assertIn(f"later=x ({file}:1)", str(error))
+
+    def test_put_default(self) -> None:
+        """A default for this run gives way to a value that was given."""
+        settings = Settings.load(ROWS, overrides={"port": "5"})
+        settings.put_default("port", 6)
+        settings.put_default("name", "n")
+        self.assertEqual((settings.int("port"), settings.text("name")), (5, "n"))
+
+    def test_items(self) -> None:
+        """All, or the important ones, in the order of the rows; unknown keys last."""
+        settings = Settings.load(ROWS, overrides={"zzz": "1", "plugins": "a,b"})
+        self.assertEqual(settings.items(important_only=True), [("port", "10911"), ("name", "")])
+        names = [name for name, _ in settings.items()]
+        self.assertEqual(names, [*(row.name for row in ROWS), "zzz"])
+        self.assertIn(("switch", "true"), settings.items())
+        self.assertIn("plugins=a,b\n", settings.format())
+
+
+class UpdateTests(SynchronousTestCase):
+    """Change while running, and writing back."""
+
+    def setUp(self) -> None:
+        """Settings from a file with a comment and an unknown key."""
+        self.path = Path(self.mktemp())
+        self.path.write_text("# my broker\nport = 1\nother=x\n")
+        self.settings = Settings.load(ROWS, self.path)
+
+    def test_update(self) -> None:
+        """What changed is returned and told; what no row and no file has is ignored."""
+        told: list[dict[str, SettingValue]] = []
+        self.settings.on_change.append(lambda changed: told.append(dict(changed)))
+        changed = self.settings.update({"port": "2", "name": "", "nowhere": "1"})
+        self.assertEqual(changed, {"port": 2})
+        self.assertEqual(told, [{"port": 2}])
+        self.assertEqual(self.settings.int("port"), 2)
+        self.assertNotIn("nowhere", self.settings.unknown)
+
+    def test_update_is_all_or_nothing(self) -> None:
+        """One value without meaning, and nothing changes."""
+        self.assertRaises(SettingsError, self.settings.update, {"port": "2", "switch": "maybe"})
+        self.assertEqual(self.settings.int("port"), 1)
+
+    def test_save(self) -> None:
+        """The file gets the new values and keeps all else; the old one is beside it."""
+        before = self.path.read_text()
+        self.settings.update({"port": "2", "name": "b", "other": "y"})
+        self.settings.save(["port", "name", "other"])
+        self.assertEqual(self.path.read_text(), "# my broker\nport=2\nother=y\nname=b\n")
+        self.assertEqual(Path(f"{self.path}.bak").read_text(), before)
+        again = Settings.load(ROWS, self.path)
+        self.assertEqual((again.int("port"), again.text("name")), (2, "b"))
+
+    def test_save_without_file(self) -> None:
+        """Settings that came from no file are saved to the one they are told, made with it."""
+        settings = Settings.load(ROWS)
+        settings.save(["port"])
+        settings.file = str(Path(self.mktemp()) / "deep" / "broker.properties")
+        settings.save(["port"])
+        self.assertEqual(Path(settings.file).read_text(), "port=10911\n")
+
+    def test_save_fails(self) -> None:
+        """A file that cannot be written is an error that names it, and the old one stays."""
+        self.settings.file = f"{self.path}/below-a-file"
+        error = self.assertRaises(SettingsError, self.settings.save, ["port"])
+        self.assertIn(self.settings.file, str(error))
+        self.assertEqual(self.path.read_text(), "# my broker\nport = 1\nother=x\n")
+
+
+class RowsTests(SynchronousTestCase):
+    """The rows that there are."""
+
+    def test_defaults_obey_their_rows(self) -> None:
+        """Each default is a value its own row accepts, with one row for each name."""
+        for rows in (broker_rows(), namesrv_rows(), up_rows()):
+            self.assertEqual(len({row.name for row in rows}), len(rows))
+            settings = Settings(rows)
+            for name, text in settings.items():
+                row = next(row for row in rows if row.name == name)
+                if text or not row.default_text:
+                    self.assertEqual(row.parse(text, "default"), row.default_value(), msg=name)
+
+    def test_apache_defaults(self) -> None:
+        """The defaults that clients and tools notice are those of Apache 5.3.3."""
+        settings = Settings(broker_rows())
+        for name, text in {
+            "listenPort": "10911", "brokerClusterName": "DefaultCluster", "brokerPermission": "6",
+            "defaultTopicQueueNums": "8", "maxMessageSize": "4194304",
+            "mappedFileSizeCommitLog": "1073741824", "mappedFileSizeConsumeQueue": "6000000",
+            "flushDiskType": "ASYNC_FLUSH", "brokerRole": "ASYNC_MASTER",
+            "autoCreateTopicEnable": "true", "traceTopicEnable": "false",
+        }.items():
+            self.assertIn((name, text), settings.items(), msg=name)
+        self.assertEqual(Settings(namesrv_rows()).int("listenPort"), 9876)
+
+    def test_up_has_both(self) -> None:
+        """``up`` knows every setting of the broker and of the name server."""
+        up = {row.name for row in up_rows()}
+        self.assertEqual({row.name for row in (*broker_rows(), *namesrv_rows())} - up, set())
+
+    def test_local_address(self) -> None:
+        """The host's own address is an IPv4 address."""
+        self.assertEqual(len(local_address().split(".")), 4)
