@@ -66,16 +66,14 @@ def parse_properties(text: str, source: str = "") -> list[Property]:
         first = number + 1
         line = lines[number].lstrip(BLANKS)
         number += 1
-        if not line or line[0] in "#!":
-            continue
+        if not line or line == "\\" or line[0] in "#!":
+            continue  # a lone backslash joins nothing
         while _is_continued(line):
             line = line[:-1]
             if number == len(lines):
                 break
             line += lines[number].lstrip(BLANKS)
             number += 1
-        if not line:
-            continue  # a lone backslash and an empty line
         key, value = _split(line)
         place = f"{source}:{first}"
         entries.append(Property(_unescaped(key, place), _unescaped(value, place), first, number))
