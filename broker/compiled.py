@@ -20,6 +20,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.batch",
     "twistmq.broker.wire.binary_header",
     "twistmq.broker.wire.frame",
+    "twistmq.broker.wire.json_text",
     "twistmq.broker.wire.message_id",
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",

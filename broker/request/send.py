@@ -31,6 +31,7 @@ from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
+    SendRefusedResponseHeader,
 )
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.properties import (
@@ -281,7 +282,7 @@ class SendRequests:
             unique_key = parse_properties(request.header.properties or "").get(names.UNIQ_KEY)
         return Reply(ResponseCode.SUCCESS, SendMessageResponseHeader(
             msg_id=message_id, queue_id=first.queue_id, queue_offset=first.queue_offset,
-            transaction_id=unique_key, msg_region=self._region, trace_on=self._trace_text))
+            transaction_id=unique_key, msg_region=self._region, trace_on=self._trace_on))
 
     def _when_safe(
         self, request: Request[Any], records: list[MessageRecord], reply: Reply
@@ -302,5 +303,5 @@ class SendRequests:
 
     def _refused(self, error: BrokerError) -> Reply:
         """The reply to a refused send: Apache adds region and trace switch to these too."""
-        return Reply(error.response_code, SendMessageResponseHeader(
-            msg_region=self._region, trace_on=self._trace_text), remark=str(error))
+        return Reply(error.response_code, SendRefusedResponseHeader(
+            msg_region=self._region, trace_on=self._trace_on), remark=str(error))

@@ -24,9 +24,10 @@ from twistmq.broker.wire.header import (
     Int32,
     decode_fields,
     ext_fields_of,
-    json_ext_fields,
+    header_values,
     read_ext_fields,
 )
+from twistmq.broker.wire.json_text import reply_header
 
 __all__ = ["LANGUAGE", "ONEWAY_FLAG", "RESPONSE_FLAG", "VERSION", "RemotingCommand",
            "decode_command", "encode_reply", "encode_request"]
@@ -53,7 +54,7 @@ class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
     version: Int32 = 0
     language: str | int | None = None
     remark: str | None = None
-    ext_fields: msgspec.Raw | bytes = b""
+    ext_fields: msgspec.Raw = msgspec.Raw(b"")
     serialize_type: int = msgspec.field(default=JSON, name=" serialize_type")
     body: bytes = msgspec.field(default=b"", name=" body")
 
@@ -96,7 +97,8 @@ def decode_command(frame: Frame) -> RemotingCommand:
         code, language, version, opaque, flag, remark, ext = decode_binary_header(header)
     except BinaryHeaderError as error:
         raise HeaderError(str(error)) from None
-    return RemotingCommand(code, opaque, flag, version, language, remark, ext, serialize_type, body)
+    return RemotingCommand(code, opaque, flag, version, language, remark, msgspec.Raw(ext),
+                           serialize_type, body)
 
 
 def encode_request(
@@ -128,10 +130,9 @@ def encode_reply(
     :param code: a response code.
     :param opaque: the request's, by which its sender finds it.
     """
-    ext = b'"extFields":%b,' % json_ext_fields(header) if header is not None else b""
-    text = b'"remark":%b,' % msgspec.json.encode(remark) if remark is not None else b""
-    packed = (
-        b'{"code":%d,%b"flag":1,"language":"PYTHON","opaque":%d,%b'
-        b'"serializeTypeCurrentRPC":"JSON","version":479}' % (code, ext, opaque, text)
-    )
+    if header is None:
+        packed = reply_header(code, opaque, remark, None, ())
+    else:
+        prefixes, values = header_values(header)
+        packed = reply_header(code, opaque, remark, prefixes, values)
     return encode_frame(JSON, packed, body)

@@ -10,7 +10,9 @@ Source: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -18,9 +20,10 @@ import msgspec
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.binary_header import BinaryHeaderError, parse_pairs
 from twistmq.broker.wire.frame import JSON
+from twistmq.broker.wire.json_text import field_prefixes
 
 __all__ = ["CommandHeader", "EmptyHeader", "Int32", "Int64", "decode_fields", "ext_fields_of",
-           "json_ext_fields", "read_ext_fields"]
+           "header_values", "read_ext_fields"]
 
 #: A Java ``int`` and a Java ``long``.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -111,6 +114,19 @@ def _names(header_type: type[CommandHeader]) -> tuple[tuple[str, str], ...]:
     return tuple((f.name, f.encode_name) for f in msgspec.structs.fields(header_type))
 
 
-def json_ext_fields(header: CommandHeader) -> bytes:
-    """Write a header as the JSON object that stands in ``extFields``."""
-    return msgspec.json.encode(ext_fields_of(header))
+@cache
+def _value_getter(
+    header_type: type[CommandHeader],
+) -> tuple[list[str], Callable[[CommandHeader], tuple[object, ...]]]:
+    names = _names(header_type)
+    attributes = [attribute for attribute, _ in names]
+    # attrgetter takes at least one name and gives a bare value for one.
+    getter = attrgetter(*attributes) if len(attributes) > 1 else lambda header: tuple(
+        [getattr(header, attribute) for attribute in attributes])
+    return field_prefixes([name for _, name in names]), getter
+
+
+def header_values(header: CommandHeader) -> tuple[list[str], tuple[object, ...]]:
+    """A header's fields as ``json_text`` takes them: prefixes and values, in one order."""
+    prefixes, getter = _value_getter(type(header))
+    return prefixes, getter(header)

@@ -12,7 +12,7 @@ from twistmq.broker.wire.header import CommandHeader, Int32, Int64
 
 __all__ = ["ConsumerSendMsgBackRequestHeader", "RecallMessageRequestHeader",
            "RecallMessageResponseHeader", "ReplyMessageRequestHeader", "SendMessageRequestHeader",
-           "SendMessageRequestHeaderV2", "SendMessageResponseHeader"]
+           "SendMessageRequestHeaderV2", "SendMessageResponseHeader", "SendRefusedResponseHeader"]
 
 
 class SendMessageRequestHeader(CommandHeader):
@@ -70,6 +70,13 @@ class SendMessageResponseHeader(CommandHeader):
     #: Apache adds these two beside the header's own fields; clients put them into trace records.
     msg_region: str | None = msgspec.field(default=None, name="MSG_REGION")
     trace_on: bool | None = msgspec.field(default=None, name="TRACE_ON")
+
+
+class SendRefusedResponseHeader(CommandHeader):
+    """What a refused send is told beside code and remark."""
+
+    msg_region: str = msgspec.field(name="MSG_REGION")
+    trace_on: bool = msgspec.field(name="TRACE_ON")
 
 
 class ConsumerSendMsgBackRequestHeader(CommandHeader):
