@@ -7,9 +7,24 @@ from typing import Final
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
 __all__ = [
+    "CHECKPOINT_FLUSH_INTERVAL_MS",
+    "CHECKPOINT_MARGIN_MS",
+    "CHECKPOINT_SIZE_BYTES",
     "CONNECTION_BYTES_IN_FLIGHT_MAX",
     "CONNECTION_BYTES_UNSENT_MAX",
+    "DISPATCH_STEP_BYTES_MAX",
+    "FLUSH_STEP_ITEM_BYTES_MAX",
+    "FLUSH_STEP_PAGES_MAX",
+    "FLUSH_STEP_TAILS_MAX",
     "HELD_PULLS_MAX",
+    "INDEX_FLUSH_INTERVAL_MS",
+    "OPEN_LOG_FILES_MAX",
+    "OPEN_QUEUE_FILES_MAX",
+    "PAGE_SIZE_BYTES",
+    "PULL_SIZE_BYTES_MAX",
+    "QUEUE_ENTRY_SIZE_BYTES",
+    "QUEUE_TAILS_TOTAL_BYTES_MAX",
+    "QUEUE_TAIL_BYTES_MAX",
     "STALL_SECONDS",
     "TOTAL_BYTES_IN_FLIGHT_MAX",
     "WRITE_STALL_MAX_MS",
@@ -35,6 +50,60 @@ HELD_PULLS_MAX: Final = 100_000
 #: Work on the reactor that takes longer is logged and counted, seconds (design of twistmq).
 STALL_SECONDS: Final = 0.010
 
+# --- store
+
+#: Bytes of a memory page; Apache counts what a flush is worth in pages of this size.
+PAGE_SIZE_BYTES: Final = 4096
+
+#: Bytes of one entry of a consume queue. Source: ConsumeQueue.CQ_STORE_UNIT_SIZE.
+QUEUE_ENTRY_SIZE_BYTES: Final = 20
+
+#: Most bytes one read of a queue returns, whatever it asks for. Source: MAX_PULL_MSG_SIZE.
+PULL_SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
+
+#: Bytes of the checkpoint file. Source: StoreCheckpoint maps one page.
+CHECKPOINT_SIZE_BYTES: Final = PAGE_SIZE_BYTES
+
+#: Consume-queue files that stay open. Each needs one descriptor; 10,000 topics have 40,000 queues,
+#: of which few are read from disk at a time, and half of Linux's usual 1,024 is left to clients
+#: when the limit could not be raised.
+OPEN_QUEUE_FILES_MAX: Final = 512
+
+#: Commit-log files that stay mapped. Each map keeps a descriptor; old files are mapped again when
+#: a slow consumer comes to them.
+OPEN_LOG_FILES_MAX: Final = 32
+
+#: Bytes of entries a queue may hold in memory before they are written at once. The same entries
+#: cost 3,276 messages to one queue; below that, a flush each second writes them.
+QUEUE_TAIL_BYTES_MAX: Final = 64 * 1024
+
+#: Bytes of consume-queue entries in memory over all queues, at which the store refuses messages.
+#: Only a disk that has no room for them lets it come to this: it is half a minute at 100,000/s.
+QUEUE_TAILS_TOTAL_BYTES_MAX: Final = 64 * 1024 * 1024
+
+#: Queue tails written, and index pages written, in one step of the flush: a write is about 5 us,
+#: so that a step stays well under the 10 ms a reactor may be held.
+FLUSH_STEP_TAILS_MAX: Final = 200
+FLUSH_STEP_PAGES_MAX: Final = 400
+
+#: Bytes of index items written in one step.
+FLUSH_STEP_ITEM_BYTES_MAX: Final = 1024 * 1024
+
+#: Ms between two rounds that make the index durable. At full rate every page of the 20 MB of slots
+#: is written once a round, so a shorter round would only write them more often.
+INDEX_FLUSH_INTERVAL_MS: Final = 10_000
+
+#: Ms between two writes of the checkpoint. Source: DefaultMessageStore.addScheduleTask.
+CHECKPOINT_FLUSH_INTERVAL_MS: Final = 1_000
+
+#: Bytes of commit log read and dispatched in one step when dispatch is behind.
+DISPATCH_STEP_BYTES_MAX: Final = 512 * 1024
+
+#: Ms by which recovery starts before the checkpoint. Source: StoreCheckpoint.getMinTimestamp.
+CHECKPOINT_MARGIN_MS: Final = 3_000
+
 assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX
+assert QUEUE_TAIL_BYTES_MAX < QUEUE_TAILS_TOTAL_BYTES_MAX
+assert CHECKPOINT_SIZE_BYTES % PAGE_SIZE_BYTES == 0

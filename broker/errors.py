@@ -97,6 +97,8 @@ class MessageIllegal(StoreError):
     """The message breaks a limit of the record format (body, properties or topic too long)."""
 
     response_code = ResponseCode.MESSAGE_ILLEGAL
+    #: Which record of an append it was; None where there was only one.
+    record_index: int | None = None
 
 
 class StoreDamaged(StoreError):

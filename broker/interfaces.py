@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
     from twistmq.broker.remoting import Request
+    from twistmq.broker.store.get_message import GetMessageResult, MessageFilter
     from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["IAccessValidator", "IFilterLanguage", "ITransactionService"]
+__all__ = [
+    "IAccessValidator",
+    "IFilterLanguage",
+    "IMessageStore",
+    "IStoreFile",
+    "IStoreIO",
+    "ITransactionService",
+    "ReadMap",
+]
 
 # --- supplied by plugins
 
@@ -44,3 +55,169 @@ class ITransactionService(Interface):
 
         :param properties: the record's, parsed.
         """
+
+
+# --- store: input and output
+
+
+class ReadMap(Protocol):
+    """A file's bytes as a slice gives them: copies, so the file may be closed afterwards."""
+
+    def __getitem__(self, key: slice, /) -> bytes:
+        """Copy a range of bytes."""
+
+
+class IStoreFile(Interface):
+    """An open file of a fixed length. Positions are bytes from the file's start."""
+
+    size: int = Attribute("Length of the file in bytes.")
+
+    def write_at(position: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data``; nothing of it waits in user space afterwards.
+
+        :raises StoreFull: when the disk or a quota is full; some of it may have been written.
+        :raises OSError: when the disk fails.
+        """
+
+    def read_at(position: int, size: int) -> bytes:
+        """Read; fewer bytes come back at the end of the file."""
+
+    def read_map() -> ReadMap:
+        """Give the whole file for reading by slices; made once, kept until the file closes."""
+
+    def sync() -> None:
+        """Make what was written survive a loss of power. Blocks: call it on a thread."""
+
+    def close() -> None:
+        """Close the file; a second time does nothing."""
+
+
+class IStoreIO(Interface):
+    """Everything a store does with a disk. Paths are absolute text."""
+
+    def open_file(path: str) -> IStoreFile:
+        """Open a file that exists, for reading and writing.
+
+        :raises OSError: when it does not exist or may not be opened.
+        """
+
+    def allocate(path: str, size: int) -> IStoreFile:
+        """Open a file and give it this length; what it did not hold before reads as zeros.
+
+        The file is sparse: space is taken when bytes are written.
+
+        :raises StoreFull: when the disk has no room for it.
+        """
+
+    def clear_from(path: str, position: int) -> None:
+        """Make the rest of a file read as zeros and keep its length; it must not be mapped."""
+
+    def sync_path(path: str) -> None:
+        """Make a file, or a directory's entries, survive a loss of power. Blocks."""
+
+    def read_file(path: str) -> bytes:
+        """Read a whole small file.
+
+        :raises OSError: when it does not exist or cannot be read.
+        """
+
+    def write_file(path: str, data: bytes) -> None:
+        """Replace a small file's contents in place."""
+
+    def write_file_atomically(path: str, data: bytes, keep_backup: bool = False) -> None:
+        """Replace a file so that after any crash it is the old one or the new one, whole.
+
+        :param keep_backup: leave what it was before under ``path + ".bak"``.
+        :raises StoreFull: when the disk is full; the old file stays.
+        """
+
+    def list_directory(path: str) -> list[str]:
+        """List names in a directory, sorted; none when there is no such directory."""
+
+    def make_directory(path: str) -> None:
+        """Make a directory and those above it; one that exists is fine."""
+
+    def exists(path: str) -> bool:
+        """Whether a file or directory is there."""
+
+    def file_size(path: str) -> int:
+        """Length of a file in bytes.
+
+        :raises OSError: when it is not a file.
+        """
+
+    def remove(path: str) -> None:
+        """Remove a file, or a directory with all it holds; one that is not there is fine."""
+
+    def lock(path: str) -> Callable[[], None]:
+        """Take the exclusive lock of a store and write "lock" into the file.
+
+        :returns: what gives it up.
+        :raises StoreError: when another process, or another store of this one, holds it.
+        """
+
+    def disk_used_ratio(path: str) -> float:
+        """Used part of the disk under a path, 0.0 to 1.0; -1.0 when the path does not exist."""
+
+    def physical_memory_bytes() -> int:
+        """The machine's memory."""
+
+    def process_id() -> int:
+        """The number the abort file holds."""
+
+
+# --- store
+
+
+class IMessageStore(Interface):
+    """Messages by queue, by place, by key and by time. See ``store.message_store``."""
+
+    max_offset: int = Attribute("Where the commit log goes on, in bytes.")
+    min_offset: int = Attribute("Where the first message that is kept starts, in bytes.")
+    flushed_offset: int = Attribute("Up to here a loss of power loses nothing.")
+    confirm_offset: int = Attribute("Up to here messages are dispatched and can be read.")
+    writable: bool = Attribute("False makes append refuse; a slave's store is not writable.")
+
+    def load() -> None:
+        """Lock the directory, read what is there and repair what a crash left.
+
+        :raises StoreError: when it is locked, or a file is damaged; the text names it.
+        """
+
+    def start() -> None:
+        """Begin to accept messages."""
+
+    def stop() -> Deferred[None]:
+        """Flush everything, mark the stop as clean and give up the lock."""
+
+    def append(records: Sequence[MessageRecord]) -> None:
+        """Store records in this order and make them readable, all or none.
+
+        :raises StoreFull: when the disk is full.
+        :raises MessageIllegal: when a record breaks a limit; ``record_index`` says which.
+        :raises StoreClosed: when the store does not accept messages.
+        """
+
+    def append_raw(offset: int, data: bytes) -> None:
+        """Store bytes of another broker's commit log at the end, which must be ``offset``."""
+
+    def flushed(offset: int) -> Deferred[None] | None:
+        """Wait until a loss of power loses nothing below ``offset``; None when it is so now."""
+
+    def get_message(
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        message_filter: MessageFilter | None = None,
+    ) -> GetMessageResult:
+        """Read from a queue."""
+
+    def look_message(physical_offset: int, size: int | None = None) -> bytes | None:
+        """Read the record at a place of the commit log; None when none starts there."""
+
+    def min_offset_in_queue(topic: str, queue_id: int) -> int:
+        """Offset of the queue's first readable message."""
+
+    def max_offset_in_queue(topic: str, queue_id: int) -> int:
+        """Offset the queue's next message gets."""

@@ -124,6 +124,7 @@ class MessageRecord:
         "body",
         "born_host",
         "born_timestamp",
+        "enters_queue",
         "flag",
         "keys",
         "message_count",
@@ -177,6 +178,8 @@ class MessageRecord:
         self.reconsume_times: int = reconsume_times
         self.prepared_transaction_offset: int = prepared_transaction_offset
         self.message_count: int = message_count
+        #: Whether consumers see it: a half message that waits for its commit has no queue offset.
+        self.enters_queue: bool = True
         self.queue_offset: int = 0
         self.physical_offset: int = 0
         self.size: int = 0

@@ -1,0 +1,1 @@
+"""The message store in Apache's file formats."""

@@ -1,0 +1,160 @@
+"""The two loops a message goes through when it is stored: encode, then dispatch.
+
+They know nothing of files. ``encode_records`` gives records their places and makes the bytes to
+write; ``dispatch_records`` enters them into queues and index once the bytes are written. Leaf
+module of the hot path: typed, so that mypyc compiles it.
+
+Source: CommitLog.DefaultAppendMessageCallback, CommitLogDispatcherBuildConsumeQueue,
+IndexService.buildIndex @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.index_tail import IndexTail
+from twistmq.broker.wire.properties import java_string_hash
+from twistmq.broker.wire.record import (
+    BLANK_SIZE_MIN,
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    MessageRecord,
+    blank_record,
+    encode_record,
+)
+
+__all__ = ["dispatch_records", "encode_records", "give_back_offsets"]
+
+Queues = dict[str, dict[int, ConsumeQueue]]
+
+
+def encode_records(
+    records: Sequence[MessageRecord],
+    queues: Queues,
+    make_queue: Callable[[str, int], ConsumeQueue],
+    dispatch_filter: Callable[[MessageRecord], bool] | None,
+    log_offset: int,
+    file_size: int,
+    now_ms: int,
+    body_size_max: int,
+) -> list[tuple[int, bytes]]:
+    """Give records their offsets and encode them.
+
+    :param make_queue: called for a queue that is not in ``queues``; puts it there.
+    :param dispatch_filter: says whether a record enters its queue; None: all do but half messages.
+    :param log_offset: where the commit log goes on, bytes.
+    :param file_size: bytes of a commit-log file; a record never lies in two.
+    :returns: (offset in the commit log, bytes) of each file that is written to, one file's filler
+        included.
+    :raises MessageIllegal: when a record breaks a limit; no queue offset is taken then.
+    """
+    writes: list[tuple[int, bytes]] = []
+    parts: list[bytes] = []
+    start = log_offset
+    position = log_offset
+    room = file_size - log_offset % file_size
+    index = 0
+    try:
+        for record in records:
+            if len(record.body) > body_size_max:
+                raise MessageIllegal(f"body of {len(record.body)} bytes, {body_size_max} fit")
+            if record.message_count != 1:
+                raise MessageIllegal("an inner batch needs a batch queue, this one is plain")
+            kind = record.sys_flag & SYS_TRANSACTION_MASK
+            enters = kind != SYS_TRANSACTION_PREPARED and kind != SYS_TRANSACTION_ROLLBACK
+            if enters and dispatch_filter is not None:
+                enters = dispatch_filter(record)
+            by_id = queues.get(record.topic)
+            queue = None if by_id is None else by_id.get(record.queue_id)
+            if queue is None:
+                queue = make_queue(record.topic, record.queue_id)
+            record.enters_queue = enters
+            record.queue_offset = queue.next_offset if enters else 0
+            record.store_timestamp = now_ms
+            record.physical_offset = position
+            data = encode_record(record)
+            if record.size + BLANK_SIZE_MIN > room:
+                if record.size + BLANK_SIZE_MIN > file_size:
+                    raise MessageIllegal(f"{record.size} bytes, {file_size - BLANK_SIZE_MIN} fit")
+                parts.append(blank_record(room))
+                writes.append((start, b"".join(parts)))
+                parts = []
+                position += room
+                start = position
+                room = file_size
+                record.physical_offset = position
+                data = encode_record(record)
+            parts.append(data)
+            position += record.size
+            room -= record.size
+            record.next_offset = position
+            if enters:
+                queue.next_offset += 1
+            index += 1
+    except MessageIllegal as error:
+        give_back_offsets(records[:index], queues)
+        error.record_index = index
+        raise
+    writes.append((start, b"".join(parts)))
+    return writes
+
+
+def give_back_offsets(records: Sequence[MessageRecord], queues: Queues) -> None:
+    """Undo what encode_records took of the queues' offsets."""
+    for record in records:
+        if record.enters_queue:
+            queues[record.topic][record.queue_id].next_offset -= 1
+
+
+def dispatch_records(
+    records: Sequence[MessageRecord],
+    queues: Queues,
+    make_queue: Callable[[str, int], ConsumeQueue],
+    index: IndexTail | None,
+    next_index: Callable[[], IndexTail],
+    dirty: list[ConsumeQueue],
+) -> int:
+    """Enter stored records into their queues and the index.
+
+    :param index: None when there is none.
+    :param next_index: starts another file when the index is full.
+    :param dirty: gets each queue whose tail was empty.
+    :returns: bytes of entries that are new.
+    """
+    added = 0
+    for record in records:
+        key_hash = 0
+        if record.enters_queue:
+            by_id = queues.get(record.topic)
+            queue = None if by_id is None else by_id.get(record.queue_id)
+            if queue is None:
+                queue = make_queue(record.topic, record.queue_id)
+            key_hash = queue.key_hash
+            tail = queue.tail
+            before = len(tail)
+            if record.queue_offset == queue.tail_start + before // ENTRY_SIZE:
+                tail.extend(ENTRY.pack(record.physical_offset, record.size, record.tags_code))
+                queue.max_physical = record.next_offset
+            else:
+                queue.add(
+                    record.queue_offset, record.physical_offset, record.size, record.tags_code
+                )
+            if len(tail) > before:
+                added += len(tail) - before
+                if before == 0:
+                    dirty.append(queue)
+        elif record.keys:
+            key_hash = java_string_hash(record.topic + "#")
+        if index is None or record.physical_offset < index.end_physical:
+            # What recovery dispatches again is in the index already.
+            continue
+        if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_ROLLBACK:
+            continue
+        for key in record.keys:
+            if not index.put(key_hash, key, record.physical_offset, record.store_timestamp):
+                index = next_index()
+                index.put(key_hash, key, record.physical_offset, record.store_timestamp)
+    return added

@@ -1,0 +1,76 @@
+"""What a read of a queue asks and answers.
+
+Source: MessageFilter, GetMessageStatus, GetMessageResult @5.3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Protocol
+
+__all__ = ["GetMessageResult", "GetMessageStatus", "MessageFilter"]
+
+
+class MessageFilter(Protocol):
+    """Decides which messages of a queue a reader gets, in two steps: entry, then record."""
+
+    def match_queue_entry(
+        self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
+    ) -> bool:
+        """Whether a queue entry may be wanted; the record is not even read when it is not.
+
+        :param tags_code: Java hash of the message's tag, 0 without one.
+        """
+
+    def match_record(self, record: bytes | memoryview) -> bool:
+        """Whether a record is wanted.
+
+        :param record: whole, as in the commit log.
+        """
+
+
+class GetMessageStatus(Enum):
+    """How a read of a queue ended."""
+
+    FOUND = auto()
+    #: The filter wanted none of those that were looked at.
+    NO_MATCHED_MESSAGE = auto()
+    #: The records are no longer in the commit log.
+    MESSAGE_WAS_REMOVING = auto()
+    #: The queue's file of this offset is gone.
+    OFFSET_FOUND_NULL = auto()
+    OFFSET_OVERFLOW_BADLY = auto()
+    #: The offset the next message will have: wait for it.
+    OFFSET_OVERFLOW_ONE = auto()
+    OFFSET_TOO_SMALL = auto()
+    NO_MATCHED_LOGIC_QUEUE = auto()
+    NO_MESSAGE_IN_QUEUE = auto()
+    #: An operator moved the group's offset; not answered by the store.
+    OFFSET_RESET = auto()
+
+
+@dataclass(slots=True)
+class GetMessageResult:
+    """The answer to a read of a queue."""
+
+    status: GetMessageStatus
+    #: Where the reader should go on.
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    #: Records, whole, in order.
+    messages: list[bytes] = field(default_factory=list)
+    #: Bytes of all of them.
+    size: int = 0
+    #: The reader is so far behind that a slave should serve it.
+    suggest_slave: bool = False
+    #: Messages in ``messages``, those of inner batches counted one by one.
+    message_count: int = 0
+    #: Records that were read and not wanted.
+    filtered_count: int = 0
+
+    @property
+    def count(self) -> int:
+        """Records in ``messages``."""
+        return len(self.messages)

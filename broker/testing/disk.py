@@ -1,0 +1,253 @@
+"""Disks for tests: one in memory, and one that fails when it is told to.
+
+``MemoryDisk`` behaves as ``RealDisk`` does and is seen by any number of stores, so that a test can
+abandon one store and open another over what it left, as after a kill. ``FaultyDisk`` is a
+``MemoryDisk`` whose nth write fails, or whose room runs out.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+from collections.abc import Callable
+
+from zope.interface import implementer
+
+from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
+
+__all__ = ["FaultyDisk", "MemoryDisk", "MemoryFile"]
+
+
+class _Contents:
+    """What a file holds; pages that were never written take no memory."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.data = mmap.mmap(-1, max(size, 1))
+
+
+@implementer(IStoreFile)
+class MemoryFile:
+    """An open file of a MemoryDisk."""
+
+    def __init__(self, disk: MemoryDisk, path: str, contents: _Contents) -> None:
+        self.path = path
+        self.size = contents.size
+        self._disk = disk
+        self._contents = contents
+        self._open = True
+
+    def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """See IStoreFile."""
+        assert self._open, self.path
+        assert 0 <= position <= self.size - len(data), (self.path, position, len(data))
+        allowed = self._disk.before_write(self.path, len(data))
+        end = position + min(allowed, len(data))
+        self._contents.data[position:end] = bytes(data)[: end - position]
+        if allowed < len(data):
+            raise StoreFull(f"the disk is full: {self.path}")
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """See IStoreFile."""
+        assert self._open, self.path
+        return self._contents.data[position : min(position + size, self.size)]
+
+    def read_map(self) -> ReadMap:
+        """See IStoreFile."""
+        assert self._open, self.path
+        return self._contents.data
+
+    def sync(self) -> None:
+        """See IStoreFile."""
+        self._disk.before_sync(self.path)
+
+    def close(self) -> None:
+        """See IStoreFile."""
+        self._open = False
+
+
+@implementer(IStoreIO)
+class MemoryDisk:
+    """A disk in memory. ``sync_count`` counts what was made durable, for tests of flushing."""
+
+    def __init__(self) -> None:
+        self.sync_count = 0
+        self.used_ratio = 0.1
+        self._files: dict[str, _Contents] = {}
+        self._directories: set[str] = {"/"}
+        self._locks: set[str] = set()
+
+    def before_write(self, path: str, size: int) -> int:
+        """Called before each write; a subclass may raise.
+
+        :returns: how many bytes there is room for.
+        """
+        return size
+
+    def before_sync(self, path: str) -> None:
+        """Called before each sync; a subclass may raise."""
+        self.sync_count += 1
+
+    def forget_locks(self) -> None:
+        """What the end of a process does: its locks are free."""
+        self._locks.clear()
+
+    def open_file(self, path: str) -> MemoryFile:
+        """See IStoreIO."""
+        return MemoryFile(self, path, self._contents(path))
+
+    def allocate(self, path: str, size: int) -> MemoryFile:
+        """See IStoreIO."""
+        contents = self._files.get(path)
+        if contents is None or contents.size != size:
+            self._require_directory(path)
+            self.before_write(path, 0)
+            contents = self._resized(contents, size)
+            self._files[path] = contents
+        return MemoryFile(self, path, contents)
+
+    def clear_from(self, path: str, position: int) -> None:
+        """See IStoreIO."""
+        contents = self._contents(path)
+        kept = contents.data[:position]
+        contents.data = mmap.mmap(-1, max(contents.size, 1))
+        contents.data[:position] = kept
+
+    def sync_path(self, path: str) -> None:
+        """See IStoreIO."""
+        if path not in self._directories:
+            self._contents(path)
+        self.before_sync(path)
+
+    def read_file(self, path: str) -> bytes:
+        """See IStoreIO."""
+        contents = self._contents(path)
+        return contents.data[: contents.size]
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See IStoreIO."""
+        self._require_directory(path)
+        if self.before_write(path, len(data)) < len(data):
+            raise StoreFull(f"the disk is full: {path}")
+        contents = _Contents(len(data))
+        contents.data[: len(data)] = data
+        self._files[path] = contents
+
+    def write_file_atomically(self, path: str, data: bytes, keep_backup: bool = False) -> None:
+        """See IStoreIO."""
+        old = self._files.get(path)
+        self.write_file(path, data)
+        if keep_backup and old is not None:
+            self._files[path + ".bak"] = old
+        self.before_sync(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """See IStoreIO."""
+        start = path.rstrip("/") + "/"
+        names = {each[len(start) :].partition("/")[0] for each in self._files | dict.fromkeys(
+            self._directories) if each.startswith(start)}
+        return sorted(names - {""})
+
+    def make_directory(self, path: str) -> None:
+        """See IStoreIO."""
+        while path not in self._directories:
+            if path in self._files:
+                raise FileExistsError(errno.EEXIST, "a file", path)
+            self._directories.add(path)
+            path = path.rpartition("/")[0] or "/"
+
+    def exists(self, path: str) -> bool:
+        """See IStoreIO."""
+        return path in self._files or path in self._directories
+
+    def file_size(self, path: str) -> int:
+        """See IStoreIO."""
+        return self._contents(path).size
+
+    def remove(self, path: str) -> None:
+        """See IStoreIO."""
+        below = path + "/"
+        for each in [each for each in self._files if each == path or each.startswith(below)]:
+            del self._files[each]
+        self._directories = {
+            each for each in self._directories if each != path and not each.startswith(below)
+        }
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """See IStoreIO."""
+        if path in self._locks:
+            raise StoreError(f"the store is in use by another broker: {path}")
+        self._locks.add(path)
+        self.write_file(path, b"lock")
+        return lambda: self._locks.discard(path)
+
+    def disk_used_ratio(self, path: str) -> float:
+        """See IStoreIO."""
+        return self.used_ratio if self.exists(path) else -1.0
+
+    def physical_memory_bytes(self) -> int:
+        """See IStoreIO."""
+        return 8 << 30
+
+    def process_id(self) -> int:
+        """See IStoreIO."""
+        return 4711
+
+    def _contents(self, path: str) -> _Contents:
+        """Find a file or fail as the real disk does."""
+        if path in self._directories:
+            raise IsADirectoryError(errno.EISDIR, "a directory", path)
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no file", path)
+        return self._files[path]
+
+    def _require_directory(self, path: str) -> None:
+        """Fail when the directory of a new file does not exist."""
+        if path.rpartition("/")[0] not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no directory", path)
+
+    def _resized(self, contents: _Contents | None, size: int) -> _Contents:
+        """Copy contents into a file of another length."""
+        resized = _Contents(size)
+        if contents is not None:
+            kept = min(contents.size, size)
+            resized.data[:kept] = contents.data[:kept]
+        return resized
+
+
+class FaultyDisk(MemoryDisk):
+    """A disk that fails on demand.
+
+    Set ``room_bytes`` to let it run full after so many more bytes; set ``fail_write_in`` or
+    ``fail_sync_in`` to n to make the nth write or sync from now and all after it fail with EIO.
+    None is healthy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room_bytes: int | None = None
+        self.fail_write_in: int | None = None
+        self.fail_sync_in: int | None = None
+
+    def before_write(self, path: str, size: int) -> int:
+        """Fail, or say how much of a write fits."""
+        self.fail_write_in = self._count_down(self.fail_write_in, path)
+        if self.room_bytes is None:
+            return size
+        allowed = min(size, self.room_bytes)
+        self.room_bytes -= allowed
+        return allowed
+
+    def before_sync(self, path: str) -> None:
+        """Fail, or count."""
+        self.fail_sync_in = self._count_down(self.fail_sync_in, path)
+        super().before_sync(path)
+
+    def _count_down(self, left: int | None, path: str) -> int | None:
+        """One step nearer to a failure."""
+        if left is None:
+            return None
+        if left <= 1:
+            raise OSError(errno.EIO, "input/output error", path)
+        return left - 1
