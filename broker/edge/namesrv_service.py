@@ -1,0 +1,76 @@
+"""The name server as a Twisted service: its port and its periodic tasks.
+
+Source: NamesrvStartup, NamesrvController @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from twistmq.broker.channels import ChannelTable
+from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
+from twistmq.broker.edge.factory import RemotingFactory, StallWatch
+from twistmq.broker.edge.listener import ListenerService
+from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.namesrv.requests import NameServer
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.settings import Settings
+
+__all__ = ["NamesrvService"]
+
+
+class NamesrvService(Service):
+    """One name server.
+
+    ``started`` fires with this service once the name server answers, or fails with why it cannot.
+    """
+
+    def __init__(self, reactor: Any, settings: Settings) -> None:
+        self.settings = settings
+        self.name_server = NameServer(settings)
+        self.stalls = StallWatch()
+        self.started: Deferred[NamesrvService] = Deferred()
+        channels = ChannelTable()
+        channels.on_lost.append(self.name_server.connection_lost)
+        rows = {row.code: row for row in self.name_server.handlers()}
+        self._factory = RemotingFactory(reactor, Dispatcher(rows, Hooks()), channels, now_ms,
+                                        monotonic, stalls=self.stalls)
+        self._listener = ListenerService(
+            reactor, settings.int("listenPort"), settings.text("bindAddress"),
+            settings.int("serverSocketBacklog"), self._factory)
+        idle_max_ms = settings.int("serverChannelMaxIdleTimeSeconds") * 1000
+        self._periodic = PeriodicService(reactor, now_ms, monotonic, [
+            *self.name_server.periodic_tasks(),
+            PeriodicTask("close idle connections", 10_000, 10_000,
+                         lambda now: self._factory.close_idle(now, idle_max_ms)),
+        ], self.stalls)
+
+    @property
+    def port(self) -> int:
+        """The port, the real one once the name server answers."""
+        return self._listener.port
+
+    def startService(self) -> None:
+        super().startService()
+        try:
+            raise_open_files_limit()
+            self.name_server.start(now_ms())
+            self._listener.startService()
+            self._periodic.startService()
+        except Exception:
+            self.started.errback(Failure())
+        else:
+            self.started.callback(self)
+
+    def stopService(self) -> Deferred[object]:
+        super().stopService()
+        if self._periodic.running:
+            self._periodic.stopService()
+        self.name_server.stop()
+        return self._listener.stopService()

@@ -1,0 +1,83 @@
+"""The services a process can be: a name server, a broker, or both.
+
+Each has ``started``, a Deferred that fires once it answers or fails with why it cannot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.edge.broker_service import BrokerService
+from twistmq.broker.edge.namesrv_service import NamesrvService
+from twistmq.broker.hooks import Hooks, find_plugins
+from twistmq.broker.settings import Settings
+
+__all__ = ["UpService", "load_hooks", "make_broker_service", "make_namesrv_service",
+           "make_up_service"]
+
+
+def load_hooks(settings: Settings) -> Hooks:
+    """Import the plugins the settings allow, and let them declare settings of their own.
+
+    :raises SettingsError: when a plugin that is asked for is not installed.
+    """
+    enabled = settings.names("plugins.enabled")
+    pinned = enabled if settings.is_given("plugins.enabled") else None
+    hooks = Hooks(find_plugins(pinned, settings.names("plugins.disabled")))
+    settings.add_rows(hooks.collect_settings())
+    return hooks
+
+
+def make_namesrv_service(reactor: Any, settings: Settings) -> NamesrvService:
+    return NamesrvService(reactor, settings)
+
+
+def make_broker_service(reactor: Any, settings: Settings) -> BrokerService:
+    """:raises SettingsError: when a plugin that is asked for is not installed."""
+    return BrokerService(reactor, settings, load_hooks(settings))
+
+
+def make_up_service(
+    reactor: Any, namesrv_settings: Settings, broker_settings: Settings
+) -> UpService:
+    """Both in one process; the broker registers with this name server and no other."""
+    return UpService(reactor, namesrv_settings, broker_settings)
+
+
+class UpService(MultiService):
+    """A name server and a broker in one process: the broker starts once the other answers."""
+
+    def __init__(
+        self, reactor: Any, namesrv_settings: Settings, broker_settings: Settings
+    ) -> None:
+        super().__init__()
+        self.namesrv = NamesrvService(reactor, namesrv_settings)
+        self.broker = make_broker_service(reactor, broker_settings)
+        self.namesrv.setServiceParent(self)
+        self.started: Deferred[UpService] = Deferred()
+
+    def startService(self) -> None:
+        super().startService()
+        Deferred.fromCoroutine(self._start()).addCallbacks(
+            self.started.callback, self.started.errback)
+
+    async def _start(self) -> UpService:
+        await self.namesrv.started
+        host = self.namesrv.settings.text("bindAddress")
+        address = "127.0.0.1" if host == "0.0.0.0" else host
+        self.broker.name_servers.addresses = [f"{address}:{self.namesrv.port}"]
+        self.broker.setServiceParent(self)
+        await self.broker.started
+        return self
+
+    def stopService(self) -> Deferred[Any]:
+        """Stop the broker first, so that it can still leave the name server."""
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        if self.broker.running:
+            await self.broker.disownServiceParent()
+        await MultiService.stopService(self)
