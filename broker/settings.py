@@ -19,11 +19,13 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
 
+from twistmq.broker.constants import QUEUE_ENTRY_SIZE_BYTES
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.properties_file import decode_properties, parse_properties, with_changes
+from twistmq.broker.store.settings import StoreSettings
 
 __all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingKind", "SettingValue", "Settings"]
 
@@ -276,6 +278,25 @@ class Settings:
         value = self._values[name]
         assert isinstance(value, tuple), name
         return value
+
+    def addresses(self, name: str) -> list[str]:
+        """The addresses of a text that separates them by semicolons."""
+        return [part.strip() for part in self.text(name).split(";") if part.strip()]
+
+    def store_settings(self) -> StoreSettings:
+        """What the store is told: the rows that have a field's name, in another spelling.
+
+        :raises SettingsError: when the store does not take a value.
+        """
+        by_field = {name.lower(): value for name, value in self._values.items()}
+        values: dict[str, Any] = {field.name: by_field[field.name.replace("_", "")]
+                                  for field in fields(StoreSettings)}
+        for name in ("store_path_root_dir", "store_path_commit_log"):
+            values[name] = values[name] and os.path.abspath(values[name])
+        # A file of a queue holds whole entries: Apache rounds up as well.
+        size = "mapped_file_size_consume_queue"
+        values[size] = -(-values[size] // QUEUE_ENTRY_SIZE_BYTES) * QUEUE_ENTRY_SIZE_BYTES
+        return StoreSettings(**values)
 
     # Last, because after it ``int`` means the method in this class's annotations.
     def int(self, name: str) -> builtins.int:

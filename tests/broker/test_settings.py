@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.setting_rows import broker_rows, local_address, namesrv_rows, up_rows
 from twistmq.broker.settings import Setting, Settings, SettingValue
+from twistmq.broker.store.settings import StoreSettings
 
 ROWS = (
     Setting("port", "int", 10911, "A port.", most=65_535, important=True),
@@ -116,6 +117,31 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual(names, [*(row.name for row in ROWS), "zzz"])
         self.assertIn(("switch", "true"), settings.items())
         self.assertIn("plugins=a,b\n", settings.format())
+
+
+class ForOthersTests(SynchronousTestCase):
+    """Values in the shape their readers need."""
+
+    def test_store_settings(self) -> None:
+        """The store gets its values, paths absolute and queue files of whole entries."""
+        store = Settings.load(broker_rows(), overrides={
+            "storePathRootDir": "here", "mappedFileSizeConsumeQueue": "101",
+            "flushDiskType": "SYNC_FLUSH", "checkCRCOnRecover": "false"}).store_settings()
+        self.assertEqual(store.store_path_root_dir, str(Path.cwd() / "here"))
+        self.assertEqual(store.commit_log_path, str(Path.cwd() / "here" / "commitlog"))
+        self.assertEqual(store.mapped_file_size_consume_queue, 120)
+        self.assertTrue(store.sync_flush)
+        self.assertIs(store.check_crc_on_recover, False)
+
+    def test_store_defaults(self) -> None:
+        """Where rows and store both have a default, it is the same."""
+        store = Settings(broker_rows()).store_settings()
+        self.assertEqual(store, StoreSettings(store_path_root_dir=str(Path.home() / "store")))
+
+    def test_addresses(self) -> None:
+        """Addresses are separated by semicolons; empty ones are none."""
+        settings = Settings.load(broker_rows(), overrides={"namesrvAddr": "a:1; b:2;;"})
+        self.assertEqual(settings.addresses("namesrvAddr"), ["a:1", "b:2"])
 
 
 class UpdateTests(SynchronousTestCase):
