@@ -20,7 +20,7 @@ Source: design of twistmq; protocol notes section 7 lists the Apache counterpart
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 from twisted.internet.defer import Deferred
@@ -117,7 +117,7 @@ def on_start(kernel: Kernel) -> Deferred[None] | None:
 
 
 @hookspec
-def before_request(request: Request[object]) -> Reply | BrokerError | None:
+def before_request(request: Request[Any]) -> Reply | BrokerError | None:
     """Look at a request before its handler; return a reply or an error to answer it instead.
 
     Cost class: request. Source: RPCHook.doBeforeRequest.
@@ -125,7 +125,7 @@ def before_request(request: Request[object]) -> Reply | BrokerError | None:
 
 
 @hookspec
-def after_response(request: Request[object], reply: Reply) -> None:
+def after_response(request: Request[Any], reply: Reply) -> None:
     """Look at a request and its reply before the reply is written. One-way requests have none.
 
     Cost class: request. Source: RPCHook.doAfterResponse.

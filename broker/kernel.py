@@ -65,8 +65,8 @@ class Kernel:
         self.hooks = hooks
         self.now_ms = now_ms
         self.random = random.Random()
-        self.unique_ids = UniqueIdMaker(
-            settings.text("brokerIP1"), os.getpid(), self.random.getrandbits(31))
+        ip = host_bytes(settings.text("brokerIP1"), 0)[:-4]
+        self.unique_ids = UniqueIdMaker(ip, os.getpid(), self.random.getrandbits(31))
         self.started_ms = now_ms()
         self.broker_name = settings.text("brokerName")
         self.cluster_name = settings.text("brokerClusterName")

@@ -6,8 +6,9 @@ Source: NettyRemotingClient @5.3.3 (invokeSync, getAndCreateChannel, createChann
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IReactorPluggableNameResolver, IReactorTCP, IReactorTime
 from twisted.logger import Logger
@@ -58,6 +59,8 @@ class RemotingClient:
         self._connections: dict[str, RemotingProtocol] = {}
         self._connecting: dict[str, list[Deferred[RemotingProtocol]]] = {}
         self._closed = False
+        #: Who waits for the end of a connection, by channel id.
+        self._closing: dict[int, Deferred[None]] = {}
 
     async def invoke(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
@@ -82,18 +85,16 @@ class RemotingClient:
         """Send a request that is not answered; :raises RemotingConnectError: without connection."""
         (await self._connection(address)).send_oneway(code, header, body)
 
-    def close(self) -> Deferred[object]:
+    def close(self) -> Deferred[list[None]]:
         """Close every connection; fires when all are gone."""
         self._closed = True
         gone: list[Deferred[None]] = []
         for connection in self._connections.values():
             done: Deferred[None] = Deferred()
             gone.append(done)
-            self._factory.channels.on_lost.append(
-                lambda channel, connection=connection, done=done: (
-                    done.callback(None) if channel is connection and not done.called else None))
+            self._closing[connection.channel_id] = done
             connection.close()
-        return DeferredList(gone)  # type: ignore[return-value]
+        return gatherResults(gone)
 
     async def _connection(self, address: str) -> RemotingProtocol:
         """The live connection to an address; several callers wait for one attempt."""
@@ -117,7 +118,7 @@ class RemotingClient:
             return
         endpoint = HostnameEndpoint(self._reactor, host, port,
                                     timeout=self._connect_timeout_ms / 1000)
-        attempt: Deferred[RemotingProtocol] = endpoint.connect(self._factory)
+        attempt: Deferred[Any] = endpoint.connect(self._factory)
         timeout = self._reactor.callLater(self._connect_timeout_ms / 1000, attempt.cancel)
 
         def finished(result: RemotingProtocol | Failure) -> RemotingProtocol | Failure:
@@ -143,6 +144,9 @@ class RemotingClient:
             waiting.errback(RemotingConnectError(f"connect to {address} failed: {reason}"))
 
     def _lost(self, channel: Channel) -> None:
+        closing = self._closing.pop(channel.channel_id, None)
+        if closing is not None:
+            closing.callback(None)
         for address, connection in list(self._connections.items()):
             if connection is channel:
                 del self._connections[address]

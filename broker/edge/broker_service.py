@@ -75,7 +75,7 @@ class BrokerService(Service):
     # --- start
 
     def startService(self) -> None:
-        super().startService()
+        super().startService()  # type: ignore[no-untyped-call]
         self._threads.start()
         Deferred.fromCoroutine(self._start()).addCallbacks(self._started, self._failed)
 
@@ -206,7 +206,7 @@ class BrokerService(Service):
     # --- stop
 
     def stopService(self) -> Deferred[None]:
-        super().stopService()
+        super().stopService()  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol as Interface
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.protocol import Factory
+from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
 from twistmq.broker.channels import ChannelTable
@@ -91,7 +91,7 @@ class StallWatch:
                           what=what, milliseconds=round(seconds * 1000), count=self.count)
 
 
-class RemotingFactory(Factory):
+class RemotingFactory(ServerFactory):
     """Makes the connections of one port.
 
     :param reactor: for time-outs.
@@ -116,7 +116,7 @@ class RemotingFactory(Factory):
         self.stalls = stalls or StallWatch()
         self.first_bytes = first_bytes
 
-    def buildProtocol(self, addr: object) -> RemotingProtocol:
+    def buildProtocol(self, addr: object) -> RemotingProtocol:  # type: ignore[override]
         protocol = RemotingProtocol()
         protocol.factory = self
         return protocol

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort, IReactorTCP
+from twisted.internet.interfaces import IReactorTCP
 from twisted.logger import Logger
 
 from twistmq.broker.edge.factory import RemotingFactory
@@ -32,12 +34,12 @@ class ListenerService(Service):
         self, reactor: IReactorTCP, port: int, interface: str, backlog: int,
         factory: RemotingFactory,
     ) -> None:
-        self._reactor = reactor
+        self._reactor: Any = reactor
         self.port = port
         self.interface = interface
         self._backlog = backlog
         self.factory = factory
-        self._listening: IListeningPort | None = None
+        self._listening: Any = None
 
     def startService(self) -> None:
         """:raises BrokerError: when the port cannot be had; the text says which and why."""
@@ -48,7 +50,7 @@ class ListenerService(Service):
             raise BrokerError(
                 f"cannot listen on {self.interface}:{self.port}: {error.socketError}") from None
         self.port = self._listening.getHost().port
-        super().startService()
+        super().startService()  # type: ignore[no-untyped-call]
 
     def stop_listening(self) -> Deferred[object]:
         """Take no more connections; those there are stay."""
@@ -57,15 +59,15 @@ class ListenerService(Service):
 
     def stopService(self) -> Deferred[object]:
         """Stop listening and close the connections; fires when they are gone."""
-        super().stopService()
+        super().stopService()  # type: ignore[no-untyped-call]
         return self.stop_listening().addCallback(lambda _: self._close_connections())
 
-    def _close_connections(self) -> Deferred[object]:
+    def _close_connections(self) -> Deferred[list[None]]:
         gone = []
         for channel in self.factory.channels:
             if isinstance(channel, RemotingProtocol) and channel.factory is self.factory:
                 gone.append(_closed(channel, self.factory))
-        return DeferredList(gone)  # type: ignore[return-value]
+        return gatherResults(gone)
 
 
 def _closed(channel: RemotingProtocol, factory: RemotingFactory) -> Deferred[None]:

@@ -57,7 +57,7 @@ class NamesrvService(Service):
         return self._listener.port
 
     def startService(self) -> None:
-        super().startService()
+        super().startService()  # type: ignore[no-untyped-call]
         try:
             raise_open_files_limit()
             self.name_server.start(now_ms())
@@ -69,7 +69,7 @@ class NamesrvService(Service):
             self.started.callback(self)
 
     def stopService(self) -> Deferred[object]:
-        super().stopService()
+        super().stopService()  # type: ignore[no-untyped-call]
         if self._periodic.running:
             self._periodic.stopService()
         self.name_server.stop()

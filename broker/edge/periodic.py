@@ -33,12 +33,12 @@ class PeriodicService(Service):
         self._calls: dict[PeriodicTask, IDelayedCall] = {}
 
     def startService(self) -> None:
-        super().startService()
+        super().startService()  # type: ignore[no-untyped-call]
         for task in self._tasks:
             self._schedule(task, task.first_ms)
 
     def stopService(self) -> None:
-        super().stopService()
+        super().stopService()  # type: ignore[no-untyped-call]
         calls, self._calls = self._calls, {}
         for call in calls.values():
             call.cancel()

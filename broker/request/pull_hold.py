@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -79,21 +80,18 @@ class PullHold:
             if key in self._held:
                 tags.setdefault(key, []).append(record.tags_code)
         for key, codes in tags.items():
-            self._wake(key, lambda held, codes=codes: held.message_filter is None or any(
-                [held.message_filter.match_queue_entry(code, None, None) for code in codes]))
+            self._wake(key, partial(_wants_any, codes))
 
     def check(self, now_ms: int) -> None:
         """End the waits whose time is up or whose message came unnoticed; run periodically."""
         for topic, queue_id in list(self._held):
             maximum = self._kernel.store.max_offset_in_queue(topic, queue_id)
-            self._wake((topic, queue_id), lambda held, maximum=maximum: (
-                held.deadline_ms <= now_ms or not held.request.channel.active
-                or (held.message_filter is None and held.offset < maximum)), now_ms)
+            self._wake((topic, queue_id), partial(_is_over, now_ms, maximum), now_ms)
 
     def release_all(self) -> None:
         """End all waits: the broker stops."""
         for key in list(self._held):
-            self._wake(key, lambda held: True)
+            self._wake(key, lambda _: True)
 
     def _wake(
         self, key: tuple[str, int], ends: Callable[[_HeldPull], bool], now_ms: int | None = None
@@ -125,3 +123,16 @@ class PullHold:
             return
         assert isinstance(answer, Reply)
         held.reply.callback(answer)
+
+
+def _wants_any(tags_codes: Sequence[int], held: _HeldPull) -> bool:
+    """Whether a pull wants one of the records with these tag hashes."""
+    message_filter = held.message_filter
+    return message_filter is None or any(
+        message_filter.match_queue_entry(code, None, None) for code in tags_codes)
+
+
+def _is_over(now_ms: int, max_offset: int, held: _HeldPull) -> bool:
+    """Whether a pull need not wait longer."""
+    return (held.deadline_ms <= now_ms or not held.request.channel.active
+            or (held.message_filter is None and held.offset < max_offset))

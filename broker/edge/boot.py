@@ -1,0 +1,189 @@
+"""From a command line to the settings of a start: checks, derived values, what ``-p`` prints.
+
+Exit statuses are Apache's: 0 when the settings were printed, 1 for a bad command line, 255 (its
+-1) for a start that failed, 253 (its -3) for settings that cannot be a broker's or a store that
+cannot be loaded, 252 (its -4) for two ways of replication at once. 254 (its -2) is not used:
+Differs from Apache: ROCKETMQ_HOME is not needed, because nothing is read from an installation
+folder.
+
+Source: BrokerStartup, NamesrvStartup @5.3.3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.errors import BrokerError, SettingsError, StoreError
+from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
+from twistmq.broker.settings import Settings
+
+if TYPE_CHECKING:
+    from twistmq.broker.hooks import Hooks
+
+__all__ = [
+    "EXIT_CONFLICT",
+    "EXIT_FAILED",
+    "EXIT_OK",
+    "EXIT_REFUSED",
+    "EXIT_USAGE",
+    "StartRefused",
+    "broker_settings",
+    "exit_status",
+    "failure_text",
+    "load_hooks",
+    "log_folder",
+    "name_server_settings",
+    "namesrv_settings",
+    "up_settings",
+]
+
+EXIT_OK: Final = 0
+EXIT_USAGE: Final = 1
+EXIT_FAILED: Final = -1 & 0xFF
+EXIT_REFUSED: Final = -3 & 0xFF
+EXIT_CONFLICT: Final = -4 & 0xFF
+
+#: Replication that is asked for by settings which nothing here reads.
+_REPLICATION: Final = ("enableDLegerCommitLog", "enableControllerMode")
+_LOCAL: Final = "127.0.0.1"
+
+
+class StartRefused(SettingsError):
+    """Settings that are well formed but make no broker.
+
+    :param status: the exit status of the process.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def exit_status(error: BaseException) -> int:
+    """The status a process ends with when its start failed."""
+    if isinstance(error, StartRefused):
+        return error.status
+    return EXIT_REFUSED if isinstance(error, StoreError) else EXIT_FAILED
+
+
+def namesrv_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
+    """The settings of ``twistmq namesrv``."""
+    settings = Settings.load(namesrv_rows(), file, overrides)
+    if file is not None:
+        settings.put_default("configStorePath", file)
+    settings.file = settings.text("configStorePath")
+    return settings
+
+
+def broker_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
+    """The settings of ``twistmq broker``.
+
+    :raises SettingsError: when they cannot be a broker's.
+    """
+    settings = Settings.load(broker_rows(), file, overrides)
+    settings.file = file or settings.text("brokerConfigPath")
+    _check_broker(settings)
+    return settings
+
+
+def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Settings:
+    """The settings of ``twistmq up``: everything under one folder, on the loopback address.
+
+    ``DATA/broker.conf`` is read when no other file is given; settings changed by a tool are saved
+    there, so that they are there after a restart.
+
+    :param data: the folder.
+    :raises SettingsError: when they cannot be a broker's.
+    """
+    data = os.path.abspath(os.path.expanduser(data))
+    own = os.path.join(data, "broker.conf")
+    if file is None and os.path.exists(own):
+        file = own
+    settings = Settings.load(up_rows(), file, overrides)
+    settings.file = file or own
+    for name, place in (("storePathRootDir", "store"), ("log.dir", "logs"),
+                        ("kvConfigPath", "namesrv/kvConfig.json"),
+                        ("configStorePath", "namesrv/namesrv.properties")):
+        settings.put_default(name, os.path.join(data, place))
+    settings.put_default("namesrvAddr", "")
+    for name in ("bindAddress", "brokerIP1", "brokerIP2"):
+        settings.put_default(name, _LOCAL)
+    _check_broker(settings)
+    return settings
+
+
+def name_server_settings(up: Settings) -> Settings:
+    """The name server's part of the settings of ``twistmq up``."""
+    names = {row.name for row in namesrv_rows()} - {"listenPort", "configBlackList"}
+    stored = up.text("configStorePath")
+    settings = Settings.load(namesrv_rows(), stored if os.path.exists(stored) else None)
+    for row in up.rows:
+        if row.name in names and (up.is_given(row.name) or not settings.is_given(row.name)):
+            settings.put(row.name, up.value(row.name))
+    settings.put("listenPort", up.int("namesrv.port"))
+    settings.file = stored
+    return settings
+
+
+def log_folder(settings: Settings) -> str:
+    """Where logs go: ``log.dir``, or ``logs`` in the folder of the data."""
+    given = settings.text("log.dir")
+    if given:
+        return os.path.abspath(given)
+    if settings.has("storePathRootDir"):
+        return os.path.join(os.path.abspath(settings.text("storePathRootDir")), "logs")
+    return os.path.join(os.path.dirname(os.path.abspath(settings.text("kvConfigPath"))), "logs")
+
+
+def load_hooks(settings: Settings) -> Hooks:
+    """Import the plugins that are wanted, and read their settings.
+
+    :raises SettingsError: when a wanted plugin is not there or a setting of one has no meaning.
+    """
+    from twistmq.broker.hooks import Hooks, find_plugins
+
+    wanted = settings.names("plugins.enabled") or None
+    hooks = Hooks(find_plugins(wanted, settings.names("plugins.disabled")))
+    settings.add_rows(hooks.collect_settings())
+    return hooks
+
+
+def _check_broker(settings: Settings) -> None:
+    """Refuse what cannot be a broker's settings, and derive what others decide."""
+    _check_replication(settings)
+    _check_name_servers(settings.text("namesrvAddr"))
+    if settings.text("brokerRole") != "SLAVE":
+        settings.put("brokerId", 0)
+    elif settings.int("brokerId") <= 0:
+        raise StartRefused(EXIT_REFUSED, "Slave's brokerId must be > 0")
+    else:
+        ratio = settings.int("accessMessageInMemoryMaxRatio")
+        settings.put("accessMessageInMemoryMaxRatio", max(ratio - 10, 1))
+
+
+def _check_replication(settings: Settings) -> None:
+    asked = [name for name in _REPLICATION if settings.unknown.get(name, "").lower() == "true"]
+    if len(asked) == 2:
+        raise StartRefused(EXIT_CONFLICT, "The config enableControllerMode and "
+                                          "enableDLegerCommitLog cannot both be true.")
+    if asked:
+        # Differs from Apache: refused, because a lone broker must not pass for a replicated one.
+        raise StartRefused(EXIT_REFUSED, f"{asked[0]}=true: this replication does not exist here")
+
+
+def _check_name_servers(text: str) -> None:
+    for address in text.split(";") if text.strip() else []:
+        host, _, port = address.strip().rpartition(":")
+        if address.strip() and not (host and port.isdecimal() and int(port) <= 65_535):
+            raise StartRefused(
+                EXIT_REFUSED, f"The Name Server Address[{text}] illegal, please set it as follows, "
+                              '"127.0.0.1:9876;192.168.0.1:9876"')
+
+
+def failure_text(error: BaseException) -> str:
+    """What the user is told of a start that failed."""
+    if isinstance(error, (SettingsError, BrokerError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,179 @@
+"""The command ``twistmq``.
+
+``up`` runs a name server and a broker in one process, ``namesrv`` and ``broker`` run one of them.
+Plugins add commands of their own through ``register_commands``; they are imported only when a
+command is asked for that is not among these, or for help. Options and boot lines are Apache's
+``mqnamesrv`` and ``mqbroker``; exit statuses are in ``boot``.
+
+Source: ServerUtil, BrokerStartup, NamesrvStartup @5.3.3.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import click
+
+from twistmq.broker.edge import boot
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.settings import Settings
+
+__all__ = ["main", "parse_overrides", "print_settings", "twistmq"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def parse_overrides(pairs: Sequence[str], name_servers: str | None = None) -> dict[str, str]:
+    """The settings of a command line; ``-n`` gives way to a ``namesrvAddr=`` of its own.
+
+    :raises SettingsError: when one is not ``key=value``.
+    """
+    overrides = {} if name_servers is None else {"namesrvAddr": name_servers}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key.strip() and equals):
+            raise SettingsError(f"{pair!r} is not a setting: key=value is expected")
+        overrides[key.strip()] = value
+    return overrides
+
+
+def print_settings(settings: Settings, *, important_only: bool) -> None:
+    """What ``-p`` and ``-m`` show."""
+    for name, text in settings.items(important_only):
+        click.echo(f"{name}={text}")
+
+
+class Commands(click.Group):
+    """Our own commands, and after them those of plugins."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return [*super().list_commands(context), *sorted(self._of_plugins())]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        return super().get_command(context, name) or self._of_plugins().get(name)
+
+    def _of_plugins(self) -> dict[str, click.Command]:
+        hooks = boot.load_hooks(boot.Settings.load(boot.broker_rows()))
+        found = {command.name: command for command in hooks.collect_commands()}
+        return {name: command for name, command in found.items()
+                if name and name not in self.commands}
+
+
+def _say_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from twistmq.broker.compiled import describe_build
+
+        click.echo(f"twistmq {version('twistmq')} ({describe_build()}), Python "
+                   f"{sys.version.split()[0]}")
+        context.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_say_version,
+              help="Show the version and whether the hot modules are compiled.")
+def twistmq() -> None:
+    """A name server and message broker that speak Apache RocketMQ's protocol."""
+
+
+def _options(*, important: bool) -> Callable[[F], F]:
+    """The options every server has; ``-m`` is the broker's."""
+    found = [
+        click.argument("settings", nargs=-1, metavar="[KEY=VALUE]..."),
+        click.option("-c", "--configFile", "file", metavar="FILE",
+                     help="A Java .properties file with settings."),
+        click.option("-p", "--printConfigItem", "print_all", is_flag=True,
+                     help="Print all settings and exit."),
+        click.option("-n", "--namesrvAddr", "name_servers", metavar="HOST:PORT;...",
+                     help="The name servers to register with."),
+    ]
+    if important:
+        found.append(click.option("-m", "--printImportantConfig", "print_important", is_flag=True,
+                                  help="Print important settings and exit."))
+
+    def decorate(function: F) -> F:
+        for option in found:
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@twistmq.command()
+@_options(important=True)
+@click.option("--data", default="~/.twistmq", show_default=True, metavar="DIR",
+              help="The folder of everything that is kept.")
+@click.option("--namesrv-port", type=click.IntRange(0, 65_535), metavar="N",
+              help="The name server's port.  [default: 9876]")
+@click.option("--broker-port", type=click.IntRange(0, 65_535), metavar="N",
+              help="The broker's port.  [default: 10911]")
+def up(
+    settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
+    print_important: bool, data: str, namesrv_port: int | None, broker_port: int | None,
+) -> int:
+    """Run a name server and a broker in one process, for this host.
+
+    Everything is kept under one folder, and both listen on 127.0.0.1 unless bindAddress= and
+    brokerIP1= say otherwise.
+    """
+    overrides = parse_overrides(settings, name_servers)
+    for name, port in (("namesrv.port", namesrv_port), ("listenPort", broker_port)):
+        if port is not None:
+            overrides[name] = str(port)
+    return _print_or_run("up", boot.up_settings(data, file, overrides), print_all, print_important)
+
+
+@twistmq.command()
+@_options(important=False)
+def namesrv(
+    settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
+) -> int:
+    """Run a name server. -n is taken and not used, as mqnamesrv does."""
+    found = boot.namesrv_settings(file, parse_overrides(settings))
+    if file is not None:
+        click.echo(f"load config properties file OK, {file}")
+    return _print_or_run("namesrv", found, print_all)
+
+
+@twistmq.command()
+@_options(important=True)
+def broker(
+    settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
+    print_important: bool,
+) -> int:
+    """Run a broker."""
+    found = boot.broker_settings(file, parse_overrides(settings, name_servers))
+    return _print_or_run("broker", found, print_all, print_important)
+
+
+def _print_or_run(
+    kind: str, settings: Settings, print_all: bool, print_important: bool = False
+) -> int:
+    if print_all or print_important:
+        if settings.has("plugins.enabled"):
+            boot.load_hooks(settings)
+        print_settings(settings, important_only=not print_all)
+        return boot.EXIT_OK
+    from twistmq.broker.edge import tap
+
+    return tap.run(kind, settings)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    :returns: the exit status.
+    """
+    try:
+        status = twistmq.main(arguments, prog_name="twistmq", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return boot.EXIT_USAGE
+    except click.Abort:
+        return boot.EXIT_USAGE
+    except SettingsError as error:
+        click.echo(f"twistmq: {error}", err=True)
+        return boot.exit_status(error)
+    return status if isinstance(status, int) else boot.EXIT_OK
