@@ -1,0 +1,203 @@
+"""Writing Apache's JSON; ``json_dialect`` says what its forms are and reads it.
+
+Source: fastjson 1.2.83 as RemotingSerializable @5.3.3 calls it; captured, see tests/golden/json.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["ObjectKey", "encode", "encode_pretty"]
+
+
+class ObjectKey(msgspec.Struct, frozen=True):
+    """A JSON object that stood where a key stands."""
+
+    #: Name and value of each member, in order of name.
+    fields: tuple[tuple[str, str | int | float | bool | None], ...]
+
+
+def encode(value: Any, *, quote_int_keys: bool) -> bytes:
+    """Write a value on one line.
+
+    :param quote_int_keys: True writes plain JSON in ASCII, with keys of every kind quoted and
+        integers that JavaScript cannot hold as text; False writes bare keys.
+    :raises TypeError: when a value has no JSON form.
+    """
+    parts: list[str] = []
+    writer = _PlainWriter(parts) if quote_int_keys else _Writer(parts)
+    writer.write(value, 0)
+    return "".join(parts).encode("utf-8", "replace")
+
+
+def encode_pretty(value: Any) -> bytes:
+    """Write a value as Apache writes its config files; see encode."""
+    parts: list[str] = []
+    _PrettyWriter(parts).write(value, 0)
+    return "".join(parts).encode("utf-8", "replace")
+
+
+_SPECIAL: Final = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
+_SPECIAL_OR_WIDE: Final = re.compile(r'["\\/\x00-\x1f]|[^\x00-\x7e]')
+_SHORT: Final = {
+    '"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r",
+    "\t": "\\t",
+}
+#: Above this, JavaScript's numbers have gaps.
+_EXACT_MAX: Final = 2**53 - 1
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match.group()
+    short = _SHORT.get(char)
+    if short is not None:
+        return short
+    code = ord(char)
+    if code < 0x10000:
+        return f"\\u{code:04X}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04X}\\u{0xDC00 + (code & 0x3FF):04X}"
+
+
+def _java_float(value: float) -> str:
+    """Write a number as Java's Double.toString does; what is no number is null."""
+    if not math.isfinite(value):
+        return "null"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        # At these sizes both languages write decimals, but Python turns to exponents below 1e-4.
+        return repr(value)
+    mantissa, _, exponent = repr(value).partition("e")
+    if not exponent:
+        mantissa, _, exponent = f"{value:.16e}".partition("e")
+        digits = repr(value).replace(".", "").strip("-0")
+        mantissa = ("-" if value < 0 else "") + digits[0] + "." + (digits[1:] or "0")
+    elif "." not in mantissa:
+        mantissa += ".0"
+    return f"{mantissa}E{int(exponent)}"
+
+
+class _Writer:
+    """Appends the text of values to ``parts``; bare keys, one line."""
+
+    def __init__(self, parts: list[str]) -> None:
+        self._add = parts.append
+
+    def write(self, value: Any, depth: int) -> None:
+        """Append one value; ``depth`` is how many brackets it stands in."""
+        if isinstance(value, str):
+            self._add(self.text(value.value if isinstance(value, Enum) else value))
+        elif value is None or isinstance(value, bool):
+            self._add(_WORD_OF[value])
+        elif isinstance(value, int):
+            self._add(self.integer(value))
+        elif isinstance(value, float):
+            self._add(_java_float(value))
+        elif isinstance(value, dict):
+            self.write_map(value, depth)
+        elif isinstance(value, list):
+            self.write_list(value, depth)
+        elif isinstance(value, tuple):
+            self.write_set(value, depth)
+        elif isinstance(value, set | frozenset):
+            self.write_set(tuple(sorted(value)), depth)
+        elif isinstance(value, ObjectKey):
+            self.write_map(dict(value.fields), depth)
+        elif isinstance(value, msgspec.Struct):
+            self.write_struct(value, depth)
+        else:
+            raise TypeError(f"{type(value).__name__} has no JSON form")
+
+    def text(self, value: str) -> str:
+        return f'"{_SPECIAL.sub(_escaped, value)}"'
+
+    def integer(self, value: int) -> str:
+        return str(int(value))
+
+    def write_struct(self, value: msgspec.Struct, depth: int) -> None:
+        fields = {name: getattr(value, attribute) for name, attribute in _names(type(value))}
+        given = {name: member for name, member in fields.items() if member is not None}
+        self.write_map(given, depth)
+
+    def write_map(self, value: dict[Any, Any], depth: int) -> None:
+        self._add("{")
+        separator = ""
+        for key, member in value.items():
+            self._add(separator)
+            separator = ","
+            if isinstance(key, str):
+                self.line(depth + 1)
+                self._add(self.text(key))
+            else:
+                self.bare_key(key, depth + 1)
+            self._add(":")
+            self.write(member, depth + 1)
+        if value:
+            self.line(depth)
+        self._add("}")
+
+    def bare_key(self, key: Any, depth: int) -> None:
+        self.write(key, depth)
+
+    def write_list(self, value: list[Any], depth: int) -> None:
+        self._add("[")
+        separator = ""
+        for member in value:
+            self._add(separator)
+            separator = ","
+            self.line(depth + 1)
+            self.write(member, depth + 1)
+        if value:
+            self.line(depth)
+        self._add("]")
+
+    def write_set(self, value: tuple[Any, ...], depth: int) -> None:
+        self._add("[")
+        separator = ""
+        for member in value:
+            self._add(separator)
+            separator = ","
+            self.write(member, depth)
+        self._add("]")
+
+    def line(self, depth: int) -> None:
+        """Begin a new line, in the form that has lines."""
+
+
+class _PlainWriter(_Writer):
+    """Writes what any JSON reader takes."""
+
+    def text(self, value: str) -> str:
+        return f'"{_SPECIAL_OR_WIDE.sub(_escaped, value)}"'
+
+    def integer(self, value: int) -> str:
+        return str(int(value)) if -_EXACT_MAX <= value <= _EXACT_MAX else f'"{int(value)}"'
+
+    def bare_key(self, key: Any, depth: int) -> None:
+        inner: list[str] = []
+        _Writer(inner).write(key, 0)
+        self._add(self.text("".join(inner)))
+
+
+class _PrettyWriter(_Writer):
+    """Writes lines, each indented by as many tabs as it stands in brackets."""
+
+    def line(self, depth: int) -> None:
+        self._add("\n" + "\t" * depth)
+
+
+_WORD_OF: Final[dict[bool | None, str]] = {True: "true", False: "false", None: "null"}
+_names_of: dict[type[msgspec.Struct], list[tuple[str, str]]] = {}
+
+
+def _names(struct_type: type[msgspec.Struct]) -> list[tuple[str, str]]:
+    """List the wire name and the attribute of each field, by wire name."""
+    names = _names_of.get(struct_type)
+    if names is None:
+        names = sorted((f.encode_name, f.name) for f in msgspec.structs.fields(struct_type))
+        _names_of[struct_type] = names
+    return names
