@@ -1,0 +1,146 @@
+"""What a body class is: a Struct that reads and writes itself in Apache's JSON dialect.
+
+Defaults are those of the Java fields, so a client that leaves a field out means the same here. A
+null means "not given". Fields nobody knows are ignored. Python tuples and sets stand for Java
+sets, lists for Java lists: in config files they look different.
+
+Source: RemotingSerializable @5.3.3.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final, Self
+
+import msgspec
+
+from twistmq.broker.errors import WireError
+from twistmq.broker.wire import json_dialect
+from twistmq.broker.wire.header import Int32
+
+__all__ = ["Body", "ConsumeFromWhere", "ConsumeType", "MessageModel", "MessageQueue",
+           "TopicFilterType"]
+
+
+class ConsumeType(StrEnum):
+    """How a consumer gets messages."""
+
+    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+    CONSUME_POP = "CONSUME_POP"
+
+
+class MessageModel(StrEnum):
+    """Whether each member of a group gets every message, or all members together."""
+
+    BROADCASTING = "BROADCASTING"
+    CLUSTERING = "CLUSTERING"
+
+
+class ConsumeFromWhere(StrEnum):
+    """Where a group without offsets starts; the three in the middle are no longer used."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
+    )
+    CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
+    CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+class TopicFilterType(StrEnum):
+    """How many tags a topic's messages have."""
+
+    SINGLE_TAG = "SINGLE_TAG"
+    MULTI_TAG = "MULTI_TAG"
+
+
+#: The C++ client sends these as numbers, which fastjson takes for places in the Java enum.
+_ENUMS: Final[dict[str, list[StrEnum]]] = {
+    "consumeType": list(ConsumeType),
+    "messageModel": list(MessageModel),
+    "consumeFromWhere": list(ConsumeFromWhere),
+    "topicFilterType": list(TopicFilterType),
+}
+
+
+class MessageQueue(msgspec.Struct, rename="camel", frozen=True, order=True, gc=False):
+    """One queue of one topic on one broker."""
+
+    topic: str
+    broker_name: str
+    queue_id: Int32 = 0
+
+
+class Body(msgspec.Struct, rename="camel", gc=False):
+    """Base of every body."""
+
+    def encode(self) -> bytes:
+        """Write the body as Apache does: one line, bare keys."""
+        return json_dialect.encode(self, quote_int_keys=False)
+
+    def encode_standard(self) -> bytes:
+        """Write the body as plain JSON, for clients that read nothing else."""
+        return json_dialect.encode(self, quote_int_keys=True)
+
+    def encode_pretty(self) -> bytes:
+        """Write the body as a config file."""
+        return json_dialect.encode_pretty(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a body.
+
+        :raises WireError: when the bytes are not JSON or a value has the wrong type.
+        """
+        try:
+            decoder = _decoder(cls)
+            if decoder is not None:
+                body: Self = decoder.decode(data)
+                return body
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        try:
+            return msgspec.convert(_given(json_dialect.decode(data)), cls, strict=False)
+        except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:
+            raise WireError(f"body of {cls.__name__}: {error}") from None
+
+
+_decoders: dict[type[Body], msgspec.json.Decoder[Any] | None] = {}
+
+
+def _decoder(body_type: type[Body]) -> msgspec.json.Decoder[Any] | None:
+    """Find the fast decoder; None for a body with maps that plain JSON cannot say."""
+    if body_type not in _decoders:
+        try:
+            _decoders[body_type] = msgspec.json.Decoder(body_type, strict=False)
+        except TypeError:
+            _decoders[body_type] = None
+    return _decoders[body_type]
+
+
+def _given(value: Any, name: Any = None) -> Any:
+    """Take out what is null, and write queues as keys and numbered enums as their types want.
+
+    :param name: the key ``value`` has.
+    """
+    if isinstance(value, dict):
+        members = {_key(key): _given(member, key) for key, member in value.items()}
+        return {key: member for key, member in members.items() if member is not None}
+    if isinstance(value, list):
+        return [_given(member) for member in value if member is not None]
+    if name in _ENUMS:
+        members_of = _ENUMS[name]
+        if value == "":
+            return None
+        if isinstance(value, int) and 0 <= value < len(members_of):
+            return members_of[value].value
+    return value
+
+
+def _key(key: Any) -> Any:
+    if isinstance(key, json_dialect.ObjectKey):
+        return msgspec.convert(dict(key.fields), MessageQueue, strict=False)
+    return key
