@@ -24,7 +24,11 @@ from twistmq.broker.topic_names import (
     SUBSCRIPTION_GROUP_SUGGESTION,
 )
 from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.broker.wire.headers.pull import (
+    PullForbiddenResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+)
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -103,7 +107,8 @@ class PullRequests:
             message_filter = self._filter(request, group)
         except _Forbidden as error:
             return Reply(ResponseCode.NO_PERMISSION,
-                         PullMessageResponseHeader(forbidden_type=error.kind), remark=str(error))
+                         PullForbiddenResponseHeader(forbidden_type=error.kind),
+                         remark=str(error))
         hooks = self._kernel.hooks
         context = None
         if hooks.before_consume or hooks.after_consume:

@@ -97,9 +97,9 @@ class SendRequests:
             self._append(requests, records_of, replies)
             return replies
         batch = SendBatch(self._kernel, list(requests), records_of, replies)
-        for index, error in hooks.refuse_send(batch).items():
+        for index, refusal in hooks.refuse_send(batch).items():
             if replies[index] is None:
-                replies[index] = self._refused(error)
+                replies[index] = self._refused(refusal)
         self._append(requests, records_of, replies)
         hooks.sent(batch)
         return replies
@@ -276,7 +276,7 @@ class SendRequests:
         host = self._kernel.store_host
         if len(records) == 1:
             message_id = offset_message_id(host, first.physical_offset)
-            unique_key = first.keys[0]
+            unique_key: str | None = first.keys[0]
         else:
             message_id = ",".join([offset_message_id(host, r.physical_offset) for r in records])
             unique_key = parse_properties(request.header.properties or "").get(names.UNIQ_KEY)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from twistmq.broker.wire.header import CommandHeader, Int32, Int64
 
-__all__ = ["PullMessageRequestHeader", "PullMessageResponseHeader"]
+__all__ = ["PullForbiddenResponseHeader", "PullMessageRequestHeader",
+           "PullMessageResponseHeader"]
 
 
 class PullMessageRequestHeader(CommandHeader):
@@ -45,3 +46,9 @@ class PullMessageResponseHeader(CommandHeader):
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
     forbidden_type: Int32 | None = None
+
+
+class PullForbiddenResponseHeader(CommandHeader):
+    """Who forbids a pull: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription."""
+
+    forbidden_type: Int32
