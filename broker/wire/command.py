@@ -88,7 +88,7 @@ def decode_command(frame: Frame) -> RemotingCommand:
     if serialize_type == JSON:
         try:
             command = _json_decoder.decode(header)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise HeaderError(f"JSON header: {error}") from None
         command.serialize_type = JSON
         command.body = body

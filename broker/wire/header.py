@@ -43,6 +43,9 @@ H = TypeVar("H", bound=CommandHeader)
 _untyped: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
+#: What reading bad bytes raises; RecursionError for brackets a thousand deep.
+_UNREADABLE = (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError, RecursionError)
+
 #: One decoder a header class, made when the class is first read.
 _decoders: dict[type[CommandHeader], msgspec.json.Decoder[Any]] = {}
 
@@ -64,9 +67,15 @@ def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: ty
         if serialize_type == JSON:
             return _decoder(header_type).decode(ext or b"{}")
         return msgspec.convert(parse_pairs(bytes(ext)), header_type, strict=False)
-    except (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError) as error:
-        if ext == b"null":
-            return decode_fields(serialize_type, b"{}", header_type)
+    except msgspec.ValidationError as error:
+        if serialize_type != JSON:
+            raise HeaderError(f"header of {header_type.__name__}: {error}") from None
+    except _UNREADABLE as error:
+        raise HeaderError(f"header of {header_type.__name__}: {error}") from None
+    # Apache reads every value as text first, so a number where text belongs and a null pass.
+    try:
+        return msgspec.convert(read_ext_fields(serialize_type, ext), header_type, strict=False)
+    except msgspec.ValidationError as error:
         raise HeaderError(f"header of {header_type.__name__}: {error}") from None
 
 
@@ -84,9 +93,9 @@ def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, 
         return {}
     try:
         fields = _untyped.decode(ext)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return {name: _as_text(value) for name, value in fields.items() if value is not None}
+    except _UNREADABLE as error:
         raise HeaderError(f"extFields: {error}") from None
-    return {name: _as_text(value) for name, value in fields.items() if value is not None}
 
 
 def _as_text(value: Any) -> str:
