@@ -40,7 +40,8 @@ class EmptyHeader(CommandHeader):
 
 H = TypeVar("H", bound=CommandHeader)
 
-_untyped: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+#: The Go client writes null for no extFields.
+_untyped: msgspec.json.Decoder[dict[str, Any] | None] = msgspec.json.Decoder(dict[str, Any] | None)
 
 
 #: What reading bad bytes raises; RecursionError for brackets a thousand deep.
@@ -89,10 +90,8 @@ def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, 
             return parse_pairs(bytes(ext))
         except BinaryHeaderError as error:
             raise HeaderError(str(error)) from None
-    if not ext or ext == b"null":
-        return {}
     try:
-        fields = _untyped.decode(ext)
+        fields = _untyped.decode(ext or b"null") or {}
         return {name: _as_text(value) for name, value in fields.items() if value is not None}
     except _UNREADABLE as error:
         raise HeaderError(f"extFields: {error}") from None

@@ -31,7 +31,7 @@ class PopMessageRequestHeader(CommandHeader):
     init_mode: Int32
     exp_type: str | None = None
     exp: str | None = None
-    order: bool | None = False
+    order: bool = False
     attempt_id: str | None = None
 
 
@@ -93,7 +93,7 @@ class NotificationRequestHeader(CommandHeader):
     queue_id: Int32
     poll_time: Int64
     born_time: Int64
-    order: bool | None = False
+    order: bool = False
     attempt_id: str | None = None
 
 

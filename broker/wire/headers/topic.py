@@ -30,7 +30,7 @@ class CreateTopicRequestHeader(CommandHeader):
     order: bool = False
     #: "+name=value,-name": attributes to set and to drop.
     attributes: str | None = None
-    force: bool | None = False
+    force: bool = False
 
 
 class DeleteTopicRequestHeader(CommandHeader):

@@ -22,7 +22,7 @@ class EndTransactionRequestHeader(RpcRequestHeader, kw_only=True):
     commit_log_offset: Int64
     #: 8 commit, 12 roll back, 0 not known.
     commit_or_rollback: Int32
-    from_transaction_check: bool | None = False
+    from_transaction_check: bool = False
     msg_id: str
     transaction_id: str | None = None
 
