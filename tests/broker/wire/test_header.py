@@ -1,0 +1,175 @@
+"""What a header class takes: text for numbers, numbers for text, and what it refuses."""
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import HeaderError
+from twistmq.broker.wire.binary_header import encode_binary_header
+from twistmq.broker.wire.frame import JSON, ROCKETMQ
+from twistmq.broker.wire.header import (
+    CommandHeader,
+    EmptyHeader,
+    Int32,
+    Int64,
+    decode_fields,
+    ext_fields_of,
+    read_ext_fields,
+)
+
+
+class Sample(CommandHeader):
+    """One field of every kind."""
+
+    topic_name: str
+    queue_id: Int32
+    offset: Int64
+    is_order: bool
+    client_id: str | None = msgspec.field(default=None, name="clientID")
+    count: Int32 | None = None
+    batch: bool | None = None
+    perm: Int32 = 6
+
+
+GOOD = {"topicName": "T", "queueId": "4", "offset": "-1", "isOrder": "true"}
+SAMPLE = Sample("T", 4, -1, True)
+
+#: (what is special, fields beside GOOD, what they change).
+TAKEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("numbers as numbers", {"queueId": 5, "offset": 2**63 - 1}, {"queue_id": 5,
+                                                                 "offset": 2**63 - 1}),
+    ("booleans as booleans", {"isOrder": False, "batch": True}, {"is_order": False,
+                                                                 "batch": True}),
+    ("booleans as Python writes them", {"isOrder": "False"}, {"is_order": False}),
+    ("bounds", {"queueId": "-2147483648", "count": 2**31 - 1}, {"queue_id": -(2**31),
+                                                                "count": 2**31 - 1}),
+    ("text that is a number", {"topicName": 12, "clientID": 3}, {"topic_name": "12",
+                                                                 "client_id": "3"}),
+    ("text that is a boolean", {"topicName": True}, {"topic_name": "true"}),
+    ("nulls", {"clientID": None, "count": None, "batch": None, "perm": None}, {}),
+    ("text that says null", {"topicName": "null", "clientID": "null"}, {"topic_name": "null",
+                                                                        "client_id": "null"}),
+    ("fields nobody knows", {"x": "1", "y": [1, {"z": None}]}, {}),
+    ("empty text", {"topicName": ""}, {"topic_name": ""}),
+]
+
+#: (what is wrong, fields instead of GOOD's, None for left out).
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("int too large", {"queueId": "2147483648"}),
+    ("int too small", {"queueId": -2147483649}),
+    ("long too large", {"offset": str(2**63)}),
+    ("long of 5000 digits", {"offset": "9" * 5000}),
+    ("text for int", {"queueId": "four"}),
+    ("nothing for int", {"queueId": ""}),
+    ("fraction for int", {"queueId": 4.5}),
+    ("list for int", {"queueId": [4]}),
+    ("object for int", {"queueId": {"a": 4}}),
+    ("boolean for int", {"queueId": True}),
+    ("text for boolean", {"isOrder": "maybe"}),
+    ("null for a required text", {"topicName": None}),
+    ("null for a required int", {"queueId": None}),
+    ("text for an optional int", {"count": "x"}),
+]
+
+#: (what is wrong, extFields as they came).
+NO_FIELDS = [
+    ("list", b"[]"), ("number", b"5"), ("text", b'"a"'), ("cut", b'{"topicName":"T"'),
+    ("not UTF-8", b'{"topicName":"\xff"}'), ("half a character", b'{"topicName":"\\ud800"}'),
+    ("deep", b'{"x":' + b"[" * 100_000), ("deep objects", b'{"x":' * 100_000), ("noise", b"\0"),
+]
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner,
+                                                                max_size=3),
+    max_leaves=5,
+)
+names = st.sampled_from([field.encode_name for field in msgspec.structs.fields(Sample)])
+
+
+def pairs(fields: dict[str, str]) -> bytes:
+    """The pairs of a binary header that holds these."""
+    return encode_binary_header(0, "JAVA", 0, 0, 0, None, fields)[21:]
+
+
+class DecodeFieldsTests(SynchronousTestCase):
+    """decode_fields."""
+
+    def test_both_encodings(self) -> None:
+        """The same fields give the same header in JSON and in binary."""
+        self.assertEqual(decode_fields(JSON, json.dumps(GOOD).encode(), Sample), SAMPLE)
+        self.assertEqual(decode_fields(ROCKETMQ, pairs(GOOD), Sample), SAMPLE)
+
+    def test_taken(self) -> None:
+        """What clients of other languages send instead of text is understood."""
+        for name, fields, changes in TAKEN:
+            got = decode_fields(JSON, json.dumps({**GOOD, **fields}).encode(), Sample)
+            self.assertEqual(got, msgspec.structs.replace(SAMPLE, **changes), msg=name)
+
+    def test_missing(self) -> None:
+        """A required field that is missing is refused by its wire name, in both encodings."""
+        for name in GOOD:
+            rest = {key: value for key, value in GOOD.items() if key != name}
+            for kind, data in ((JSON, json.dumps(rest).encode()), (ROCKETMQ, pairs(rest))):
+                error = self.assertRaises(HeaderError, decode_fields, kind, data, Sample)
+                self.assertIn(f"`{name}`", str(error))
+
+    def test_refused(self) -> None:
+        """A value of the wrong type is refused with the header's name."""
+        for name, fields in REFUSED:
+            data = json.dumps({**GOOD, **fields}).encode()
+            with self.assertRaises(HeaderError, msg=name) as caught:
+                decode_fields(JSON, data, Sample)
+            self.assertIn("Sample", str(caught.exception), msg=name)
+
+    def test_no_fields(self) -> None:
+        """What is no object at all is refused by every reader, also where no field is wanted."""
+        for name, data in NO_FIELDS:
+            with self.assertRaises(HeaderError, msg=name):
+                decode_fields(JSON, data, Sample)
+            if name not in ("not UTF-8", "half a character"):
+                with self.assertRaises(HeaderError, msg=name):
+                    decode_fields(JSON, data, EmptyHeader)
+            with self.assertRaises(HeaderError, msg=name):
+                read_ext_fields(JSON, data)
+
+    def test_absent(self) -> None:
+        """No extFields, and null for them, are no fields."""
+        for data in (b"", b"null", b"{}"):
+            self.assertEqual(decode_fields(JSON, data, EmptyHeader), EmptyHeader())
+            self.assertEqual(read_ext_fields(JSON, data), {})
+
+    def test_text_of_fields(self) -> None:
+        """read_ext_fields shows each value as the text a signature is made of."""
+        data = b'{"a":"x","b":4,"c":true,"d":null,"e":false,"f":{"g":1}}'
+        self.assertEqual(read_ext_fields(JSON, data),
+                         {"a": "x", "b": "4", "c": "true", "e": "false", "f": '{"g":1}'})
+        self.assertEqual(read_ext_fields(ROCKETMQ, pairs({"a": "x"})), {"a": "x"})
+        self.assertRaises(HeaderError, read_ext_fields, ROCKETMQ, b"\0")
+
+    def test_writing(self) -> None:
+        """A header is written as text, without what is None."""
+        self.assertEqual(ext_fields_of(SAMPLE), {**GOOD, "perm": "6"})
+
+    @given(st.dictionaries(names, values, max_size=8))
+    def test_any_values(self, fields: dict[str, Any]) -> None:
+        """Any JSON under the right names is read or is a HeaderError, nothing else."""
+        try:
+            header = decode_fields(JSON, json.dumps({**GOOD, **fields}).encode(), Sample)
+        except HeaderError:
+            return
+        self.assertIsInstance(header, Sample)
+
+    @given(st.binary(max_size=60))
+    def test_any_bytes(self, data: bytes) -> None:
+        """So are any bytes, in both encodings."""
+        for kind in (JSON, ROCKETMQ):
+            for header_type in (Sample, EmptyHeader):
+                try:
+                    decode_fields(kind, data, header_type)
+                except HeaderError:
+                    continue
