@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Run the real Apache RocketMQ beside this project, from its published jars.
+
+The jars come from the Maven registry that `mvn` is configured with, once, into
+~/.cache/rocketmq-peer/<version>. Everything listens on 127.0.0.1. Needs `java` (17) and `mvn`.
+
+  peer.py jars                  resolve the jars, print the class path
+  peer.py start DIR             name server and broker with their data under DIR; returns when
+                                both answer. Options: --namesrv PORT, --broker PORT,
+                                --set key=value ..., --heap 512m, --no-namesrv, --namesrv-addr A
+  peer.py stop DIR [--kill]     stop them (clean shutdown; --kill leaves a crashed store behind)
+  peer.py mqadmin ARGS...       Apache's admin tool, e.g. mqadmin clusterList -n 127.0.0.1:9876
+  peer.py java FILE.java ARGS   run one Java source file against the Apache client
+
+`--version 5.3.3` before the command picks another release (published whole: 4.9.4, 5.1.4, 5.2.0,
+5.3.3, 5.4.0). As a module: :class:`Peer`, :func:`class_path` and :func:`java_command`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+__all__ = ["CACHE", "Peer", "class_path", "java_command"]
+
+CACHE: Final = Path.home() / ".cache" / "rocketmq-peer"
+POM: Final = (
+    '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>\n'
+    "<groupId>peer</groupId><artifactId>peer</artifactId><version>1</version>"
+    "<dependencies>{}</dependencies></project>"
+)
+DEPENDENCY: Final = (
+    "<dependency><groupId>org.apache.rocketmq</groupId>"
+    "<artifactId>rocketmq-{module}</artifactId><version>{version}</version></dependency>"
+)
+MODULES: Final = ("broker", "namesrv", "tools")
+QUIET_LOGGING: Final = '<configuration><root level="OFF"/></configuration>'
+NAMESRV_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
+BROKER_MAIN: Final = "org.apache.rocketmq.broker.BrokerStartup"
+MQADMIN_MAIN: Final = "org.apache.rocketmq.tools.command.MQAdminStartup"
+
+
+def class_path(version: str) -> str:
+    """The class path of one release, whose jars are fetched when they are not there yet."""
+    home = CACHE / version
+    if not (home / "complete").exists():
+        home.mkdir(parents=True, exist_ok=True)
+        dependencies = (DEPENDENCY.format(module=name, version=version) for name in MODULES)
+        (home / "pom.xml").write_text(POM.format("".join(dependencies)))
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={home}/lib"]
+        subprocess.run(["mvn", "-q", "-B", *goal], cwd=home, check=True)
+        (home / "complete").touch()
+    return f"{home}/lib/*"
+
+
+def java_command(home: Path, class_paths: list[str], heap: str = "256m") -> list[str]:
+    """A quiet `java` that keeps what it writes below a folder; the main class is to follow.
+
+    :param home: becomes the user's home and Apache's home.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    quiet = home / "quiet.xml"
+    quiet.write_text(QUIET_LOGGING)
+    return ["java", f"-Xmx{heap}", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}",
+            f"-Drmq.logback.configurationFile={quiet}", f"-Dlogback.configurationFile={quiet}",
+            "-cp", ":".join(class_paths)]
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+    """Return when something listens; :raises RuntimeError: when the process ends first."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"peer: Java ended with status {process.returncode}; "
+                               "see its .out file")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"peer: nothing listens on port {port} after {seconds} s")
+
+
+def wait_for_end(pid: int, seconds: float = 60) -> None:
+    """Return when the process has ended; a zombie, which has no command line, has."""
+    line = Path(f"/proc/{pid}/cmdline")
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if not line.read_bytes():
+                return
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"peer: process {pid} still runs after {seconds} s")
+
+
+@dataclass
+class Peer:
+    """A name server and a broker of Apache's with their data under one folder.
+
+    ``settings`` are the broker's, beside those that :meth:`broker_settings` gives.
+    """
+
+    home: Path
+    version: str = "5.3.3"
+    namesrv_port: int = 19876
+    broker_port: int = 20911
+    heap: str = "1g"
+    with_namesrv: bool = True
+    namesrv_address: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.home = self.home.resolve()
+        self.namesrv_address = self.namesrv_address or f"127.0.0.1:{self.namesrv_port}"
+
+    def broker_settings(self) -> dict[str, str]:
+        """What goes into the broker's file."""
+        return {
+            "brokerClusterName": "DefaultCluster", "brokerName": "broker-peer", "brokerId": "0",
+            "brokerIP1": "127.0.0.1", "listenPort": str(self.broker_port),
+            "namesrvAddr": self.namesrv_address,
+            "storePathRootDir": f"{self.home}/store",
+            "storePathCommitLog": f"{self.home}/store/commitlog",
+            "enablePropertyFilter": "true", "traceTopicEnable": "true", **self.settings,
+        }
+
+    def start(self) -> None:
+        """Start both; return when both listen."""
+        (self.home / "conf").mkdir(parents=True, exist_ok=True)
+        for name in ("namesrv", "broker"):  # 4.x does not start without them.
+            (self.home / "conf" / f"logback_{name}.xml").write_text(QUIET_LOGGING)
+        if self.with_namesrv:
+            self.start_namesrv()
+        self.start_broker()
+
+    def start_namesrv(self) -> None:
+        """Start the name server alone."""
+        self._launch("namesrv", NAMESRV_MAIN, {"listenPort": str(self.namesrv_port)})
+
+    def start_broker(self) -> None:
+        """Start the broker alone."""
+        self._launch("broker", BROKER_MAIN, self.broker_settings())
+
+    def _launch(self, name: str, main: str, settings: dict[str, str]) -> None:
+        config = self.home / f"{name}.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        command = java_command(self.home, [class_path(self.version)], self.heap)
+        command[1:1] = [f"-Xms{self.heap}"]
+        environment = {**os.environ, "ROCKETMQ_HOME": str(self.home)}
+        with open(self.home / f"{name}.out", "wb") as out:
+            process = subprocess.Popen([*command, main, "-c", str(config)], stdout=out, stderr=out,
+                                       env=environment, start_new_session=True)
+        (self.home / f"{name}.pid").write_text(str(process.pid))
+        wait_for_port(int(settings["listenPort"]), process)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Stop both, and wait for their ends."""
+        self.stop_one("broker", kill=kill)
+        self.stop_one("namesrv", kill=kill)
+
+    def stop_one(self, name: str, *, kill: bool = False) -> None:
+        """Stop ``broker`` or ``namesrv`` when it runs.
+
+        :param kill: do not let it shut down, so that it leaves a crashed store.
+        """
+        pid_file = self.home / f"{name}.pid"
+        if not pid_file.exists():
+            return
+        pid = int(pid_file.read_text())
+        try:
+            os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
+            wait_for_end(pid)
+        except ProcessLookupError:
+            pass
+        pid_file.unlink()
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", default="5.3.3")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("jars")
+    begin = commands.add_parser("start")
+    begin.add_argument("dir", type=Path)
+    begin.add_argument("--namesrv", type=int, default=19876)
+    begin.add_argument("--broker", type=int, default=20911)
+    begin.add_argument("--heap", default="1g")
+    begin.add_argument("--set", action="append", default=[])
+    begin.add_argument("--no-namesrv", action="store_true")
+    begin.add_argument("--namesrv-addr", default="")
+    end = commands.add_parser("stop")
+    end.add_argument("dir", type=Path)
+    end.add_argument("--kill", action="store_true")
+    for name in ("mqadmin", "java"):
+        commands.add_parser(name).add_argument("args", nargs=argparse.REMAINDER)
+    return parser.parse_args()
+
+
+def start(args: argparse.Namespace) -> None:
+    """The command `start`."""
+    settings = dict(pair.split("=", 1) for pair in args.set)
+    peer = Peer(args.dir, args.version, args.namesrv, args.broker, args.heap,
+                not args.no_namesrv, args.namesrv_addr, settings)
+    peer.start()
+    print(f"name server {peer.namesrv_address}, broker 127.0.0.1:{args.broker}, "
+          f"store {peer.home}/store, broker pid {(peer.home / 'broker.pid').read_text()}")
+
+
+def main() -> None:
+    """The command line."""
+    args = parse_arguments()
+    if args.command == "jars":
+        print(class_path(args.version))
+    elif args.command == "start":
+        start(args)
+    elif args.command == "stop":
+        Peer(args.dir).stop(kill=args.kill)
+    else:
+        program = [MQADMIN_MAIN] if args.command == "mqadmin" else []
+        home = CACHE / "home"
+        command = java_command(home, [class_path(args.version)], "1g")
+        os.environ.setdefault("ROCKETMQ_HOME", str(home))
+        os.execvp("java", [*command, *program, *args.args])
+
+
+if __name__ == "__main__":
+    main()
