@@ -255,7 +255,7 @@ NAMESRV_CONFIG: Final = (
 #: Ours: logs, of every command.
 LOG_ROWS: Final = (
     Setting("log.dir", "path", "", "The folder of the log files.",
-            default_text="logs beside the data"),
+            default_text="logs in the folder of the data"),
     Setting("log.level", "text", "info", "The least important events that are logged.",
             choices=("debug", "info", "warn", "error", "critical")),
     Setting("log.size_max", "int", 16 * 1024**2, "A log file that has grown to this is rotated.",

@@ -258,6 +258,14 @@ class Settings:
         """All of them as a properties text sorted by name: what the tools are sent."""
         return "".join(f"{name}={text}\n" for name, text in sorted(self.items()))
 
+    def has(self, name: str) -> bool:
+        """Whether a row declares the setting."""
+        return name in self._rows
+
+    def value(self, name: str) -> SettingValue:
+        """The value, whatever its kind."""
+        return self._values[name]
+
     def text(self, name: str) -> str:
         """The value of a text or a path."""
         value = self._values[name]

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
 from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
 from twistmq.broker.settings import Settings
-
-if TYPE_CHECKING:
-    from twistmq.broker.hooks import Hooks
 
 __all__ = [
     "EXIT_CONFLICT",
@@ -32,7 +29,6 @@ __all__ = [
     "broker_settings",
     "exit_status",
     "failure_text",
-    "load_hooks",
     "log_folder",
     "name_server_settings",
     "namesrv_settings",
@@ -135,19 +131,6 @@ def log_folder(settings: Settings) -> str:
     if settings.has("storePathRootDir"):
         return os.path.join(os.path.abspath(settings.text("storePathRootDir")), "logs")
     return os.path.join(os.path.dirname(os.path.abspath(settings.text("kvConfigPath"))), "logs")
-
-
-def load_hooks(settings: Settings) -> Hooks:
-    """Import the plugins that are wanted, and read their settings.
-
-    :raises SettingsError: when a wanted plugin is not there or a setting of one has no meaning.
-    """
-    from twistmq.broker.hooks import Hooks, find_plugins
-
-    wanted = settings.names("plugins.enabled") or None
-    hooks = Hooks(find_plugins(wanted, settings.names("plugins.disabled")))
-    settings.add_rows(hooks.collect_settings())
-    return hooks
 
 
 def _check_broker(settings: Settings) -> None:

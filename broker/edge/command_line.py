@@ -19,6 +19,7 @@ import click
 
 from twistmq.broker.edge import boot
 from twistmq.broker.errors import SettingsError
+from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 
 __all__ = ["main", "parse_overrides", "print_settings", "twistmq"]
@@ -56,7 +57,9 @@ class Commands(click.Group):
         return super().get_command(context, name) or self._of_plugins().get(name)
 
     def _of_plugins(self) -> dict[str, click.Command]:
-        hooks = boot.load_hooks(boot.Settings.load(boot.broker_rows()))
+        from twistmq.broker.edge.services import load_hooks
+
+        hooks = load_hooks(Settings(broker_rows()))
         found = {command.name: command for command in hooks.collect_commands()}
         return {name: command for name, command in found.items()
                 if name and name not in self.commands}
@@ -94,7 +97,7 @@ def _options(*, important: bool) -> Callable[[F], F]:
                                   help="Print important settings and exit."))
 
     def decorate(function: F) -> F:
-        for option in found:
+        for option in reversed(found):
             function = option(function)
         return function
 
@@ -153,7 +156,9 @@ def _print_or_run(
 ) -> int:
     if print_all or print_important:
         if settings.has("plugins.enabled"):
-            boot.load_hooks(settings)
+            from twistmq.broker.edge.services import load_hooks
+
+            load_hooks(settings)
         print_settings(settings, important_only=not print_all)
         return boot.EXIT_OK
     from twistmq.broker.edge import tap

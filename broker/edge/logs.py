@@ -23,7 +23,7 @@ from twisted.python.logfile import LogFile
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.settings import Settings
 
-__all__ = ["begin_logging", "file_observer"]
+__all__ = ["begin_logging", "file_observer", "open_log"]
 
 
 def begin_logging(name: str, folder: str, settings: Settings) -> None:
@@ -33,21 +33,25 @@ def begin_logging(name: str, folder: str, settings: Settings) -> None:
 
     :raises SettingsError: when the folder or the file cannot be written.
     """
-    globalLogBeginner.beginLoggingTo(
-        [file_observer(name, folder, settings)], redirectStandardIO=False)
+    file = open_log(name, folder, settings)
+    globalLogBeginner.beginLoggingTo([file_observer(file, settings)], redirectStandardIO=False)
 
 
-def file_observer(name: str, folder: str, settings: Settings) -> ILogObserver:
-    """An observer that writes the events of ``log.level`` and above.
+def open_log(name: str, folder: str, settings: Settings) -> LogFile:
+    """Open ``NAME.log``, which rotates itself.
 
     :raises SettingsError: when the folder or the file cannot be written.
     """
     try:
         os.makedirs(folder, exist_ok=True)
-        file = LogFile(f"{name}.log", folder, rotateLength=settings.int("log.size_max"),
+        return LogFile(f"{name}.log", folder, rotateLength=settings.int("log.size_max"),
                        maxRotatedFiles=settings.int("log.files_max"))
     except OSError as error:
         raise SettingsError(f"log.dir={folder}: {error.strerror}") from None
+
+
+def file_observer(file: LogFile, settings: Settings) -> ILogObserver:
+    """An observer that writes the events of ``log.level`` and above."""
     level = LogLevel.levelWithName(settings.text("log.level"))
     return FilteringLogObserver(textFileLogObserver(cast(IO[str], file)),
                                 [LogLevelFilterPredicate(defaultLogLevel=level)])

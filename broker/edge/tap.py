@@ -1,0 +1,224 @@
+"""Runs the services: under ``twistd -n twistmq ...``, and for the command line.
+
+This is the only module that imports the reactor, and it does so when it runs one, so that
+``twistd --reactor`` still chooses. A process prints its boot lines once it answers; one whose start
+fails says why on standard error, stops and ends with the status ``boot`` gives it.
+
+Source: BrokerStartup, NamesrvStartup @5.3.3, for the boot lines.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from typing import Any, ClassVar
+
+from twisted.application.service import IService, MultiService
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ReactorNotRunning
+from twisted.logger import Logger
+from twisted.python import usage
+from twisted.python.failure import Failure
+
+from twistmq.broker.edge import boot
+from twistmq.broker.edge.command_line import parse_overrides, print_settings
+from twistmq.broker.edge.logs import begin_logging
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.settings import Settings
+
+__all__ = ["Options", "Starter", "makeService", "run"]
+
+
+class Starter:
+    """Makes a service, watches its start, and knows how the process ends.
+
+    :param kind: "up", "namesrv" or "broker"; also the name of the log file.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Any, kind: str, settings: Settings) -> None:
+        from twistmq.broker.edge import services
+
+        self._reactor = reactor
+        self.kind = kind
+        self.settings = settings
+        #: The exit status, once the start failed.
+        self.status = boot.EXIT_OK
+        self.service: Any
+        if kind == "up":
+            self.service = services.make_up_service(
+                reactor, boot.name_server_settings(settings), settings)
+        elif kind == "namesrv":
+            self.service = services.make_namesrv_service(reactor, settings)
+        else:
+            self.service = services.make_broker_service(reactor, settings)
+        if settings.unknown:
+            self.log.warn("settings that nothing here reads are kept: {names}",
+                          names=", ".join(sorted(settings.unknown)))
+        started: Deferred[Any] = self.service.started
+        started.addCallbacks(self._started, self._failed)
+
+    def _started(self, _: object) -> None:
+        for line in self.boot_lines():
+            print(line, flush=True)
+            self.log.info("{line}", line=line)
+
+    def boot_lines(self) -> list[str]:
+        """What Apache's servers print, and for ``up`` what to do next."""
+        if self.kind == "namesrv":
+            return [_namesrv_line(self.service)]
+        if self.kind == "broker":
+            return [_broker_line(self.service)]
+        name_server = self.service.namesrv
+        address = f"{self.settings.text('bindAddress')}:{name_server.port}"
+        return [
+            _namesrv_line(name_server), _broker_line(self.service.broker),
+            f"Clients use the name server address {address}, for example:",
+            f"  producer.setNamesrvAddr(\"{address}\");",
+            f"Data is in {self.settings.text('storePathRootDir')}, logs in "
+            f"{boot.log_folder(self.settings)}. Ctrl-C stops.",
+        ]
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        assert error is not None
+        self.status = boot.exit_status(error)
+        self.log.failure("the start failed", failure)
+        print(f"twistmq: {boot.failure_text(error)}", file=sys.stderr, flush=True)
+        # At once when the reactor runs, else when it does: a start may fail before that.
+        self._reactor.callWhenRunning(self._stop)
+
+    def _stop(self) -> None:
+        with contextlib.suppress(ReactorNotRunning):  # a signal came first
+            self._reactor.stop()
+
+
+def _namesrv_line(service: Any) -> str:
+    return ("The Name Server boot success. serializeType=JSON, address "
+            f"{service.settings.text('bindAddress')}:{service.port}")
+
+
+def _broker_line(service: Any) -> str:
+    kernel = service.kernel
+    line = (f"The broker[{kernel.broker_name}, {kernel.broker_address}] boot success. "
+            "serializeType=JSON")
+    addresses = ";".join(service.name_servers.addresses)
+    return f"{line} and name server is {addresses}" if addresses else line
+
+
+def run(kind: str, settings: Settings) -> int:
+    """Run a service until a signal stops it: no acknowledged message is lost by SIGTERM.
+
+    :returns: the exit status; 0 after a signal.
+    :raises SettingsError: when it cannot even be made.
+    """
+    begin_logging(kind, boot.log_folder(settings), settings)
+    from twisted.internet import reactor
+
+    starter = Starter(reactor, kind, settings)
+    reactor.addSystemEventTrigger(
+        "before", "shutdown", starter.service.stopService)
+    reactor.callWhenRunning(starter.service.startService)
+    reactor.run()
+    return starter.status
+
+
+class ServerOptions(usage.Options):
+    """The options of one server, as its twistmq command has them."""
+
+    kind: ClassVar[str]
+    synopsis = "[options] [key=value...]"
+    optParameters: ClassVar[list[list[str | None]]] = [
+        ["configFile", "c", None, "A Java .properties file with settings."],
+        ["namesrvAddr", "n", None, "The name servers to register with: host:port;..."],
+    ]
+    optFlags: ClassVar[list[list[str]]] = [
+        ["printConfigItem", "p", "Print all settings and exit."],
+        ["printImportantConfig", "m", "Print important settings and exit."],
+    ]
+
+    def parseArgs(self, *pairs: str) -> None:
+        self.pairs = pairs
+
+    def postOptions(self) -> None:
+        """Read the settings; print them when that is all that was asked for."""
+        try:
+            self.settings = _load(self, parse_overrides(self.pairs, self["namesrvAddr"]))
+        except SettingsError as error:
+            raise usage.UsageError(str(error)) from None
+        if self["printConfigItem"] or self["printImportantConfig"]:
+            print_settings(self.settings, important_only=not self["printConfigItem"])
+            raise SystemExit(boot.EXIT_OK)
+
+
+class UpOptions(ServerOptions):
+    """``twistd twistmq up``."""
+
+    kind = "up"
+    optParameters: ClassVar[list[list[str | None]]] = [
+        ["data", None, "~/.twistmq", "The folder of everything that is kept."],
+        ["namesrv-port", None, None, "The name server's port. [default: 9876]"],
+        ["broker-port", None, None, "The broker's port. [default: 10911]"],
+    ]
+
+
+class NamesrvOptions(ServerOptions):
+    """``twistd twistmq namesrv``."""
+
+    kind = "namesrv"
+
+
+class BrokerOptions(ServerOptions):
+    """``twistd twistmq broker``."""
+
+    kind = "broker"
+
+
+def _load(options: ServerOptions, overrides: dict[str, str]) -> Settings:
+    if options.kind == "broker":
+        return boot.broker_settings(options["configFile"], overrides)
+    if options.kind == "namesrv":
+        overrides.pop("namesrvAddr", None)
+        return boot.namesrv_settings(options["configFile"], overrides)
+    for name, option in (("namesrv.port", "namesrv-port"), ("listenPort", "broker-port")):
+        if options[option] is not None:
+            overrides[name] = options[option]
+    return boot.up_settings(options["data"], options["configFile"], overrides)
+
+
+class Options(usage.Options):
+    """``twistd twistmq``."""
+
+    subCommands: ClassVar[list[list[object]]] = [
+        ["up", None, UpOptions, "Run a name server and a broker in one process."],
+        ["namesrv", None, NamesrvOptions, "Run a name server."],
+        ["broker", None, BrokerOptions, "Run a broker."],
+    ]
+
+    def postOptions(self) -> None:
+        if self.subCommand is None:
+            raise usage.UsageError("up, namesrv or broker?")
+
+
+def makeService(options: Options) -> IService:
+    """What ``twistd`` runs. Its own options say where logs go and whether it is a daemon."""
+    from twisted.internet import reactor
+
+    server = options.subOptions
+    assert isinstance(server, ServerOptions)
+    starter = Starter(reactor, server.kind, server.settings)
+
+    def end() -> None:
+        # twistd has no way to be told a status; it has removed its files when this runs.
+        if starter.status:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(starter.status)
+
+    atexit.register(end)
+    parent = MultiService()
+    starter.service.setServiceParent(parent)
+    return parent

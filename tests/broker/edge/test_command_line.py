@@ -1,0 +1,241 @@
+"""The command line: options, statuses, what is printed, and real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from threading import Timer
+from types import SimpleNamespace
+
+import click
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.edge import services
+from twistmq.broker.edge.command_line import main, parse_overrides
+from twistmq.broker.errors import SettingsError
+
+#: As an installed ``twistmq`` and ``twistd`` would run, also from a checkout.
+TWISTMQ = [sys.executable, "-c",
+           "import sys; from twistmq.broker.edge.command_line import main; sys.exit(main())"]
+TWISTD = [sys.executable, "-m", "twisted.scripts.twistd"]
+#: No process of these tests needs longer, s.
+PATIENCE = 30
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    """Run a command line in this process: status, standard output, standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(arguments)
+    return status, out.getvalue(), err.getvalue()
+
+
+class OverridesTests(SynchronousTestCase):
+    """Settings on the command line."""
+
+    def test_pairs(self) -> None:
+        """The first equals sign separates; a later pair wins over an earlier and over -n."""
+        self.assertEqual(parse_overrides(["a=1", "b=x=y", "c=", "a=2"]),
+                         {"a": "2", "b": "x=y", "c": ""})
+        self.assertEqual(parse_overrides([], "h:1"), {"namesrvAddr": "h:1"})
+        self.assertEqual(parse_overrides(["namesrvAddr=i:2"], "h:1"), {"namesrvAddr": "i:2"})
+
+    def test_no_pair(self) -> None:
+        """What is no setting is an error with the text."""
+        for text in ("broker.conf", "=1", ""):
+            error = self.assertRaises(SettingsError, parse_overrides, [text])
+            self.assertIn(repr(text), str(error))
+
+
+class PrintingTests(SynchronousTestCase):
+    """Commands that print and end."""
+
+    def test_print_all(self) -> None:
+        """-p prints every setting with its value of this start, and ends with 0."""
+        file = Path(self.mktemp())
+        file.write_text("brokerName=from-file\nflushDiskType=SYNC_FLUSH\nsomething=else\n")
+        status, out, err = call("broker", "-c", str(file), "-n", "h:1", "-p", "brokerName=given")
+        self.assertEqual((status, err), (0, ""))
+        for line in ("brokerName=given", "flushDiskType=SYNC_FLUSH", "namesrvAddr=h:1",
+                     "listenPort=10911", "something=else"):
+            self.assertIn(line, out.splitlines())
+
+    def test_print_important(self) -> None:
+        """-m prints the important ones only."""
+        status, out, _ = call("broker", "-m")
+        self.assertEqual(status, 0)
+        self.assertIn("listenPort=10911\n", out)
+        self.assertNotIn("serverSocketBacklog", out)
+
+    def test_up_and_namesrv(self) -> None:
+        """Both print their own settings; a name server says that it read its file."""
+        status, out, _ = call("up", "-p", "--namesrv-port", "0", "--broker-port", "1")
+        self.assertEqual(status, 0)
+        self.assertIn("namesrv.port=0\n", out)
+        self.assertIn("listenPort=1\n", out)
+        file = Path(self.mktemp())
+        file.write_text("listenPort=7\n")
+        status, out, _ = call("namesrv", "-c", str(file), "-p", "-n", "ignored:1")
+        self.assertEqual(status, 0)
+        self.assertTrue(out.startswith(f"load config properties file OK, {file}\n"))
+        self.assertIn("listenPort=7\n", out)
+
+    def test_version_and_help(self) -> None:
+        """The version says how it runs; help names the commands."""
+        status, out, _ = call("--version")
+        self.assertEqual(status, 0)
+        self.assertRegex(out, r"^twistmq \d+\.\d+\.\d+\S* \((compiled: |pure Python)")
+        for arguments in (["--help"], ["-h"]):
+            status, out, _ = call(*arguments)
+            self.assertEqual(status, 0)
+            for name in ("up", "namesrv", "broker"):
+                self.assertRegex(out, rf"(?m)^  {name} ")
+
+    def test_statuses(self) -> None:
+        """A bad command line ends with 1, settings without meaning with Apache's -1 or -3."""
+        for arguments, status, text in [
+            (["broker", "-x"], 1, "-x"),
+            (["nothing"], 1, "nothing"),
+            (["up", "--broker-port", "70000"], 1, "70000"),
+            (["broker", "-c", "/no/such.conf"], 255, "/no/such.conf"),
+            (["broker", "listenPort=x"], 255, "listenPort=x (command line)"),
+            (["broker", "broker.conf"], 255, "key=value"),
+            (["broker", "brokerRole=SLAVE"], 253, "Slave's brokerId must be > 0"),
+            (["broker", "-n", "x"], 253, "The Name Server Address[x] illegal"),
+            (["broker", "-p", "plugins.enabled=nowhere"], 255, "nowhere"),
+        ]:
+            found, out, err = call(*arguments)
+            self.assertEqual((found, out), (status, ""), msg=repr(arguments))
+            self.assertIn(text, err)
+            self.assertNotIn("Traceback", err)
+
+    def test_commands_of_plugins(self) -> None:
+        """A plugin's command runs and is in the help, but cannot take a name of ours."""
+        @click.command("hello")
+        def hello() -> None:
+            """Says hello."""
+            click.echo("hello")
+
+        @click.command("up")
+        def up() -> None:
+            click.echo("not ours")
+
+        hooks = SimpleNamespace(collect_commands=lambda: [hello, up])
+        self.patch(services, "load_hooks", lambda settings: hooks)
+        self.assertEqual(call("hello"), (0, "hello\n", ""))
+        self.assertIn("Says hello.", call("--help")[1])
+        self.assertIn("--broker-port", call("up", "--help")[1])
+
+
+class ProcessTests(SynchronousTestCase):
+    """Real processes on free ports."""
+
+    def setUp(self) -> None:
+        """A home and working directory for the processes."""
+        self.home = Path(self.mktemp()).absolute()
+        self.home.mkdir(parents=True)
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start a process; it is gone after the test, or when it takes too long."""
+        process = subprocess.Popen(
+            command, cwd=self.home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, "HOME": str(self.home), "PYTHONUNBUFFERED": "1"})
+        watchdog = Timer(PATIENCE, process.kill)
+        watchdog.start()
+        self.addCleanup(self.end, process, watchdog)
+        return process
+
+    def end(self, process: subprocess.Popen[str], watchdog: Timer) -> None:
+        """Kill what is left."""
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def read_until(self, process: subprocess.Popen[str], pattern: str) -> str:
+        """What the process printed up to a line that matches."""
+        assert process.stdout is not None
+        seen = ""
+        for line in process.stdout:
+            seen += line
+            if re.search(pattern, line):
+                return seen
+        raise self.failureException(f"no line with {pattern!r} in {seen!r}")
+
+    def stop(self, process: subprocess.Popen[str]) -> int:
+        """End a process as an operator does; its status."""
+        process.send_signal(signal.SIGTERM)
+        return process.wait(PATIENCE)
+
+    def test_up(self) -> None:
+        """Both answer, the lines are Apache's, and SIGTERM ends it cleanly."""
+        process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",
+                             "--broker-port", "0", "brokerName=b", "mappedFileSizeCommitLog=65536")
+        seen = self.read_until(process, "Ctrl-C")
+        name_server = re.search(
+            r"^The Name Server boot success\. serializeType=JSON, address (127\.0\.0\.1):(\d+)$",
+            seen, re.MULTILINE)
+        broker = re.search(
+            r"^The broker\[b, (127\.0\.0\.1):(\d+)\] boot success\. serializeType=JSON "
+            r"and name server is 127\.0\.0\.1:(\d+)$", seen, re.MULTILINE)
+        assert name_server is not None and broker is not None, seen
+        self.assertEqual(broker.group(3), name_server.group(2))
+        for found in (name_server, broker):
+            socket.create_connection((found.group(1), int(found.group(2)))).close()
+        self.assertEqual(self.stop(process), 0)
+        data = self.home / "d"
+        self.assertFalse((data / "store" / "abort").exists())
+        self.assertIn("boot success", (data / "logs" / "up.log").read_text())
+
+    def test_port_in_use(self) -> None:
+        """A port that is taken is named, and the status is 255."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            process = self.start(*TWISTMQ, "namesrv", f"listenPort={port}",
+                                 "bindAddress=127.0.0.1")
+            seen = self.read_until(process, "twistmq: ")
+        self.assertIn(str(port), seen)
+        self.assertNotIn("Traceback", seen)
+        self.assertEqual(process.wait(PATIENCE), 255)
+
+    def test_interrupt(self) -> None:
+        """Ctrl-C ends as cleanly as SIGTERM."""
+        process = self.start(*TWISTMQ, "namesrv", "listenPort=0", "bindAddress=127.0.0.1")
+        self.read_until(process, "boot success")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(PATIENCE), 0)
+
+    def test_twistd(self) -> None:
+        """twistd runs the same services and stops them."""
+        process = self.start(*TWISTD, "-n", "twistmq", "up", "--data", "d", "--namesrv-port", "0",
+                             "--broker-port", "0", "mappedFileSizeCommitLog=65536")
+        self.read_until(process, r"The broker\[.*boot success")
+        process.send_signal(signal.SIGTERM)
+        self.read_until(process, "Server Shut Down")
+        self.assertIn(process.wait(PATIENCE), (0, -signal.SIGTERM))
+
+    def test_twistd_start_fails(self) -> None:
+        """Under twistd a failed start has the same status."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            process = self.start(*TWISTD, "-n", "twistmq", "namesrv", f"listenPort={port}",
+                                 "bindAddress=127.0.0.1")
+            self.read_until(process, "cannot listen")
+            self.assertEqual(process.wait(PATIENCE), 255)
+
+    def test_twistd_prints(self) -> None:
+        """-m works there too; a bad setting is a usage error."""
+        process = self.start(*TWISTD, "twistmq", "broker", "-m")
+        self.read_until(process, "listenPort=10911")
+        self.assertEqual(process.wait(PATIENCE), 0)
+        process = self.start(*TWISTD, "twistmq", "broker", "listenPort=x")
+        self.read_until(process, "listenPort=x")
+        self.assertEqual(process.wait(PATIENCE), 1)

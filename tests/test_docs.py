@@ -1,0 +1,49 @@
+"""Documents that say what the code says: each is held to it here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.setting_rows import up_rows
+from twistmq.broker.settings_page import settings_page, stock_plugin_rows
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+
+
+class SettingsPageTests(SynchronousTestCase):
+    """broker/SETTINGS.md."""
+
+    def test_page_is_what_the_rows_say(self) -> None:
+        """The page is the one that is made from the rows now."""
+        page = (ROOT / "broker/SETTINGS.md").read_text()
+        self.assertEqual(page, settings_page(stock_plugin_rows()),
+                         msg="make it anew: python -m twistmq.broker.settings_page")
+
+    def test_every_setting_is_read(self) -> None:
+        """No row promises what nothing does: each name occurs where settings are read."""
+        # The store takes its settings by field name.
+        store = (ROOT / "broker/store/settings.py").read_text().replace("_", "").lower()
+        sources = "".join(path.read_text() for path in sorted(ROOT.glob("broker/**/*.py"))
+                          if path.name != "setting_rows.py")
+        unread = [row.name for row in up_rows()
+                  if f'"{row.name}"' not in sources and f" {row.name.lower()}:" not in store]
+        self.assertEqual(unread, [])
+
+
+class ReadmeTests(SynchronousTestCase):
+    """README.md."""
+
+    def test_length(self) -> None:
+        """It stays short; what is longer lies by the code."""
+        self.assertLessEqual(len(README.read_text().splitlines()), 150)
+
+    def test_links(self) -> None:
+        """Every file it links to is there."""
+        links = re.findall(r"\]\(([^)#]+)\)", README.read_text())
+        missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]
+        self.assertTrue(links)
+        self.assertEqual(missing, [])

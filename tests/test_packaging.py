@@ -1,0 +1,219 @@
+"""The layout that packaging relies on: its mistakes are silent, so each rule is a test.
+
+Source: the packaging trials this project's layout comes from; setup.cfg.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from twistmq.broker.compiled import COMPILED_MODULES
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Folder X is imported as twistmq.X; of them only broker has an __init__.py of its own.
+FOLDERS = [folder for folder in ("broker", "plugins", "acl", "transaction", "trace", "spark_bridge")
+           if (ROOT / folder).is_dir()]
+#: What has no place where bytes and tables are worked on.
+EDGE_MODULES = ("twisted.internet", "asyncio", "os", "random", "select", "selectors", "socket",
+                "threading", "time")
+#: Modules of the store that are more than formats.
+STORE_WITH_IO = {"disk.py", "message_store.py"}
+
+
+def setup_cfg() -> configparser.ConfigParser:
+    """setup.cfg, read."""
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(ROOT / "setup.cfg")
+    return config
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    """Every Python file below these folders of the checkout."""
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path, *, at_run_time: bool = False) -> set[str]:
+    """The absolute modules a file imports, with the names it takes from them.
+
+    :param at_run_time: without those that only the type checker sees.
+    """
+    found = set()
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(node) for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if at_run_time and id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def within(name: str, modules: tuple[str, ...]) -> bool:
+    """Whether a name is one of the modules or in one."""
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+class LayoutTests(SynchronousTestCase):
+    """Folders and setup.cfg."""
+
+    def test_mapped_folders_have_no_init(self) -> None:
+        """An __init__.py would let ``import trace`` from the checkout find ours."""
+        found = [folder for folder in FOLDERS if (ROOT / folder / "__init__.py").exists()]
+        self.assertEqual(found, ["broker"])
+
+    def test_mapped_folders_are_typed(self) -> None:
+        """Each says that it is typed, or a plugin's own mypy sees nothing."""
+        missing = [folder for folder in FOLDERS if not (ROOT / folder / "py.typed").exists()]
+        self.assertEqual(missing, [])
+
+    def test_packages_are_the_folders_with_modules(self) -> None:
+        """A folder that is not listed imports in a checkout and is missing from the wheel."""
+        listed = setup_cfg()["options"]["packages"].split()
+        holding = {path.parent.relative_to(ROOT) for path in sources(*FOLDERS)
+                   if "dropin" not in path.parts}
+        self.assertEqual(
+            sorted(listed),
+            sorted(["twisted.plugins", *("twistmq." + ".".join(p.parts) for p in holding)]))
+
+    def test_package_dir(self) -> None:
+        """Each mapped folder has its line, and nothing else has one."""
+        lines = setup_cfg()["options"]["package_dir"].strip().splitlines()
+        mapped = {left.strip(): right.strip()
+                  for left, _, right in (line.partition("=") for line in lines)}
+        self.assertEqual(mapped, {"twisted.plugins": "broker/dropin/twisted/plugins",
+                                  **{f"twistmq.{folder}": folder for folder in FOLDERS}})
+
+    def test_lower_bounds_are_those_that_are_tried(self) -> None:
+        """The versions CI tries are the lower bounds, pins and tools for the checkout aside."""
+        config = setup_cfg()
+        lines = (config["options"]["install_requires"]
+                 + config["options.extras_require"]["test"]).split()
+        bounds = {line.replace(">=", "==") for line in lines if ">=" in line}
+        tried = {line for line in (ROOT / ".ci/oldest.txt").read_text().splitlines()
+                 if line and not line.startswith("#")}
+        self.assertEqual({line for line in bounds if not line.startswith("ruff")}, tried)
+
+    def test_sub_packages_have_an_init(self) -> None:
+        """Below a mapped folder, each folder with modules is a regular package."""
+        missing = {str(path.parent) for path in sources(*FOLDERS)
+                   if path.parent.parent != ROOT and "dropin" not in path.parts
+                   and not (path.parent / "__init__.py").exists()}
+        self.assertEqual(missing, set())
+
+    def test_mypy_sees_every_folder(self) -> None:
+        """The packages mypy checks are the mapped folders."""
+        checked = [name.strip() for name in setup_cfg()["mypy"]["packages"].split(",")]
+        self.assertEqual(checked, [f"twistmq.{folder}" for folder in FOLDERS])
+
+    def test_compiled_modules_exist(self) -> None:
+        """Each module to compile is a file of the checkout."""
+        missing = [name for name in COMPILED_MODULES
+                   if not (ROOT / f"{name.removeprefix('twistmq.').replace('.', '/')}.py").exists()]
+        self.assertEqual(missing, [])
+
+
+class ImportTests(SynchronousTestCase):
+    """Who imports what."""
+
+    def test_no_import_by_folder(self) -> None:
+        """``import broker`` works from the checkout, as a second copy of everything."""
+        wrong = [(str(path.relative_to(ROOT)), name) for path in sources(*FOLDERS, "tests")
+                 for name in imports(path) if within(name, (*FOLDERS, "tests"))
+                 and name != "trace"]
+        self.assertEqual(wrong, [])
+
+    def test_nothing_was_imported_by_folder(self) -> None:
+        """No test got such a second copy either."""
+        self.assertEqual([name for name in sys.modules if name.startswith("broker.")], [])
+
+    def test_reactor_is_imported_in_tap_only(self) -> None:
+        """Whoever needs the reactor is given it."""
+        importing = [str(path.relative_to(ROOT)) for path in sources(*FOLDERS)
+                     if any(within(name, ("twisted.internet.reactor",)) for name in imports(path))]
+        self.assertEqual(importing, ["broker/edge/tap.py"])
+
+    def test_wire_and_store_formats_are_sans_io(self) -> None:
+        """Bytes and tables know no reactor, clock, socket or random source."""
+        formats = [*sources("broker/wire"), *(path for path in sources("broker/store")
+                                              if path.name not in STORE_WITH_IO)]
+        # A Deferred is a value: what the store's flush answers with.
+        wrong = [(str(path.relative_to(ROOT)), name) for path in formats
+                 for name in imports(path, at_run_time=True) if within(name, EDGE_MODULES)
+                 and not within(name, ("twisted.internet.defer",))]
+        self.assertTrue(formats)
+        self.assertEqual(wrong, [])
+
+    def test_wire_brings_in_no_reactor(self) -> None:
+        """Importing all of the wire loads neither Twisted's networking nor a socket."""
+        modules = [".".join(("twistmq", *path.relative_to(ROOT).with_suffix("").parts))
+                   for path in sources("broker/wire") if path.name != "__init__.py"]
+        code = (f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
+                "print([name for name in sys.modules if name == 'socket' or "
+                "name.startswith('twisted.internet')])")
+        output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                check=True).stdout
+        self.assertEqual(output.strip(), "[]")
+
+    def test_the_kernel_imports_no_plugin(self) -> None:
+        """The kernel knows no feature by name."""
+        plugins = tuple(f"twistmq.{folder}" for folder in FOLDERS if folder != "broker")
+        wrong = [(str(path.relative_to(ROOT)), name) for path in sources("broker")
+                 for name in imports(path) if within(name, plugins)]
+        self.assertEqual(wrong, [])
+
+    def test_plugins_use_the_broker_only(self) -> None:
+        """Plugins know neither the edge nor each other; the bridge may know traces."""
+        wrong = []
+        for path in sources(*FOLDERS[1:]):
+            own = path.relative_to(ROOT).parts[0]
+            allowed = {own, "broker", *(["trace"] if own == "spark_bridge" else [])}
+            wrong += [(str(path.relative_to(ROOT)), name) for name in imports(path)
+                      if within(name, ("twistmq.broker.edge",))
+                      or (name.startswith("twistmq.") and name.split(".")[1] not in allowed)]
+        self.assertEqual(wrong, [])
+
+
+class InstallationTests(SynchronousTestCase):
+    """What pip installed."""
+
+    def setUp(self) -> None:
+        """The files of the installation, if there is one with a record of them."""
+        # A checkout's egg-info, found first when tests are run from there, has no RECORD.
+        found = [file for known in distributions(name="twistmq") if known.read_text("RECORD")
+                 for file in known.files or ()]
+        self.installed = [file for file in found if ".dist-info" not in file.parts[0]]
+        if not any(file.name == "compiled.py" for file in self.installed):
+            raise SkipTest("twistmq was not installed with a regular pip install")
+
+    def test_top_level_names(self) -> None:
+        """Nothing but twistmq, the drop-in and mypyc's runtime gets a top-level name."""
+        tops = {file.parts[0] for file in self.installed if file.parts[0] != ".."}
+        self.assertEqual({top.split(".")[0] for top in tops} - {"twistmq__mypyc"},
+                         {"twistmq", "twisted"})
+
+    def test_every_module_is_installed(self) -> None:
+        """The wheel has every module of the checkout."""
+        have = {"/".join(file.parts) for file in self.installed}
+        missing = [str(path) for path in (p.relative_to(ROOT) for p in sources(*FOLDERS))
+                   if "dropin" not in path.parts and f"twistmq/{path}" not in have]
+        self.assertEqual(missing, [])
+
+    def test_drop_in(self) -> None:
+        """twistd finds the service by its name."""
+        self.assertIn("twisted/plugins/twistmq_plugin.py",
+                      {"/".join(file.parts) for file in self.installed})
