@@ -23,8 +23,8 @@ __all__ = [
     "PAGE_SIZE_BYTES",
     "PULL_SIZE_BYTES_MAX",
     "QUEUE_ENTRY_SIZE_BYTES",
+    "QUEUE_TAILS_FLUSH_BYTES",
     "QUEUE_TAILS_TOTAL_BYTES_MAX",
-    "QUEUE_TAIL_BYTES_MAX",
     "STALL_SECONDS",
     "TOTAL_BYTES_IN_FLIGHT_MAX",
     "WRITE_STALL_MAX_MS",
@@ -73,9 +73,9 @@ OPEN_QUEUE_FILES_MAX: Final = 512
 #: a slow consumer comes to them.
 OPEN_LOG_FILES_MAX: Final = 32
 
-#: Bytes of entries a queue may hold in memory before they are written at once. The same entries
-#: cost 3,276 messages to one queue; below that, a flush each second writes them.
-QUEUE_TAIL_BYTES_MAX: Final = 64 * 1024
+#: Bytes of consume-queue entries in memory over all queues at which they are written before
+#: their second is over: two seconds at 100,000 messages a second.
+QUEUE_TAILS_FLUSH_BYTES: Final = 4 * 1024 * 1024
 
 #: Bytes of consume-queue entries in memory over all queues, at which the store refuses messages.
 #: Only a disk that has no room for them lets it come to this: it is half a minute at 100,000/s.
@@ -105,5 +105,5 @@ CHECKPOINT_MARGIN_MS: Final = 3_000
 assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX
-assert QUEUE_TAIL_BYTES_MAX < QUEUE_TAILS_TOTAL_BYTES_MAX
+assert QUEUE_TAILS_FLUSH_BYTES < QUEUE_TAILS_TOTAL_BYTES_MAX
 assert CHECKPOINT_SIZE_BYTES % PAGE_SIZE_BYTES == 0

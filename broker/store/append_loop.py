@@ -113,15 +113,17 @@ def dispatch_records(
     records: Sequence[MessageRecord],
     queues: Queues,
     make_queue: Callable[[str, int], ConsumeQueue],
-    index: IndexTail | None,
-    next_index: Callable[[], IndexTail],
+    restart_queue: Callable[[ConsumeQueue, int], None],
     dirty: list[ConsumeQueue],
+    index: IndexTail | None,
+    next_index: Callable[[], IndexTail] | None,
 ) -> int:
     """Enter stored records into their queues and the index.
 
+    :param restart_queue: empties a queue and lets it go on at an offset.
+    :param dirty: gets each queue whose tail was empty.
     :param index: None when there is none.
     :param next_index: starts another file when the index is full.
-    :param dirty: gets each queue whose tail was empty.
     :returns: bytes of entries that are new.
     """
     added = 0
@@ -139,6 +141,13 @@ def dispatch_records(
                 tail.extend(ENTRY.pack(record.physical_offset, record.size, record.tags_code))
                 queue.max_physical = record.next_offset
             else:
+                if record.queue_offset < queue.max_offset and (
+                    0 <= queue.max_physical <= record.physical_offset
+                ):
+                    # Newer than all, yet with an old offset, which only recovery meets: the
+                    # topic was deleted and made again.
+                    restart_queue(queue, record.queue_offset)
+                    before = 0
                 queue.add(
                     record.queue_offset, record.physical_offset, record.size, record.tags_code
                 )
@@ -155,6 +164,7 @@ def dispatch_records(
             continue
         for key in record.keys:
             if not index.put(key_hash, key, record.physical_offset, record.store_timestamp):
+                assert next_index is not None
                 index = next_index()
                 index.put(key_hash, key, record.physical_offset, record.store_timestamp)
     return added

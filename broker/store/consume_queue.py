@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.wire.properties import java_string_hash
 
 __all__ = ["ENTRY", "ENTRY_SIZE", "FILLER", "ConsumeQueue"]
@@ -21,6 +22,8 @@ ENTRY: Final = struct.Struct(">qiq")
 ENTRY_SIZE: Final = 20
 #: Stands for messages a queue's file cannot know any more; no read finds a record through it.
 FILLER: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
+#: Entries that may be missing in front of a message's own: 320 MB of fillers.
+MISSING_MAX: Final = 16_000_000
 
 
 class ConsumeQueue:
@@ -32,6 +35,7 @@ class ConsumeQueue:
         "min_offset",
         "next_offset",
         "queue_id",
+        "starts",
         "tail",
         "tail_start",
         "topic",
@@ -49,6 +53,8 @@ class ConsumeQueue:
         #: Offset of the tail's first entry: so many are in the files (or were before deletion).
         self.tail_start: int = 0
         self.tail: bytearray = bytearray()
+        #: Start offsets of its files, in bytes, ascending.
+        self.starts: list[int] = []
         #: Where the commit log goes on after the newest message that is dispatched here.
         self.max_physical: int = -1
 
@@ -61,6 +67,7 @@ class ConsumeQueue:
         """Add the entry of a message whose offset may not be the next: recovery sees them again.
 
         :returns: whether there is a new entry; False for a message that has one.
+        :raises StoreDamaged: when the offset is so far ahead that it cannot be one.
         """
         missing = queue_offset - self.max_offset
         if missing < 0:
@@ -69,6 +76,11 @@ class ConsumeQueue:
             # The queue begins here: what came before is gone from the commit log.
             self.tail_start = queue_offset
             self.min_offset = queue_offset
+        elif missing > MISSING_MAX:
+            raise StoreDamaged(
+                f"message at {physical_offset} of {self.topic}-{self.queue_id} has queue offset "
+                f"{queue_offset}, the one before it had {self.max_offset - 1}"
+            )
         else:
             self.tail.extend(FILLER * missing)
         self.tail.extend(ENTRY.pack(physical_offset, size, tags_code))

@@ -1,0 +1,107 @@
+"""Making the commit log durable: many waiting sends share one sync, which runs on a thread.
+
+While a sync runs, appends go on and their waits gather for the next one (group commit). A sync that
+fails is never tried again: the kernel may have dropped the pages, so that a later success would
+promise what is not there. The store accepts nothing more then.
+
+Source: CommitLog.GroupCommitService, FlushRealTimeService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.constants import PAGE_SIZE_BYTES
+from twistmq.broker.errors import StoreError
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.settings import StoreSettings
+
+__all__ = ["CommitFlush"]
+
+
+class CommitFlush:
+    """Runs the syncs of one commit log.
+
+    :param in_thread: runs a function on a thread.
+    :param on_flushed: called after each sync with the newest store time that it covers, ms.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        settings: StoreSettings,
+        in_thread: Callable[[Callable[[], None]], Deferred[None]],
+        on_flushed: Callable[[int], None],
+    ) -> None:
+        self.failure: StoreError | None = None
+        self._log = commit_log
+        self._settings = settings
+        self._in_thread = in_thread
+        self._on_flushed = on_flushed
+        self._running = False
+        self._waiting: list[tuple[int, Deferred[None]]] = []
+        self._last_ms = 0
+
+    def flushed(self, offset: int) -> Deferred[None] | None:
+        """Wait until the log is on disk up to an offset; None when it is.
+
+        :returns: fires with None, or fails with StoreError when the disk fails.
+        """
+        if offset <= self._log.flushed_offset:
+            return None
+        waiting: Deferred[None] = Deferred()
+        if self.failure is not None:
+            waiting.errback(self.failure)
+            return waiting
+        self._waiting.append((offset, waiting))
+        if not self._running:
+            self._run()
+            if waiting.called and offset <= self._log.flushed_offset:
+                return None
+        return waiting
+
+    def flush_due(self, now_ms: int) -> None:
+        """Start a sync when the interval is over and there is enough to flush."""
+        settings = self._settings
+        elapsed_ms = now_ms - self._last_ms
+        behind = self._log.max_offset - self._log.flushed_offset
+        if self._running or behind <= 0 or elapsed_ms < settings.flush_interval_commit_log:
+            return
+        least = settings.flush_commit_log_least_pages * PAGE_SIZE_BYTES
+        if behind >= least or elapsed_ms >= settings.flush_commit_log_thorough_interval:
+            self._last_ms = now_ms
+            self._run()
+
+    def _run(self) -> None:
+        """Sync what is written up to now."""
+        assert not self._running
+        self._running = True
+        target = self._log.max_offset
+        timestamp = self._log.last_store_timestamp
+        done = self._in_thread(self._log.sync_job())
+        done.addCallbacks(self._synced, self._failed, callbackArgs=(target, timestamp))
+
+    def _synced(self, _: None, target: int, timestamp: int) -> None:
+        self._running = False
+        self._log.synced(target)
+        self._on_flushed(timestamp)
+        ready = [waiting for offset, waiting in self._waiting if offset <= target]
+        self._waiting = [each for each in self._waiting if each[0] > target]
+        if self._waiting:
+            self._run()
+        for waiting in ready:
+            waiting.callback(None)
+
+    def _failed(self, failure: Failure) -> None:
+        self._running = False
+        self.failure = StoreError(f"the commit log cannot be flushed: {failure.value}")
+        self.log.failure("flush failed, the store accepts no more messages", failure=failure)
+        waiting, self._waiting = self._waiting, []
+        for _, each in waiting:
+            each.errback(self.failure)

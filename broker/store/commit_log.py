@@ -1,0 +1,227 @@
+"""The commit log: every message of every topic, one after the other, in files of equal length.
+
+A record never lies in two files: what does not fit ends with a blank record and the next file
+begins. Bytes go to the kernel with one ``write_at`` for each file of an append; none waits here.
+Reading copies from a map. Places are offsets in bytes from the first file the log ever had.
+
+Source: CommitLog, MappedFileQueue @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.logger import Logger
+
+from twistmq.broker.constants import OPEN_LOG_FILES_MAX
+from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
+from twistmq.broker.wire.record import (
+    BLANK_SIZE_MIN,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    STORE_TIMESTAMP_POSITION,
+    record_size,
+    record_store_timestamp,
+)
+
+__all__ = ["CommitLog"]
+
+#: Bytes from which a record's store time can be read, whatever its born host's kind.
+_HEAD_SIZE = STORE_TIMESTAMP_POSITION + 12 + 8
+_MAGICS = frozenset(
+    (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)
+)
+
+
+class CommitLog:
+    """The files of one commit log.
+
+    :param file_size: bytes of each file.
+    """
+
+    log = Logger()
+
+    def __init__(self, io: IStoreIO, directory: str, file_size: int) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        #: Start offsets of the files, ascending.
+        self.starts: list[int] = []
+        #: Where the next record goes.
+        self.max_offset = 0
+        #: Up to here the files are on disk.
+        self.flushed_offset = 0
+        #: Store time in ms of the newest record.
+        self.last_store_timestamp = 0
+        self._io = io
+        self._files = OpenFiles(io, OPEN_LOG_FILES_MAX, self._closed)
+        self._directory_changed = False
+        self._map: ReadMap | None = None
+        self._map_start = -1
+        self._map_end = -1
+
+    @property
+    def min_offset(self) -> int:
+        """Where the first file starts."""
+        return self.starts[0] if self.starts else 0
+
+    def load(self) -> None:
+        """Find the files; until recovery says otherwise all of them count as written.
+
+        :raises StoreDamaged: when a file has the wrong length or is missing.
+        """
+        self._io.make_directory(self.directory)
+        self.starts = list_segments(self._io, self.directory, self.file_size)
+        self.max_offset = self.starts[-1] + self.file_size if self.starts else 0
+        self.flushed_offset = self.max_offset
+
+    # --- writing
+
+    def write(self, writes: Sequence[tuple[int, bytes]]) -> None:
+        """Write at the end, all or nothing.
+
+        :param writes: (offset, bytes), each within one file, the first at ``max_offset``.
+        :raises StoreFull: when the disk is full; the log is as before.
+        :raises StoreError: when the disk fails; the log is as before.
+        """
+        assert writes[0][0] == self.max_offset, (writes[0][0], self.max_offset)
+        done: list[tuple[IStoreFile, int]] = []
+        try:
+            for offset, data in writes:
+                start = offset - offset % self.file_size
+                file = self._file_for_write(start)
+                done.append((file, offset - start))
+                file.write_at(offset - start, data)
+        except StoreFull:
+            self._erase(done)
+            raise
+        except OSError as error:
+            self._erase(done)
+            raise StoreError(f"the commit log cannot be written: {error}") from error
+        self.max_offset = writes[-1][0] + len(writes[-1][1])
+
+    def _file_for_write(self, start: int) -> IStoreFile:
+        """Open the file that starts here, making it when the log comes to it."""
+        path = segment_path(self.directory, start)
+        if self.starts and start <= self.starts[-1]:
+            return self._files.open(path)
+        file = self._files.allocate(path, self.file_size)
+        self.starts.append(start)
+        self._directory_changed = True
+        return file
+
+    def _erase(self, done: list[tuple[IStoreFile, int]]) -> None:
+        """Make sure that no part of a failed write can be taken for a record later."""
+        for file, position in done:
+            try:
+                file.write_at(position, bytes(min(BLANK_SIZE_MIN, self.file_size - position)))
+            except (StoreError, OSError):
+                self.log.failure("a failed write could not be erased at {position}",
+                                 position=position)
+
+    # --- flushing
+
+    def sync_job(self) -> Callable[[], None]:
+        """Make the job that puts everything written so far on disk; run it on a thread.
+
+        Call ``synced`` when it is done: until then its files stay open.
+        """
+        first = self.flushed_offset - self.flushed_offset % self.file_size
+        paths = [
+            segment_path(self.directory, start)
+            for start in self.starts
+            if first <= start < self.max_offset
+        ]
+        files = [self._files.open(path) for path in paths]
+        self._files.pinned.update(paths)
+        directory = self.directory if self._directory_changed else None
+        self._directory_changed = False
+        io = self._io
+
+        def sync() -> None:
+            for file in files:
+                file.sync()
+            if directory is not None:
+                io.sync_path(directory)
+
+        return sync
+
+    def synced(self, offset: int) -> None:
+        """Note that the log is on disk up to an offset."""
+        self._files.pinned.clear()
+        self.flushed_offset = max(self.flushed_offset, offset)
+
+    # --- reading
+
+    def read(self, offset: int, size: int) -> bytes | None:
+        """Copy a range; None when any of it is not in the log, or it lies in two files."""
+        end = offset + size
+        if not (self._map_start <= offset and end <= self._map_end):
+            if offset < self.min_offset or offset < 0 or size <= 0:
+                return None
+            self._use_file(offset - offset % self.file_size)
+            if not (self._map_start <= offset and end <= self._map_end):
+                return None
+        if end > self.max_offset or size <= 0:
+            return None
+        assert self._map is not None
+        start = self._map_start
+        return self._map[offset - start : end - start]
+
+    def read_record(self, offset: int) -> bytes | None:
+        """Copy the record that starts at an offset; None when no record starts there."""
+        head = self.read(offset, RECORD_SIZE_MIN)
+        if head is None or head[4:8] not in _MAGICS:
+            return None
+        return self.read(offset, record_size(head))
+
+    def store_timestamp(self, offset: int) -> int:
+        """When the record at an offset was stored, in ms; -1 when there is none."""
+        head = self.read(offset, _HEAD_SIZE)
+        if head is None or head[4:8] not in _MAGICS:
+            return -1
+        return record_store_timestamp(head)
+
+    def next_file_start(self, offset: int) -> int:
+        """Where the file after the one with this offset starts."""
+        return offset + self.file_size - offset % self.file_size
+
+    def _use_file(self, start: int) -> None:
+        """Point reads at the file that starts here, if there is one."""
+        index = (start - self.min_offset) // self.file_size
+        if not self.starts or not 0 <= index < len(self.starts):
+            return
+        file = self._files.open(segment_path(self.directory, start))
+        self._map = file.read_map()
+        self._map_start = start
+        self._map_end = start + self.file_size
+
+    # --- cutting and closing
+
+    def truncate(self, offset: int) -> None:
+        """End the log here: bytes behind become zeros, files behind are removed."""
+        for start in [each for each in self.starts if each > offset]:
+            path = segment_path(self.directory, start)
+            self._files.close(path)
+            self._io.remove(path)
+            self.starts.remove(start)
+        if self.starts:
+            path = segment_path(self.directory, self.starts[-1])
+            self._files.close(path)
+            position = offset - self.starts[-1]
+            if position < self.file_size:
+                self._io.clear_from(path, position)
+        self.max_offset = offset
+        self.flushed_offset = offset
+
+    def close(self) -> None:
+        """Close every file."""
+        self._files.close_all()
+
+    def _closed(self, path: str) -> None:
+        """A file was closed: let go of its map if reads are pointed at it."""
+        if path == segment_path(self.directory, self._map_start):
+            self._map = None
+            self._map_start = self._map_end = -1

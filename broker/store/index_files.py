@@ -1,0 +1,350 @@
+"""The index by key: files of up to 20 million items, the newest of which is being filled.
+
+A flush of a file is a round of small steps, so that the reactor is never held: items, sync, slots,
+sync, checkpoint, header. Each is on disk before the next begins. A crash therefore leaves a file
+whose header counts only what can be found, and never one that is newer than the checkpoint says:
+such files are thrown away by recovery, as Apache's broker does it.
+
+Source: IndexService, IndexFile @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.constants import (
+    FLUSH_STEP_ITEM_BYTES_MAX,
+    FLUSH_STEP_PAGES_MAX,
+    PAGE_SIZE_BYTES,
+)
+from twistmq.broker.errors import StoreError
+from twistmq.broker.interfaces import IStoreFile, IStoreIO
+from twistmq.broker.store.index_tail import (
+    HEADER_SIZE,
+    ITEM_SIZE,
+    SLOT_SIZE,
+    IndexTail,
+)
+from twistmq.broker.wire.properties import java_string_hash
+
+__all__ = ["IndexFile", "IndexFiles"]
+
+#: Letters of a file's name: yyyyMMddHHmmssSSS.
+_NAME_LENGTH = 17
+
+
+def index_file_name(now_ms: int) -> str:
+    """Name a file by local time, to the millisecond, as Apache's broker does."""
+    moment = datetime.fromtimestamp(now_ms // 1000)
+    return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+
+
+class IndexFile:
+    """One file: its tail, and the round of a flush it is in.
+
+    :param size: bytes of the file.
+    """
+
+    def __init__(self, io: IStoreIO, path: str, slot_count: int, item_max: int) -> None:
+        self.path = path
+        self.size = HEADER_SIZE + SLOT_SIZE * slot_count + ITEM_SIZE * item_max
+        self.tail = IndexTail(slot_count, item_max, self._read)
+        self._io = io
+        self._file: IStoreFile | None = None
+        #: Items the header in the file counts.
+        self._flushed_count = 1
+        self._header = b""
+        self._target = 1
+        self._pages: list[int] = []
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the file says all there is to say."""
+        return self._flushed_count == self.tail.count
+
+    @property
+    def header_timestamp(self) -> int:
+        """Newest store time of the round's header, ms."""
+        return int.from_bytes(self._header[8:16], "big")
+
+    def load(self) -> None:
+        """Open the file and read its header."""
+        self._file = self._io.open_file(self.path)
+        self.tail.decode_header(self._file.read_at(0, HEADER_SIZE))
+        self._flushed_count = self.tail.count
+
+    def begin_round(self) -> None:
+        """Fix what this round writes: all that is known now."""
+        if self._file is None:
+            self._file = self._io.allocate(self.path, self.size)
+        tail = self.tail
+        self._header = tail.encode_header()
+        self._target = tail.count
+        # Pages of a round that failed are written by this one, unless they changed again.
+        tail.flushing = {**tail.flushing, **tail.pages}
+        tail.pages = {}
+        self._pages = sorted(tail.flushing, reverse=True)
+
+    def write_items(self) -> bool:
+        """Write some items; True when those of the round are written."""
+        tail = self.tail
+        if tail.items_start < self._target:
+            data = bytes(tail.items[: FLUSH_STEP_ITEM_BYTES_MAX // ITEM_SIZE * ITEM_SIZE])
+            assert self._file is not None
+            self._file.write_at(tail.items_position(tail.items_start), data)
+            del tail.items[: len(data)]
+            tail.items_start += len(data) // ITEM_SIZE
+        return tail.items_start >= self._target
+
+    def write_pages(self) -> bool:
+        """Write some pages of slots; True when those of the round are written."""
+        assert self._file is not None
+        begin, end = HEADER_SIZE, HEADER_SIZE + SLOT_SIZE * self.tail.slot_count
+        for _ in range(min(FLUSH_STEP_PAGES_MAX, len(self._pages))):
+            number = self._pages[-1]
+            start = number * PAGE_SIZE_BYTES
+            # The first page holds the header and the last one items, which are not written here.
+            low, high = max(start, begin), min(start + PAGE_SIZE_BYTES, end)
+            page = self.tail.flushing[number]
+            self._file.write_at(low, memoryview(page)[low - start : high - start])
+            self._pages.pop()
+        return not self._pages
+
+    def write_header(self) -> bool:
+        """Write the header: now the round's items count. True: it is one step."""
+        assert self._file is not None
+        self._file.write_at(0, self._header)
+        self._flushed_count = self._target
+        self.tail.flushing = {}
+        return True
+
+    def sync(self) -> None:
+        """Make what was written durable. Blocks."""
+        assert self._file is not None
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def matches_time(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether the file may hold messages of a span of time."""
+        tail = self.tail
+        return begin_ms <= tail.end_timestamp and end_ms >= tail.begin_timestamp
+
+    def _read(self, position: int, size: int) -> bytes:
+        """Read the file; nothing while it was never written."""
+        return b"" if self._file is None else self._file.read_at(position, size)
+
+
+class IndexFiles:
+    """All index files of a store.
+
+    :param in_thread: runs a function on a thread.
+    :param save_checkpoint: makes durable that the index is complete up to a store time.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        io: IStoreIO,
+        directory: str,
+        slot_count: int,
+        item_max: int,
+        now_ms: Callable[[], int],
+        in_thread: Callable[[Callable[[], None]], Deferred[None]],
+        save_checkpoint: Callable[[int], Deferred[None]],
+    ) -> None:
+        self.directory = directory
+        self.files: list[IndexFile] = []
+        self._io = io
+        self._slot_count = slot_count
+        self._item_max = item_max
+        self._now_ms = now_ms
+        self._in_thread = in_thread
+        self._save_checkpoint = save_checkpoint
+        self._round: IndexFile | None = None
+        self._steps: list[Callable[[], bool]] = []
+        self._waiting = False
+        self._lost = False
+        self._resumed: Deferred[None] | None = None
+
+    # --- load
+
+    def load(self, newest_ms: int | None) -> None:
+        """Read the headers of all files.
+
+        :param newest_ms: after a crash, the store time in ms up to which the index is durable;
+            files that claim more are removed. None after a clean stop.
+        """
+        self._io.make_directory(self.directory)
+        for name in self._io.list_directory(self.directory):
+            path = f"{self.directory}/{name}"
+            if not name.isdecimal():
+                self.log.warn("{path} is not an index file and is left alone", path=path)
+                continue
+            file = IndexFile(self._io, path, self._slot_count, self._item_max)
+            if self._io.file_size(path) != file.size:
+                self.log.warn(
+                    "{path} was written with other maxHashSlotNum or maxIndexNum and is not used",
+                    path=path,
+                )
+                continue
+            file.load()
+            if newest_ms is not None and file.tail.end_timestamp > newest_ms:
+                self.log.warn("{path} is newer than the checkpoint and is removed", path=path)
+                file.close()
+                self._io.remove(path)
+                continue
+            self.files.append(file)
+
+    @property
+    def end_physical(self) -> int:
+        """Place of the newest message that has items; 0 without any."""
+        return self.files[-1].tail.end_physical if self.files else 0
+
+    # --- filling
+
+    def current(self) -> IndexTail:
+        """The tail new items go to."""
+        if self.files and not self.files[-1].tail.is_full():
+            return self.files[-1].tail
+        return self.next()
+
+    def next(self) -> IndexTail:
+        """Begin another file, which is made on disk when it is first flushed."""
+        name = index_file_name(self._now_ms())
+        if self.files:
+            # Names order the files, whatever the clock and the season do.
+            last = self.files[-1].path[-_NAME_LENGTH:]
+            name = max(name, f"{int(last) + 1:0{_NAME_LENGTH}d}")
+        path = f"{self.directory}/{name}"
+        file = IndexFile(self._io, path, self._slot_count, self._item_max)
+        if self.files:
+            before, tail = self.files[-1].tail, file.tail
+            tail.begin_physical = tail.end_physical = before.end_physical
+            tail.begin_timestamp = tail.end_timestamp = before.end_timestamp
+        self.files.append(file)
+        return file.tail
+
+    # --- finding
+
+    def find(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[int], int, int]:
+        """Find messages by the hash of a key.
+
+        :returns: (places in the commit log, newest first; store time in ms and place of the
+            newest message in the index).
+        """
+        if not self.files:
+            return [], 0, 0
+        prefix_hash = java_string_hash(topic + "#")
+        found: list[int] = []
+        for file in reversed(self.files):
+            if file.matches_time(begin_ms, end_ms):
+                left = max_count - len(found)
+                found += file.tail.find(prefix_hash, key, left, begin_ms, end_ms)
+            if file.tail.begin_timestamp < begin_ms or len(found) >= max_count:
+                break
+        last = self.files[-1].tail
+        return found, last.end_timestamp, last.end_physical
+
+    # --- flushing
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all files say all there is to say, on disk."""
+        return self._round is None and all(file.is_flushed for file in self.files)
+
+    def step(self, may_begin: bool) -> bool:
+        """Do a little of a flush.
+
+        :param may_begin: begin a round of the file that is being filled.
+        :returns: whether there is more to do at once.
+        :raises StoreFull: when the disk is full; the round is given up and begins anew later.
+        :raises OSError: when the disk fails; the same.
+        """
+        if self._waiting or self._lost:
+            return False
+        if self._round is None:
+            if not self._begin(may_begin):
+                return False
+        elif not self._steps:
+            self._round = None
+            return True
+        try:
+            if self._steps[0]() and self._steps:
+                self._steps.pop(0)
+        except (StoreError, OSError):
+            self._abandon()
+            raise
+        return not self._waiting
+
+    def _begin(self, may_begin: bool) -> bool:
+        """Begin the round of the oldest file that needs one; one that is full does not wait."""
+        file = next((file for file in self.files if not file.is_flushed), None)
+        if file is None or not (may_begin or file.tail.is_full()):
+            return False
+        file.begin_round()
+        self._round = file
+        self._steps = [
+            file.write_items,
+            lambda: self._wait(self._in_thread(file.sync)),
+            file.write_pages,
+            lambda: self._wait(self._in_thread(file.sync)),
+            lambda: self._wait(self._save_checkpoint(file.header_timestamp)),
+            file.write_header,
+        ]
+        return True
+
+    def _wait(self, done: Deferred[None]) -> bool:
+        """Go on when a thread has done its part."""
+        self._waiting = True
+        done.addCallbacks(self._resume, self._resume_failed)
+        return True
+
+    def _resume(self, _: None) -> None:
+        self._waiting = False
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            resumed.callback(None)
+
+    def _resume_failed(self, failure: Failure) -> None:
+        # The kernel may have dropped what it could not write: a later sync proves nothing. The
+        # index stays readable, and is made again after the next start.
+        self._lost = True
+        self._abandon()
+        self.log.failure("the index cannot be flushed", failure=failure)
+        self._resume(None)
+
+    async def finish(self) -> None:
+        """Flush all there is, for the end.
+
+        :raises StoreError: when it cannot be flushed.
+        """
+        while not self.is_flushed:
+            if self._lost:
+                raise StoreError(f"the index cannot be flushed: {self.directory}")
+            if self._waiting:
+                self._resumed = Deferred()
+                await self._resumed
+            self.step(may_begin=True)
+
+    def _abandon(self) -> None:
+        """Give a round up; the next one writes its pages again."""
+        self._round = None
+        self._steps = []
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self.files:
+            file.close()

@@ -1,0 +1,270 @@
+"""The files of all consume queues: ``consumequeue/TOPIC/QUEUE_ID/START``, 300,000 entries each.
+
+Few of them are open at a time, so that tens of thousands of queues work. Entries are written a
+tail at a time; what is written is not durable until the next thorough flush.
+
+Source: ConsumeQueue, ConsumeQueueStore @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
+from twistmq.broker.interfaces import IStoreFile, IStoreIO
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER, ConsumeQueue
+from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
+
+__all__ = ["QueueFiles"]
+
+#: Files from the end at which a thorough recovery begins. Source: ConsumeQueue.recover.
+_RECOVER_FILES = 3
+#: Entries read at a time when a queue is scanned.
+_SCAN_ENTRIES = 4096
+#: Size field of a filler entry.
+_FILLER_SIZE = 0x7FFFFFFF
+
+
+class QueueFiles:
+    """Reads and writes the entries of queues.
+
+    :param directory: the ``consumequeue`` directory.
+    :param file_size: bytes of each file, a multiple of an entry's.
+    """
+
+    def __init__(self, io: IStoreIO, directory: str, file_size: int) -> None:
+        assert file_size % ENTRY_SIZE == 0, file_size
+        self.directory = directory
+        self.file_size = file_size
+        #: Paths written since the last thorough flush.
+        self.unsynced: set[str] = set()
+        self._io = io
+        self._files = OpenFiles(io, OPEN_QUEUE_FILES_MAX)
+
+    def queue_directory(self, queue: ConsumeQueue) -> str:
+        """Directory of one queue's files."""
+        return f"{self.directory}/{queue.topic}/{queue.queue_id}"
+
+    # --- writing
+
+    def write_tail(self, queue: ConsumeQueue) -> int:
+        """Write the entries that wait in memory.
+
+        :returns: bytes written.
+        :raises StoreFull: when the disk is full; what is not written waits on.
+        :raises OSError: when the disk fails; the same.
+        """
+        total = 0
+        while queue.tail:
+            position = queue.tail_start * ENTRY_SIZE
+            start = position - position % self.file_size
+            data = bytes(queue.tail[: start + self.file_size - position])
+            file = self._file_for_write(queue, start, position - start)
+            file.write_at(position - start, data)
+            del queue.tail[: len(data)]
+            queue.tail_start += len(data) // ENTRY_SIZE
+            self.unsynced.add(segment_path(self.queue_directory(queue), start))
+            total += len(data)
+        return total
+
+    def _file_for_write(self, queue: ConsumeQueue, start: int, blank: int) -> IStoreFile:
+        """Open the file that starts here; a new one gets fillers up to its first entry."""
+        directory = self.queue_directory(queue)
+        path = segment_path(directory, start)
+        if queue.starts and queue.starts[0] <= start <= queue.starts[-1]:
+            return self._files.open(path)
+        if not queue.starts:
+            self._io.make_directory(directory)
+        file = self._files.allocate(path, self.file_size)
+        if blank:
+            file.write_at(0, FILLER * (blank // ENTRY_SIZE))
+        queue.starts.append(start)
+        return file
+
+    # --- reading
+
+    def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | None:
+        """Read up to ``count`` entries from an offset on, fewer where a file or the queue ends.
+
+        :returns: the entries' bytes; None when the file of this offset is gone.
+        """
+        if offset >= queue.tail_start:
+            at = (offset - queue.tail_start) * ENTRY_SIZE
+            return bytes(queue.tail[at : at + count * ENTRY_SIZE])
+        position = offset * ENTRY_SIZE
+        start = position - position % self.file_size
+        if not queue.starts or not queue.starts[0] <= start <= queue.starts[-1]:
+            return None
+        written = min(count, queue.tail_start - offset)
+        written = min(written, (start + self.file_size - position) // ENTRY_SIZE)
+        file = self._files.open(segment_path(self.queue_directory(queue), start))
+        data = file.read_at(position - start, written * ENTRY_SIZE)
+        if written < count and offset + written == queue.tail_start:
+            data += queue.tail[: (count - written) * ENTRY_SIZE]
+        return data
+
+    def entry(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
+        """Read one entry: (physical offset, size, tags code); None when there is none."""
+        if not queue.min_offset <= offset < queue.max_offset:
+            return None
+        data = self.read(queue, offset, 1)
+        return ENTRY.unpack(data) if data is not None and len(data) == ENTRY_SIZE else None
+
+    # --- loading
+
+    def load_all(self) -> Iterator[ConsumeQueue]:
+        """Find every queue that has a directory; none is recovered yet.
+
+        :raises StoreDamaged: when a file has the wrong length or is missing.
+        """
+        for topic in self._io.list_directory(self.directory):
+            for name in self._io.list_directory(f"{self.directory}/{topic}"):
+                if name.isdecimal():
+                    queue = ConsumeQueue(topic, int(name))
+                    directory = self.queue_directory(queue)
+                    queue.starts = list_segments(self._io, directory, self.file_size)
+                    yield queue
+
+    def recover(self, queue: ConsumeQueue, thorough: bool) -> None:
+        """Find where a queue's entries end; files behind that are removed.
+
+        :param thorough: look at every entry of the last files, as after a crash; otherwise
+            entries are trusted to fill the last file from its start without a gap.
+        """
+        starts = queue.starts
+        if not starts:
+            return
+        per_file = self.file_size // ENTRY_SIZE
+        first = max(0, len(starts) - _RECOVER_FILES) if thorough else len(starts) - 1
+        for index in range(first, len(starts)):
+            count = self._count_entries(queue, starts[index], thorough)
+            queue.tail_start = starts[index] // ENTRY_SIZE + count
+            if count < per_file:
+                break
+        self._drop_files(queue, queue.tail_start * ENTRY_SIZE)
+        if not queue.tail_start:
+            # The first message may come with any offset; its file must then begin with fillers.
+            self._drop_files(queue, -1)
+        if thorough and starts:
+            # A hole may hide entries behind it, which must not come back when it is filled.
+            self._clear_behind(queue)
+        queue.min_offset = starts[0] // ENTRY_SIZE if starts else queue.tail_start
+        queue.next_offset = queue.tail_start
+        queue.max_physical = self._last_physical(queue)
+
+    def _count_entries(self, queue: ConsumeQueue, start: int, thorough: bool) -> int:
+        """Count the valid entries at the beginning of a file."""
+        file = self._files.open(segment_path(self.queue_directory(queue), start))
+        per_file = self.file_size // ENTRY_SIZE
+        if thorough:
+            count = 0
+            while count < per_file:
+                data = file.read_at(count * ENTRY_SIZE, _SCAN_ENTRIES * ENTRY_SIZE)
+                for physical_offset, size, _ in ENTRY.iter_unpack(data):
+                    if physical_offset < 0 or size <= 0:
+                        return count
+                    count += 1
+            return count
+        low, high = 0, per_file
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size, _ = ENTRY.unpack(file.read_at(middle * ENTRY_SIZE, ENTRY_SIZE))
+            if physical_offset >= 0 and size > 0:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _last_physical(self, queue: ConsumeQueue) -> int:
+        """Where the commit log goes on after the queue's last message; -1 without one."""
+        last = self.entry(queue, queue.tail_start - 1)
+        if last is None or last[1] == _FILLER_SIZE:
+            return -1
+        return last[0] + last[1]
+
+    # --- cutting
+
+    def cut(self, queue: ConsumeQueue, physical_offset: int) -> None:
+        """Drop entries of messages at or behind a place in the commit log."""
+        queue.cut(physical_offset)
+        if queue.tail:
+            return
+        end = queue.tail_start
+        while end > queue.min_offset:
+            begin = max(queue.min_offset, end - _SCAN_ENTRIES)
+            begin = max(begin, end - 1 - (end - 1) * ENTRY_SIZE % self.file_size // ENTRY_SIZE)
+            data = self.read(queue, begin, end - begin)
+            if data is None:
+                break
+            keep = self._kept(data, physical_offset)
+            end = begin + keep
+            if keep:
+                break
+        if end == queue.tail_start:
+            return
+        queue.tail_start = queue.next_offset = end
+        self._drop_files(queue, end * ENTRY_SIZE)
+        if queue.starts:
+            self._clear_behind(queue)
+        queue.max_physical = self._last_physical(queue)
+
+    def _kept(self, data: bytes, physical_offset: int) -> int:
+        """Count the entries before the last run of those at or behind a place."""
+        count = len(data) // ENTRY_SIZE
+        while count:
+            offset, size, _ = ENTRY.unpack_from(data, (count - 1) * ENTRY_SIZE)
+            if offset < physical_offset and size != _FILLER_SIZE:
+                break
+            count -= 1
+        return count
+
+    def _drop_files(self, queue: ConsumeQueue, end: int) -> None:
+        """Remove files that start behind a position."""
+        directory = self.queue_directory(queue)
+        while queue.starts and queue.starts[-1] > end:
+            path = segment_path(directory, queue.starts.pop())
+            self._files.close(path)
+            self.unsynced.discard(path)
+            self._io.remove(path)
+
+    def _clear_behind(self, queue: ConsumeQueue) -> None:
+        """Make what lies behind the last entry of the last file zeros."""
+        position = queue.tail_start * ENTRY_SIZE - queue.starts[-1]
+        if position < self.file_size:
+            path = segment_path(self.queue_directory(queue), queue.starts[-1])
+            self._files.close(path)
+            self._io.clear_from(path, position)
+
+    def correct_min_offset(self, queue: ConsumeQueue, log_min_offset: int) -> None:
+        """Move the queue's beginning to its first message that is still in the commit log."""
+        low, high = queue.min_offset, queue.max_offset
+        if low >= high:
+            return
+        first = self.entry(queue, low)
+        if first is not None and first[0] >= log_min_offset and first[1] != _FILLER_SIZE:
+            return
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(queue, middle)
+            if entry is None or entry[1] == _FILLER_SIZE or entry[0] < log_min_offset:
+                low = middle + 1
+            else:
+                high = middle
+        queue.min_offset = low
+
+    def destroy(self, queue: ConsumeQueue) -> None:
+        """Remove a queue's files."""
+        directory = self.queue_directory(queue)
+        for start in queue.starts:
+            self._files.close(segment_path(directory, start))
+            self.unsynced.discard(segment_path(directory, start))
+        self._io.remove(directory)
+        topic_directory = f"{self.directory}/{queue.topic}"
+        if not self._io.list_directory(topic_directory):
+            self._io.remove(topic_directory)
+        queue.starts.clear()
+        queue.tail.clear()
+
+    def close(self) -> None:
+        """Close every file."""
+        self._files.close_all()

@@ -1,0 +1,207 @@
+"""Reading messages: by queue offset, by place, by key, by time.
+
+The pull path is here: one slice of entries, then one slice of the commit log for each message.
+
+Source: DefaultMessageStore.getMessage, queryMessage, ConsumeQueue.binarySearchInQueueByTime @5.3.3.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
+from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.wire.properties import index_keys
+from twistmq.broker.wire.record import decode_record
+
+__all__ = ["QueueReader"]
+
+#: Least total size a reader may ask for, bytes. Source: DefaultMessageStore.getMessage.
+_TOTAL_SIZE_LEAST = 100
+
+
+class QueueReader:
+    """Reads one store.
+
+    :param memory_bytes: the machine's memory; what is further behind counts as on disk.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        index: IndexFiles | None,
+        memory_bytes: int,
+    ) -> None:
+        self._settings = settings
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        #: Bytes and messages of one read, for messages in the page cache and others.
+        self._memory_limits = (
+            settings.max_transfer_bytes_on_message_in_memory,
+            settings.max_transfer_count_on_message_in_memory,
+        )
+        self._disk_limits = (
+            settings.max_transfer_bytes_on_message_in_disk,
+            settings.max_transfer_count_on_message_in_disk,
+        )
+        self._in_memory_bytes = memory_bytes * settings.access_message_in_memory_max_ratio // 100
+
+    # --- by queue offset
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        message_filter: MessageFilter | None,
+        max_total_size: int,
+    ) -> GetMessageResult:
+        """Read from a queue. See MessageStore.get_message."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.max_offset == 0:
+            # Apache makes the queue it is asked for, so that it is never missing, only empty.
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if offset < low:
+            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        if offset > high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        size_max = max(self._settings.max_filter_message_size, max_count * ENTRY_SIZE)
+        entries = self._queues.files.read(queue, offset, -(-size_max // ENTRY_SIZE))
+        if entries is None:
+            per_file = self._settings.mapped_file_size_consume_queue // ENTRY_SIZE
+            following = offset + per_file - offset % per_file
+            return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
+        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        size_limit = min(max(max_total_size, _TOTAL_SIZE_LEAST), PULL_SIZE_BYTES_MAX)
+        self._collect(result, entries, max_count, size_limit, message_filter)
+        return result
+
+    def _collect(
+        self,
+        result: GetMessageResult,
+        entries: bytes,
+        count_max: int,
+        size_limit: int,
+        message_filter: MessageFilter | None,
+    ) -> None:
+        """Take messages of consecutive entries until there are enough of them."""
+        log = self._log
+        read = log.read
+        messages = result.messages
+        in_memory, on_disk = self._memory_limits, self._disk_limits
+        log_end = log.max_offset
+        in_memory_from = log_end - self._in_memory_bytes
+        total = count = looked = 0
+        last_physical = skip_below = 0
+        for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
+            if total:
+                size_max, transfer_max = in_memory if physical_offset >= in_memory_from else on_disk
+                if (
+                    count >= count_max
+                    or count >= transfer_max
+                    or total + size > size_limit
+                    or total + size > size_max
+                ):
+                    break
+            last_physical = physical_offset
+            looked += 1
+            if physical_offset < skip_below:
+                continue
+            if message_filter is not None and not message_filter.match_queue_entry(tags_code):
+                if not total:
+                    result.status = GetMessageStatus.NO_MATCHED_MESSAGE
+                continue
+            record = read(physical_offset, size)
+            if record is None:
+                if not total:
+                    result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                skip_below = log.next_file_start(physical_offset)
+                continue
+            if message_filter is not None and not message_filter.match_record(record):
+                if not total:
+                    result.status = GetMessageStatus.NO_MATCHED_MESSAGE
+                result.filtered_count += 1
+                continue
+            messages.append(record)
+            total += size
+            count += 1
+            skip_below = 0
+        if count:
+            result.status = GetMessageStatus.FOUND
+        result.size = total
+        result.message_count = count
+        result.next_begin_offset += looked
+        result.suggest_slave = log_end - last_physical > self._in_memory_bytes
+
+    # --- by key
+
+    def query(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[bytes], int, int]:
+        """Find messages by key. See MessageStore.query."""
+        if self._index is None:
+            return [], 0, 0
+        max_count = min(max_count, self._settings.max_msgs_num_batch)
+        places, timestamp, place = self._index.find(topic, key, max_count, begin_ms, end_ms)
+        found = []
+        for offset in sorted(set(places)):
+            record = self._log.read_record(offset)
+            if record is not None and _has_key(record, topic, key):
+                found.append(record)
+        return found, timestamp, place
+
+    # --- by time
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, upper: bool) -> int:
+        """Find a queue offset by store time. See MessageStore.offset_by_time."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.max_offset <= queue.min_offset:
+            return 0 if queue is None else queue.min_offset
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored = self._entry_time(queue, middle)
+            if stored < timestamp or (upper and stored == timestamp):
+                low = middle + 1
+            else:
+                high = middle
+        if not upper:
+            return low
+        return max(low - 1, queue.min_offset)
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time of a queue's message in ms; -1 when it cannot be read."""
+        queue = self._queues.find(topic, queue_id)
+        return -1 if queue is None else self._entry_time(queue, queue_offset)
+
+    def earliest_store_time(self, topic: str | None, queue_id: int) -> int:
+        """Store time of the first message, of a queue or of all; -1 when there is none."""
+        if topic is None:
+            return self._log.store_timestamp(self._log.min_offset)
+        queue = self._queues.find(topic, queue_id)
+        return -1 if queue is None else self._entry_time(queue, queue.min_offset)
+
+    def _entry_time(self, queue: ConsumeQueue, offset: int) -> int:
+        """Store time of the message at a queue offset; -1 when it cannot be read."""
+        entry = self._queues.files.entry(queue, offset)
+        return -1 if entry is None else self._log.store_timestamp(entry[0])
+
+
+def _has_key(record: bytes, topic: str, key: str) -> bool:
+    """Whether a record really has the key that its hash in the index stands for."""
+    try:
+        message = decode_record(record, check_crc=False)
+    except StoreDamaged:
+        return False
+    return message.topic == topic and key in index_keys(message.properties_map())

@@ -1,0 +1,168 @@
+"""All consume queues of a store: finding them, and writing their tails away in small steps.
+
+Source: ConsumeQueueStore, FlushConsumeQueueService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.append_loop import Queues
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.queue_files import QueueFiles
+
+__all__ = ["QueueTable"]
+
+#: Bytes of a file name: topics are names of directories.
+_NAME_SIZE_MAX = 255
+
+
+class QueueTable:
+    """Queues by topic and id.
+
+    :param directory: the ``consumequeue`` directory.
+    :param file_size: bytes of a queue's files.
+    """
+
+    def __init__(self, io: IStoreIO, directory: str, file_size: int) -> None:
+        self.by_topic: Queues = {}
+        self.files = QueueFiles(io, directory, file_size)
+        #: Queues with entries in memory, the oldest first.
+        self.dirty: list[ConsumeQueue] = []
+        #: Bytes of all those entries.
+        self.tail_bytes = 0
+        self._io = io
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for by_id in self.by_topic.values():
+            yield from by_id.values()
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Find a queue; None when nothing was ever stored in it."""
+        by_id = self.by_topic.get(topic)
+        return None if by_id is None else by_id.get(queue_id)
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Make a queue.
+
+        :raises MessageIllegal: when topic or id cannot be the name of a directory.
+        """
+        try:
+            size = len(topic.encode("utf-8"))
+        except UnicodeEncodeError:
+            size = 0
+        if not 0 < size <= _NAME_SIZE_MAX or "/" in topic or "\0" in topic or topic in (".", ".."):
+            raise MessageIllegal(f"{topic!r} cannot be a topic: the store names directories so")
+        if queue_id < 0:
+            raise MessageIllegal(f"queue id {queue_id} of {topic} is negative")
+        queue = ConsumeQueue(topic, queue_id)
+        self.by_topic.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    # --- load
+
+    def load(self, thorough: bool) -> None:
+        """Find all queues and where they end.
+
+        :param thorough: after a crash: trust no more than each entry says.
+        :raises StoreDamaged: when a file has the wrong length or is missing.
+        """
+        for queue in self.files.load_all():
+            self.by_topic.setdefault(queue.topic, {})[queue.queue_id] = queue
+            self.files.recover(queue, thorough)
+
+    def furthest(self) -> ConsumeQueue | None:
+        """Find the queue whose newest message is the newest of all."""
+        return max(self, key=lambda queue: queue.max_physical, default=None)
+
+    def cut(self, physical_offset: int) -> None:
+        """Drop entries of messages at or behind a place in the commit log, in every queue."""
+        for queue in self:
+            if queue.max_physical > physical_offset:
+                before = len(queue.tail)
+                self.files.cut(queue, physical_offset)
+                self.tail_bytes += len(queue.tail) - before
+
+    def correct_min_offsets(self, log_min_offset: int) -> None:
+        """Move every queue's beginning to its first message that is still in the commit log."""
+        for queue in self:
+            self.files.correct_min_offset(queue, log_min_offset)
+
+    def restart(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """Empty a queue whose topic was deleted and made again; it goes on at an offset."""
+        self._forget(queue)
+        self.files.destroy(queue)
+        queue.tail_start = queue.min_offset = queue.next_offset = queue_offset
+        queue.max_physical = -1
+
+    def destroy(self, topic: str) -> int:
+        """Remove a topic's queues with their files.
+
+        :returns: how many there were.
+        """
+        by_id = self.by_topic.pop(topic, {})
+        for queue in by_id.values():
+            self._forget(queue)
+            self.files.destroy(queue)
+        return len(by_id)
+
+    def _forget(self, queue: ConsumeQueue) -> None:
+        """Leave a queue's entries in memory unwritten."""
+        self.tail_bytes -= len(queue.tail)
+        queue.tail.clear()
+        if queue in self.dirty:
+            self.dirty.remove(queue)
+
+    # --- flush
+
+    def write_tail(self, queue: ConsumeQueue) -> None:
+        """Write one queue's entries.
+
+        :raises StoreFull, OSError: when the disk is full or fails; the entries wait on.
+        """
+        before = len(queue.tail)
+        try:
+            self.files.write_tail(queue)
+        finally:
+            self.tail_bytes -= before - len(queue.tail)
+
+    def write_tails(self, count_max: int) -> bool:
+        """Write the entries of some queues.
+
+        :returns: whether none is left.
+        :raises StoreFull, OSError: when the disk is full or fails; the entries wait on.
+        """
+        written = 0
+        try:
+            for queue in self.dirty[:count_max]:
+                self.write_tail(queue)
+                written += 1
+        finally:
+            del self.dirty[:written]
+        return not self.dirty
+
+    def sync_job(self) -> Callable[[], None]:
+        """Make the job that puts all written entries on disk; run it on a thread."""
+        paths, self.files.unsynced = self.files.unsynced, set()
+        io = self._io
+
+        def sync() -> None:
+            for path in paths:
+                # A topic that was deleted meanwhile needs no sync.
+                if io.exists(path):
+                    io.sync_path(path)
+
+        return sync
+
+    # --- read
+
+    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """Read up to ``count`` entries: (physical offset, size, tags code)."""
+        data = self.files.read(queue, offset, count)
+        return [] if data is None else list(ENTRY.iter_unpack(data))
+
+    def total_bytes(self) -> int:
+        """Bytes of all entries, written or not."""
+        return sum((queue.max_offset - queue.min_offset) * ENTRY_SIZE for queue in self)

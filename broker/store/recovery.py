@@ -1,0 +1,175 @@
+"""Finding out what a store holds, after a clean stop and after a crash.
+
+After a clean stop the queues know all but the last records; the log is read from where the furthest
+queue ends. After a crash it is read from the newest file that checkpoint and index surely cover;
+every record is checked and entered again where it is missing, and the first that is not whole ends
+the log. Queues never point behind the log's end.
+
+Source: CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from twisted.logger import Logger
+
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.wire.properties import TAGS, index_keys, tags_code
+from twistmq.broker.wire.record import (
+    CHECK_FILE_END,
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    MessageRecord,
+    StoredMessage,
+    check_record,
+    decode_record,
+    record_size,
+)
+
+__all__ = ["TagsCode", "record_of", "scan_log", "start_after_crash", "start_after_stop"]
+
+#: (topic, properties, store time in ms) to the number of a record's queue entry; None: its tag's.
+TagsCode = Callable[[str, dict[str, str], int], int | None]
+
+#: Bytes read at a time.
+_CHUNK_SIZE = 1024 * 1024
+#: Bytes after which a long scan says how far it is.
+_PROGRESS_SIZE = 256 * 1024 * 1024
+
+_log = Logger()
+
+
+def scan_log(
+    commit_log: CommitLog, offset: int, end: int, check_crc: bool
+) -> Iterator[StoredMessage]:
+    """Read records one after the other until there is no whole one.
+
+    The caller takes the end of the last one as the end of the log. A record of another place is
+    left over from before a cut and ends the log as well.
+
+    :param offset: where a record starts.
+    :param end: the log is not read from here on.
+    """
+    file_size = commit_log.file_size
+    chunk, chunk_start = b"", offset
+    progress = offset + _PROGRESS_SIZE
+    while offset < end:
+        at = offset - chunk_start
+        if at + 8 > len(chunk) or at + record_size(chunk, at) > len(chunk):
+            chunk, chunk_start, at = _read_chunk(commit_log, offset, end), offset, 0
+        size = check_record(chunk, at, False) if chunk else -1
+        if size == CHECK_FILE_END:
+            offset += file_size - offset % file_size
+            chunk, chunk_start = b"", offset
+            continue
+        if size < 0:
+            return
+        try:
+            message = decode_record(chunk, at, check_crc)
+        except StoreDamaged as error:
+            _log.warn("the commit log ends at {offset}: {error}", offset=offset, error=error)
+            return
+        if message.physical_offset != offset:
+            _log.warn(
+                "the commit log ends at {offset}: the record there is of {other}",
+                offset=offset, other=message.physical_offset,
+            )
+            return
+        yield message
+        offset += size
+        if offset >= progress:
+            progress += _PROGRESS_SIZE
+            _log.info("recovery is at {offset} of {end}", offset=offset, end=end)
+
+
+def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
+    """Read from an offset on: a chunk, or one record that is larger than that."""
+    left = min(end - offset, commit_log.file_size - offset % commit_log.file_size)
+    chunk = commit_log.read(offset, min(left, _CHUNK_SIZE)) or b""
+    if len(chunk) >= 8:
+        size = record_size(chunk)
+        if len(chunk) < size <= left:
+            chunk = commit_log.read(offset, size) or b""
+    return chunk
+
+
+def record_of(
+    message: StoredMessage,
+    dispatch_filter: Callable[[MessageRecord], bool] | None,
+    make_tags_code: TagsCode | None,
+) -> MessageRecord:
+    """Make of a stored message what its sender appended, to dispatch it again."""
+    properties = message.properties_map()
+    code = None
+    if make_tags_code is not None:
+        code = make_tags_code(message.topic, properties, message.store_timestamp)
+    record = MessageRecord(
+        topic=message.topic,
+        queue_id=message.queue_id,
+        body=message.body,
+        properties=message.properties,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        keys=index_keys(properties),
+        tags_code=tags_code(properties.get(TAGS)) if code is None else code,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )
+    record.queue_offset = message.queue_offset
+    record.physical_offset = message.physical_offset
+    record.size = message.size
+    record.store_timestamp = message.store_timestamp
+    record.next_offset = message.physical_offset + message.size
+    kind = message.sys_flag & SYS_TRANSACTION_MASK
+    record.enters_queue = kind not in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
+    if record.enters_queue and dispatch_filter is not None:
+        record.enters_queue = dispatch_filter(record)
+    return record
+
+
+def start_after_stop(commit_log: CommitLog, max_physical: int) -> int:
+    """Where to read the log from after a clean stop.
+
+    :param max_physical: where the log goes on after the newest message of any queue; -1 without.
+    """
+    start = max(max_physical, commit_log.min_offset)
+    if start % commit_log.file_size == 0:
+        # The newest message cannot end exactly with its file: a blank record must follow.
+        return min(start, commit_log.max_offset)
+    if start < commit_log.max_offset:
+        return start
+    # Queues that go further than the log: find the log's own end.
+    return commit_log.starts[-1] if commit_log.starts else 0
+
+
+def start_after_crash(
+    commit_log: CommitLog,
+    checkpoint: Checkpoint,
+    index_end: int | None,
+    with_index_time: bool,
+) -> int:
+    """Where to read the log from after a crash: the beginning of a file.
+
+    :param index_end: place of the newest message in the index, None when there is no index. What
+        is behind it must be indexed again, unless that is more than two files away.
+    :param with_index_time: whether the index's time in the checkpoint counts (messageIndexSafe).
+    """
+    limit = checkpoint.min_timestamp_index() if with_index_time else checkpoint.min_timestamp()
+    starts = commit_log.starts
+    index = 0
+    for candidate in range(len(starts) - 1, -1, -1):
+        timestamp = commit_log.store_timestamp(starts[candidate])
+        if 0 < timestamp <= limit:
+            index = candidate
+            break
+    if index_end is not None and starts:
+        indexed = (index_end - starts[0]) // commit_log.file_size
+        index = max(min(index, indexed), index - 2, 0)
+    return starts[index] if starts else 0

@@ -1,0 +1,181 @@
+"""What a running store does from time to time, in steps of a few milliseconds.
+
+Entries of queues are written each second and made durable each minute; the index is made durable
+in rounds; the checkpoint follows what is durable. All of it can be made again from the commit log,
+which is why it may wait.
+
+Source: FlushConsumeQueueService, StoreCheckpoint, DefaultMessageStore.addScheduleTask @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.constants import (
+    CHECKPOINT_FLUSH_INTERVAL_MS,
+    FLUSH_STEP_TAILS_MAX,
+    INDEX_FLUSH_INTERVAL_MS,
+    QUEUE_TAILS_FLUSH_BYTES,
+)
+from twistmq.broker.errors import StoreError
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.settings import StoreSettings
+
+__all__ = ["CheckpointFile", "Upkeep"]
+
+
+class CheckpointFile:
+    """Writes a checkpoint, on a thread and one write at a time."""
+
+    def __init__(
+        self,
+        io: IStoreIO,
+        path: str,
+        in_thread: Callable[[Callable[[], None]], Deferred[None]],
+    ) -> None:
+        self.path = path
+        self.values = Checkpoint()
+        self._io = io
+        self._in_thread = in_thread
+        self._lock = DeferredLock()
+        self._saved = b""
+
+    def load(self) -> None:
+        """Read the file if there is one.
+
+        :raises StoreDamaged: when it holds what no checkpoint can.
+        """
+        if self._io.exists(self.path):
+            self._saved = self._io.read_file(self.path)
+            self.values = Checkpoint.decode(self._saved, self.path)
+
+    def save(self) -> Deferred[None]:
+        """Make the values durable; fires when those of now are."""
+        return self._lock.run(self._write)
+
+    def _write(self) -> Deferred[None]:
+        data = self.values.encode()
+        if data == self._saved:
+            return succeed(None)
+        io, path = self._io, self.path
+        written = self._in_thread(lambda: io.write_file_atomically(path, data))
+        return written.addCallback(self._written, data)
+
+    def _written(self, _: None, data: bytes) -> None:
+        self._saved = data
+
+
+class Upkeep:
+    """The periodic work of one store.
+
+    :param index: None when messages are not indexed.
+    :param dispatched_timestamp: gives the store time in ms of the newest dispatched message.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        queues: QueueTable,
+        index: IndexFiles | None,
+        checkpoint: CheckpointFile,
+        in_thread: Callable[[Callable[[], None]], Deferred[None]],
+        dispatched_timestamp: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._in_thread = in_thread
+        self._dispatched_timestamp = dispatched_timestamp
+        self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
+        self._writing_tails = False
+        self._syncing = False
+        self._failing = False
+        self._queues_lost = False
+
+    def begin(self, now_ms: int) -> None:
+        """Start all intervals."""
+        self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = now_ms
+
+    def step(self, now_ms: int) -> None:
+        """Do a little of what is due; failures of the disk are logged and tried again."""
+        try:
+            self._step_tails(now_ms)
+            self._step_index(now_ms)
+        except (StoreError, OSError) as error:
+            # Said once: a full disk stays full for many steps.
+            if not self._failing:
+                self.log.error("queues and index cannot be written: {error}", error=error)
+            self._failing = True
+            self._writing_tails = False
+            self._tails_ms = now_ms
+        else:
+            self._failing = False
+        if now_ms - self._checkpoint_ms >= CHECKPOINT_FLUSH_INTERVAL_MS:
+            self._checkpoint_ms = now_ms
+            self._checkpoint.save().addErrback(self._failed)
+
+    def _step_tails(self, now_ms: int) -> None:
+        """Write some tails; when all are written, sync them if a minute is over."""
+        settings = self._settings
+        due = now_ms - self._tails_ms >= settings.flush_interval_consume_queue
+        if due or self._queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
+            self._tails_ms = now_ms
+            self._writing_tails = True
+        if not self._writing_tails or not self._queues.write_tails(FLUSH_STEP_TAILS_MAX):
+            return
+        self._writing_tails = False
+        thorough = settings.flush_consume_queue_thorough_interval
+        if now_ms - self._thorough_ms >= thorough and not self._syncing:
+            self._thorough_ms = now_ms
+            self.sync_queues().addErrback(self._failed)
+
+    def sync_queues(self) -> Deferred[None]:
+        """Make every written entry durable; no tail may be waiting."""
+        assert not self._queues.dirty
+        self._syncing = True
+        timestamp = self._dispatched_timestamp()
+        synced = self._in_thread(self._queues.sync_job())
+        return synced.addBoth(self._synced, timestamp)
+
+    def _synced(self, result: Failure | None, timestamp: int) -> Failure | None:
+        self._syncing = False
+        if result is not None:
+            # The kernel may have dropped what it could not write: a later sync proves nothing.
+            self._queues_lost = True
+        elif not self._queues_lost:
+            self._checkpoint.values.logics_msg_timestamp = timestamp
+        return result
+
+    def _step_index(self, now_ms: int) -> None:
+        """Go on with a round of the index, or begin one when it is due."""
+        if self._index is None:
+            return
+        due = now_ms - self._index_ms >= INDEX_FLUSH_INTERVAL_MS
+        if due:
+            self._index_ms = now_ms
+        self._index.step(may_begin=due)
+
+    def _failed(self, failure: Failure) -> None:
+        self.log.failure("a flush failed and is tried again", failure=failure)
+
+    async def finish(self) -> None:
+        """Make everything durable; for the end.
+
+        :raises StoreFull, OSError: when the disk is full or fails.
+        """
+        while not self._queues.write_tails(FLUSH_STEP_TAILS_MAX):
+            continue
+        await self.sync_queues()
+        if self._index is not None:
+            await self._index.finish()
+        await self._checkpoint.save()

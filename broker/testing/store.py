@@ -1,0 +1,139 @@
+"""A message store for tests, over any disk, with a clock the test moves.
+
+    box = StoreBox().open()
+    box.append(message("T", b"body", keys="k1"))
+    again = box.after_kill()
+
+Files are small, so that logs roll in a test of a few messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, execute
+
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.message_store import MessageStore, StoreSettings
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.wire.properties import format_properties, index_keys, tags_code
+from twistmq.broker.wire.record import MessageRecord, decode_record, host_bytes
+
+__all__ = ["StoreBox", "message", "small_settings"]
+
+_HOST = host_bytes("127.0.0.1", 10911)
+
+
+def message(
+    topic: str = "TopicTest",
+    body: bytes = b"hello",
+    queue_id: int = 0,
+    tag: str = "",
+    keys: str = "",
+    unique_key: str = "",
+    **fields: Any,
+) -> MessageRecord:
+    """Make a record as a broker makes it of a message.
+
+    :param keys: apart by blanks.
+    :param fields: of MessageRecord, as they are.
+    """
+    named = {"UNIQ_KEY": unique_key, "TAGS": tag, "KEYS": keys}
+    properties = {name: value for name, value in named.items() if value}
+    fields.setdefault("properties", format_properties(properties))
+    return MessageRecord(
+        topic=topic,
+        queue_id=queue_id,
+        body=body,
+        born_timestamp=fields.pop("born_timestamp", 1),
+        born_host=fields.pop("born_host", _HOST),
+        store_host=fields.pop("store_host", _HOST),
+        keys=index_keys(properties),
+        tags_code=tags_code(tag),
+        **fields,
+    )
+
+
+def small_settings(root: str = "/store", **changes: Any) -> StoreSettings:
+    """Make settings with files of a few kilobytes."""
+    values: dict[str, Any] = {
+        "store_path_root_dir": root,
+        "mapped_file_size_commit_log": 64 * 1024,
+        "mapped_file_size_consume_queue": 400,
+        "max_hash_slot_num": 50,
+        "max_index_num": 200,
+        **changes,
+    }
+    return StoreSettings(**values)
+
+
+class StoreBox:
+    """A running store, its disk and its clock.
+
+    :param changes: settings that differ from ``small_settings``.
+    """
+
+    def __init__(
+        self, disk: IStoreIO | None = None, settings: StoreSettings | None = None, **changes: Any
+    ) -> None:
+        self.disk = disk or MemoryDisk()
+        self.settings = settings or small_settings(**changes)
+        self.now_ms = 1_700_000_000_000
+        #: Work for threads, done at once; replace it to hold work back.
+        self.in_thread: Callable[[Callable[[], None]], Deferred[None]] = execute
+        self.store = self._make()
+
+    def _make(self) -> MessageStore:
+        return MessageStore(
+            self.settings, self.disk, lambda: self.now_ms, lambda job: self.in_thread(job)
+        )
+
+    def open(self) -> StoreBox:
+        """Load and start the store."""
+        self.store.load()
+        self.store.start()
+        return self
+
+    def append(self, *records: MessageRecord) -> list[MessageRecord]:
+        """Append records in one call."""
+        self.store.append(records)
+        return list(records)
+
+    def bodies(self, topic: str = "TopicTest", queue_id: int = 0) -> list[bytes]:
+        """Read the bodies of all messages of a queue, from its first readable one."""
+        found: list[bytes] = []
+        offset = self.store.min_offset_in_queue(topic, queue_id)
+        while offset < self.store.max_offset_in_queue(topic, queue_id):
+            result = self.store.get_message(topic, queue_id, offset, 32)
+            found += [decode_record(record).body for record in result.messages]
+            if result.next_begin_offset == offset:
+                break
+            offset = result.next_begin_offset
+        return found
+
+    def step(self, elapsed_ms: int = 0, count: int = 1) -> None:
+        """Move the clock and let the store do what is due, ``count`` times."""
+        for _ in range(count):
+            self.now_ms += elapsed_ms
+            self.store.flush_step(self.now_ms)
+
+    def after_kill(self, **changes: Any) -> StoreBox:
+        """Abandon the store as a killed process does and open another over its files."""
+        self.store.close()
+        return self._again(**changes).open()
+
+    def after_stop(self, **changes: Any) -> StoreBox:
+        """Stop the store cleanly and open another over its files."""
+        stopped = self.store.stop()
+        assert stopped.called, "work was held back"
+        return self._again(**changes).open()
+
+    def _again(self, **changes: Any) -> StoreBox:
+        settings = self.settings
+        if changes:
+            values = {name: getattr(settings, name) for name in settings.__slots__}
+            settings = StoreSettings(**{**values, **changes})
+        box = StoreBox(self.disk, settings)
+        box.now_ms = self.now_ms
+        return box
