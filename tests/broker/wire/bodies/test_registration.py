@@ -1,0 +1,144 @@
+"""A broker's registration: both forms, older brokers, damage and bombs."""
+
+import base64
+import struct
+import zlib
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import WireError
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicQueueMappingInfo,
+)
+from twistmq.broker.wire.bodies.registration import MAPPING_VERSION_MIN, REGISTRATION_SIZE_MAX
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden/json/dialect-5.3.3.txt"
+
+BODY = RegisterBrokerBody(
+    TopicConfigSerializeWrapper(
+        {"T": TopicConfig("T", 4, 8, 6, attributes={"message.type": "FIFO"})},
+        DataVersion(0, 1_700_000_000_000, 2),
+        topic_queue_mapping_info_map={
+            "S": TopicQueueMappingInfo("S", total_queues=2, bname="broker-a", epoch=7,
+                                       curr_id_map={0: 1})
+        },
+    ),
+    ["127.0.0.1:1"],
+)
+INFLATED = zlib.decompress(BODY.encode(True))
+#: The inflated body without its last part, as brokers before 5 send it.
+OLD = INFLATED[: INFLATED.rindex(b'["127.0.0.1:1"]') + len(b'["127.0.0.1:1"]')]
+
+
+def piece(data: bytes) -> bytes:
+    """A piece with its length before it."""
+    return struct.pack(">i", len(data)) + data
+
+
+VERSION = piece(b'{"counter":2}')
+NO_TOPICS = struct.pack(">i", 0)
+SERVERS = piece(b"[]")
+
+#: (what is wrong, inflated body, part of the error).
+MALFORMED = [
+    ("empty", b"", "ends at byte 0"),
+    ("length negative", struct.pack(">i", -1), "length -1 at byte 0"),
+    ("length too large", struct.pack(">i", 2**31 - 1) + b"{}", "length 2147483647"),
+    ("version no JSON", piece(b"x"), "DataVersion"),
+    ("count negative", VERSION + struct.pack(">i", -1), "count -1"),
+    ("count too large", VERSION + struct.pack(">i", 2**31 - 1) + bytes(99), "count 2147483647"),
+    ("topic wrong", VERSION + struct.pack(">i", 1) + piece(b"T 1 1"), "3 of at least 5"),
+    ("servers no JSON", VERSION + NO_TOPICS + piece(b"["), "filter servers"),
+    ("servers no list", VERSION + NO_TOPICS + piece(b'{"a":1}'), "filter servers"),
+    ("servers of numbers", VERSION + NO_TOPICS + piece(b"[1]"), "filter servers"),
+    ("no mappings", VERSION + NO_TOPICS + SERVERS, "ends at byte"),
+    ("mapping wrong", VERSION + NO_TOPICS + SERVERS + struct.pack(">i", 1) + piece(b"[]"),
+     "TopicQueueMappingInfo"),
+]
+
+
+def captured(name: str) -> bytes:
+    """One of the captured cases."""
+    rows = dict(line.split("\t") for line in GOLDEN.read_text().splitlines())
+    return base64.b64decode(rows[name])
+
+
+class RegisterBrokerBodyTests(SynchronousTestCase):
+    """RegisterBrokerBody."""
+
+    def test_compressed_as_apache(self) -> None:
+        """The compressed body that Apache wrote is read, and written as the same bytes."""
+        data = captured("RegisterBrokerBody.compressed")
+        self.assertEqual(RegisterBrokerBody.decode(data, True, 479), BODY)
+        self.assertEqual(BODY.encode(True), data)
+
+    def test_plain_as_apache(self) -> None:
+        """So is the plain one, with the mappings' version besides."""
+        data = captured("RegisterBrokerBody")
+        body = RegisterBrokerBody.decode(data)
+        wrapper = body.topic_config_serialize_wrapper
+        self.assertEqual(wrapper.mapping_data_version, DataVersion(0, 1_700_000_000_001, 4))
+        self.assertEqual(body.encode(), data)
+        wrapper.mapping_data_version = wrapper.topic_queue_mapping_detail_map = None
+        self.assertEqual(body, BODY)
+
+    def test_older_brokers(self) -> None:
+        """A broker before 5 ends without mappings; a newer one must not."""
+        data = zlib.compress(OLD)
+        wrapper = RegisterBrokerBody.decode(
+            data, True, MAPPING_VERSION_MIN - 1
+        ).topic_config_serialize_wrapper
+        self.assertEqual(list(wrapper.topic_config_table), ["T"])
+        self.assertIsNone(wrapper.topic_queue_mapping_info_map)
+        self.assertRaises(WireError, RegisterBrokerBody.decode, data, True, MAPPING_VERSION_MIN)
+
+    def test_plain_of_older_brokers(self) -> None:
+        """A plain body of 4.9 has no attributes and no mappings."""
+        body = RegisterBrokerBody.decode(
+            b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":1,'
+            b'"timestamp":5},"topicConfigTable":{"T":{"order":false,"perm":6,"readQueueNums":4,'
+            b'"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,'
+            b'"writeQueueNums":4}}}}'
+        )
+        self.assertEqual(body, RegisterBrokerBody(TopicConfigSerializeWrapper(
+            {"T": TopicConfig("T", 4, 4)}, DataVersion(0, 5, 1))))
+
+    def test_malformed(self) -> None:
+        """Each wrong part is refused with a text that names it."""
+        for name, inflated, part in MALFORMED:
+            error = self.assertRaises(
+                WireError, RegisterBrokerBody.decode, zlib.compress(inflated), True, 479
+            )
+            self.assertIn(part, str(error), msg=name)
+
+    def test_every_cut(self) -> None:
+        """A body that is cut anywhere, before or after it was compressed, is refused."""
+        for end in range(len(INFLATED)):
+            self.assertRaises(WireError, RegisterBrokerBody.decode,
+                              zlib.compress(INFLATED[:end]), True, 479)
+        for data in (b"", b"\0", b"no zlib at all", b"\x78\xda\xff\xff"):
+            self.assertRaises(WireError, RegisterBrokerBody.decode, data, True, 479)
+
+    def test_bomb(self) -> None:
+        """A body that inflates without end is refused at the limit."""
+        bomb = zlib.compress(bytes(REGISTRATION_SIZE_MAX + 1), 9)
+        self.assertLess(len(bomb), 100_000)
+        error = self.assertRaises(WireError, RegisterBrokerBody.decode, bomb, True, 479)
+        self.assertIn("over", str(error))
+
+    @given(st.integers(0, len(INFLATED) - 1), st.binary(max_size=6))
+    def test_damage(self, place: int, patch: bytes) -> None:
+        """A damaged body is read or is a WireError, nothing else."""
+        data = INFLATED[:place] + patch + INFLATED[place + len(patch) :]
+        for version in (MAPPING_VERSION_MIN - 1, MAPPING_VERSION_MIN):
+            try:
+                RegisterBrokerBody.decode(zlib.compress(data), True, version)
+            except WireError:
+                continue
