@@ -1,0 +1,213 @@
+"""A round of PyPI's `rocketmq==0.4.4`, a C++ client of 2019, in an environment of its own.
+
+    python python_round.py NAMESRV
+
+Prints "ok N checks" at the end; a failure raises. It says nothing of twistmq and imports nothing
+of it: the interpreter is that of the client's environment. The client writes below $HOME/logs and
+sends an older dialect: code 10, integers in extFields, "0" and "1" for booleans, and a newline
+after the header.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from rocketmq.client import (  # type: ignore[import-not-found, unused-ignore]
+    Message,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
+
+#: Longest wait for one condition, seconds: the client looks for its queues every 10 s only.
+WAIT_SECONDS: Final = float(os.environ.get("ROUND_WAIT_S", "60"))
+SYNC_COUNT: Final = 6
+ORDERLY_COUNT: Final = 10
+PROPERTY: Final = "имя свойства"
+
+#: What the 0.4.4 package calls everything it has no types for.
+Received = Any
+
+
+class Checks:
+    """Counts what was asserted."""
+
+    count = 0
+
+    @classmethod
+    def that(cls, holds: bool, what: str) -> None:
+        """:raises AssertionError: saying ``what`` when it does not hold."""
+        cls.count += 1
+        if not holds:
+            raise AssertionError(what)
+
+    @classmethod
+    def until(cls, what: str, condition: Callable[[], bool]) -> None:
+        """Wait for a condition; :raises AssertionError: when it does not come true in time."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {WAIT_SECONDS} s: {what}")
+            time.sleep(0.02)
+        cls.count += 1
+
+
+class Round:
+    """One topic of its own, filled in every way the client has and read in both.
+
+    ``sent`` maps each body to the tag it was sent with.
+    """
+
+    def __init__(self, namesrv: str) -> None:
+        self.namesrv = namesrv
+        self.name = f"{time.time_ns() // 1_000_000:x}"
+        self.topic = f"PyRound-{self.name}"
+        self.sent: dict[str, str] = {}
+
+    def message(self, body: str, tag: str) -> Received:
+        """A message with text outside ASCII in body, keys and a property."""
+        message = Message(self.topic)
+        message.set_keys(f"ключ-{body}")
+        message.set_tags(tag)
+        message.set_property(PROPERTY, f"значение ☃ {body}")
+        message.set_body(body)
+        self.sent[body] = tag
+        return message
+
+    def send(self) -> None:
+        """Send in every way there is."""
+        producer = Producer("PyRoundP", timeout=15_000)
+        producer.set_namesrv_addr(self.namesrv)
+        producer.start()
+        for index in range(SYNC_COUNT):
+            result = producer.send_sync(self.message(f"синхронно-{index}", "TagA"))
+            Checks.that(result.status == 0, f"status {result.status!r}")
+            Checks.that(len(result.msg_id) >= 32, f"message id {result.msg_id!r}")
+        for index in range(4):
+            producer.send_oneway(self.message(f"oneway-{index}", "TagB"))
+        self.send_batch(producer)
+        self.send_async(producer)
+        self.send_orderly(producer)
+        producer.shutdown()
+
+    def send_batch(self, producer: Received) -> None:
+        """Send five in one request, which a broker like Apache's keeps as one message.
+
+        The client says so with code 10 and ``"batch":"1"``. For Java only "true" is true, so the
+        body is stored as it is; it begins with a zero byte, where the client ends a text. Its
+        properties are those of the batch: no tag, no keys.
+        """
+        result = producer.send_batch(
+            [self.message(f"batch-{index}", "TagC") for index in range(5)])
+        Checks.that(result.status == 0, f"status {result.status!r} of a batch")
+        for index in range(5):
+            del self.sent[f"batch-{index}"]
+        self.sent[""] = ""
+
+    def send_async(self, producer: Received) -> None:
+        """Send without waiting, then wait for all answers."""
+        answers: list[object] = []
+        for index in range(4):
+            producer.send_async(self.message(f"async-{index}", "TagB"),
+                                answers.append, answers.append)
+        Checks.until("answers to async sends", lambda: len(answers) == 4)
+        for answer in answers:
+            Checks.that(getattr(answer, "status", None) == 0, f"answer {answer!r}")
+
+    def send_orderly(self, producer: Received) -> None:
+        """Send to one queue, chosen by a number; the offsets there are consecutive."""
+        offsets = []
+        for index in range(ORDERLY_COUNT):
+            result = producer.send_orderly(self.message(f"orderly-{index}", "TagD"), 3)
+            Checks.that(result.status == 0, f"status {result.status!r} of an orderly send")
+            offsets.append(result.offset)
+        wanted = list(range(offsets[0], offsets[0] + ORDERLY_COUNT))
+        Checks.that(offsets == wanted, f"offsets {offsets} of one queue")
+
+    def compare(self, got: list[tuple[str, str, str, str]], wanted: set[str]) -> None:
+        """Each wanted message came once, as it was sent."""
+        bodies = [body for body, *_ in got]
+        Checks.that(sorted(bodies) == sorted(wanted), f"got {bodies}")
+        for body, tag, keys, value in got:
+            if not body:  # The batch.
+                Checks.that((tag, keys, value) == ("", "", ""), f"batch: {tag} {keys} {value}")
+                continue
+            Checks.that(tag == self.sent[body], f"{body}: tag {tag!r}")
+            Checks.that(keys == f"ключ-{body}", f"{body}: keys {keys!r}")
+            Checks.that(value == f"значение ☃ {body}", f"{body}: property {value!r}")
+
+    def pull(self) -> None:
+        """Pull the whole topic; asked again, there is nothing new."""
+        consumer = PullConsumer("PyPullG")
+        consumer.set_namesrv_addr(self.namesrv)
+        consumer.start()
+        got: list[tuple[str, str, str, str]] = []
+
+        def complete() -> bool:
+            got.extend(parts(message) for message in consumer.pull(self.topic))
+            return len(got) >= len(self.sent)
+
+        Checks.until("everything is pulled", complete)
+        self.compare(got, set(self.sent))
+        Checks.that(not list(consumer.pull(self.topic)), "nothing is pulled twice")
+        consumer.shutdown()
+
+    def push(self) -> None:
+        """Two groups of push consumers, one with a tag expression."""
+        every: list[tuple[str, str, str, str]] = []
+        tagged: list[tuple[str, str, str, str]] = []
+        lock = threading.Lock()
+
+        def into(kept: list[tuple[str, str, str, str]]) -> Callable[[Received], None]:
+            def keep(message: Received) -> None:
+                with lock:
+                    kept.append(parts(message))
+            return keep
+
+        consumers = [self.subscribe("PyEveryG", "*", into(every)),
+                     self.subscribe("PyTagG", "TagA || TagD", into(tagged))]
+        wanted = {body for body, tag in self.sent.items() if tag in ("TagA", "TagD")}
+        Checks.until("everything arrives", lambda: len(every) >= len(self.sent))
+        Checks.until("TagA and TagD arrive", lambda: len(tagged) >= len(wanted))
+        self.compare(every, set(self.sent))
+        self.compare(tagged, wanted)
+        for consumer in consumers:
+            consumer.shutdown()
+
+    def subscribe(
+        self, group: str, expression: str, listener: Callable[[Received], None]
+    ) -> Received:
+        """A started push consumer."""
+        consumer = PushConsumer(group)
+        consumer.set_namesrv_addr(self.namesrv)
+        consumer.set_instance_name(f"{group}-{self.name}")
+        consumer.subscribe(self.topic, listener, expression)
+        consumer.start()
+        return consumer
+
+
+def parts(message: Received) -> tuple[str, str, str, str]:
+    """Body, tag, keys and the property of a message, taken before the client frees it."""
+    return (message.body.decode(), message.tags.decode(), message.keys.decode(),
+            (message.get_property(PROPERTY) or b"").decode())
+
+
+def main() -> None:
+    """The whole round."""
+    start = time.monotonic()
+    the_round = Round(sys.argv[1])
+    for part in (the_round.send, the_round.pull, the_round.push):
+        part()
+        print(f"{part.__name__:5} done after {time.monotonic() - start:.1f} s", flush=True)
+    print(f"ok {Checks.count} checks", flush=True)
+    # The library's threads and destructors may not survive the interpreter's own end.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
