@@ -1,0 +1,210 @@
+"""Run other people's clients against a name server: Apache's Java and Go ones, and a C++ one.
+
+Every function here blocks. Call it from a thread (``deferToThread``), or from a test whose servers
+are other processes. What a client needs is built once, into ~/.cache/rocketmq-peer/rounds, under a
+name that tells its sources. ``*_missing`` says why a round cannot be run on this machine, empty
+when it can: the reason of a skip.
+
+    reason = java_missing("5.3.3")
+    output = java_round("5.3.3", "phase1", "127.0.0.1:9876", state_file)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tests.interop.peer import CACHE, class_path, java_command
+
+__all__ = ["JAVA_VERSIONS", "RoundError", "go_missing", "go_round", "java_classes", "java_missing",
+           "java_round", "python_client_missing", "python_client_round", "run"]
+
+HERE: Final = Path(__file__).resolve().parent
+ROUNDS: Final = CACHE / "rounds"
+#: The Java clients that a round is run with.
+JAVA_VERSIONS: Final = ("5.3.3", "4.9.4")
+#: The C++ client of PyPI that has a wheel with its library inside.
+PYTHON_CLIENT: Final = "rocketmq==0.4.4"
+#: A whole round has ended after this, seconds; they take 5 to 30.
+ROUND_TIMEOUT: Final = 180.0
+#: Fetching and compiling has ended after this, seconds.
+BUILD_TIMEOUT: Final = 600.0
+
+
+class RoundError(Exception):
+    """A client's round failed, or did not end in time. The text is what it printed."""
+
+
+def run(command: Sequence[str | Path], timeout: float, *, cwd: Path | None = None,
+        environment: dict[str, str] | None = None) -> str:
+    """Run a program; what it printed, errors included.
+
+    :param timeout: seconds; then it is killed, with the processes it started.
+    :raises RoundError: when its status is not 0, or in time it has not ended.
+    """
+    process = subprocess.Popen(
+        [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, cwd=cwd, env={**os.environ, **(environment or {})},
+        start_new_session=True)
+    try:
+        output = process.communicate(timeout=timeout)[0].decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output = process.communicate()[0].decode(errors="replace")
+        raise RoundError(f"not done after {timeout} s: {command[0]}\n{output}") from None
+    if process.returncode:
+        raise RoundError(f"status {process.returncode}: {command[0]}\n{output}")
+    return output
+
+
+def _digest(*paths: Path) -> str:
+    """Tell a set of sources from its other versions."""
+    content = hashlib.sha256()
+    for path in sorted(paths):
+        content.update(path.name.encode() + b"\0" + path.read_bytes())
+    return content.hexdigest()[:16]
+
+
+@contextmanager
+def _building(target: Path) -> Iterator[Path | None]:
+    """Give a folder to build in, which becomes ``target`` at the end; None when that exists.
+
+    Test runners in several processes wait for each other here.
+    """
+    ROUNDS.mkdir(parents=True, exist_ok=True)
+    with open(ROUNDS / f"{target.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.exists():
+            yield None
+            return
+        with tempfile.TemporaryDirectory(dir=ROUNDS) as folder:
+            work = Path(folder) / "work"
+            work.mkdir()
+            yield work
+            work.rename(target)
+
+
+@contextmanager
+def _home() -> Iterator[Path]:
+    """A home for a client: they all write logs and offsets there."""
+    with tempfile.TemporaryDirectory(prefix="client-home-") as folder:
+        yield Path(folder)
+
+
+@cache
+def java_missing(version: str) -> str:
+    """Why Apache's Java client of this version cannot run here; empty when it can."""
+    for program in ("java", "javac"):
+        if shutil.which(program) is None:
+            return f"no {program} on this machine"
+    if shutil.which("mvn") is None and not (CACHE / version / "complete").exists():
+        return "no mvn to fetch the jars of Apache RocketMQ with"
+    try:
+        class_path(version)
+    except subprocess.CalledProcessError as error:
+        return f"mvn could not fetch the jars of Apache RocketMQ {version}: {error}"
+    return ""
+
+
+def java_classes(version: str, folder: Path = HERE / "java") -> Path:
+    """Compile a folder of Java sources for a release, once; the folder of the classes."""
+    sources = sorted(folder.glob("*.java"))
+    target = ROUNDS / f"{folder.name}-{version}-{_digest(*sources)}"
+    with _building(target) as work:
+        if work is not None:
+            run(["javac", "-encoding", "UTF-8", "-nowarn", "-cp", class_path(version),
+                 "-d", work, *sources], BUILD_TIMEOUT)
+    return target
+
+
+def java_round(
+    version: str, phase: str, namesrv: str, state: Path, *, serialize_type: str = "JSON",
+    redelivery_ms: int = 40_000, timeout: float = ROUND_TIMEOUT,
+) -> str:
+    """Run one phase of the Java client's round; what it printed.
+
+    :param phase: ``phase1``, then a restart of the broker, then ``phase2``.
+    :param state: a file that the first phase writes and the second reads.
+    :param serialize_type: the header's encoding, ``JSON`` or ``ROCKETMQ``.
+    :param redelivery_ms: longest wait until a failed message comes again.
+    :raises RoundError: when a check fails.
+    """
+    classes = java_classes(version)
+    with _home() as home:
+        command = java_command(home, [str(classes), class_path(version)])
+        options = [f"-Drocketmq.serialize.type={serialize_type}",
+                   f"-Dround.redelivery_ms={redelivery_ms}"]
+        return run([*command, *options, "SpineRound", phase, namesrv, state], timeout)
+
+
+@cache
+def go_missing() -> str:
+    """Why Apache's Go client cannot run here; empty when it can."""
+    if shutil.which("go") is None:
+        return "no go on this machine"
+    try:
+        run(["go", "mod", "download"], BUILD_TIMEOUT, cwd=HERE / "go_round")
+    except RoundError as error:
+        return f"the Go client's modules could not be fetched: {error}"
+    return ""
+
+
+def go_round(namesrv: str, *, timeout: float = ROUND_TIMEOUT) -> str:
+    """Run the Go client's round; what it printed.
+
+    :raises RoundError: when a check fails.
+    """
+    source = HERE / "go_round"
+    target = ROUNDS / f"go-{_digest(source / 'main.go', source / 'go.mod', source / 'go.sum')}"
+    with _building(target) as work:
+        if work is not None:
+            run(["go", "build", "-o", work / "go_round", "."], BUILD_TIMEOUT, cwd=source)
+    with _home() as home:
+        return run([target / "go_round", "-namesrv", namesrv], timeout,
+                   environment={"HOME": str(home)})
+
+
+def _python_client() -> Path:
+    """An environment with the C++ client of PyPI, made once; its Python."""
+    target = ROUNDS / f"venv-{PYTHON_CLIENT.replace('==', '-')}"
+    with _building(target) as work:
+        if work is not None:
+            run([sys.executable, "-m", "venv", work], BUILD_TIMEOUT)
+            # As a module: the environment's scripts name a folder that is about to be renamed.
+            run([work / "bin" / "python", "-m", "pip", "install", "-q", "--only-binary=:all:",
+                 PYTHON_CLIENT], BUILD_TIMEOUT)
+    return target / "bin" / "python"
+
+
+@cache
+def python_client_missing() -> str:
+    """Why PyPI's rocketmq 0.4.4 cannot run here; empty when it can."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return f"{PYTHON_CLIENT} has a wheel for x86-64 Linux only"
+    try:
+        _python_client()
+    except RoundError as error:
+        return f"{PYTHON_CLIENT} could not be installed: {error}"
+    return ""
+
+
+def python_client_round(namesrv: str, *, timeout: float = ROUND_TIMEOUT) -> str:
+    """Run the round of PyPI's rocketmq 0.4.4; what it printed.
+
+    :raises RoundError: when a check fails.
+    """
+    with _home() as home:
+        return run([_python_client(), HERE / "python_round.py", namesrv], timeout,
+                   environment={"HOME": str(home), "PYTHONIOENCODING": "utf-8"})
