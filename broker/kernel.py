@@ -23,14 +23,20 @@ from twistmq.broker.errors import BrokerError, RequestRefused, StoreError
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler
-from twistmq.broker.request import kernel_handlers, kernel_periodic_tasks
 from twistmq.broker.request.acknowledgement import Acknowledgement
+from twistmq.broker.request.client_requests import ClientRequests
 from twistmq.broker.request.client_table import ClientChange, ClientTable
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
 from twistmq.broker.request.filters import FilterLanguages
+from twistmq.broker.request.offset_requests import OffsetRequests
+from twistmq.broker.request.periodic_tasks import periodic_tasks
+from twistmq.broker.request.pull import PullRequests
 from twistmq.broker.request.pull_hold import PullHold
+from twistmq.broker.request.query_requests import QueryRequests
+from twistmq.broker.request.send import SendRequests
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable
 from twistmq.broker.request.topic_config import TopicConfigTable
+from twistmq.broker.request.topic_requests import TopicRequests
 from twistmq.broker.settings import Settings
 from twistmq.broker.statistics import BrokerStats
 from twistmq.broker.store.message_store import MessageStore
@@ -78,14 +84,17 @@ class Kernel:
         self.set_address(settings.text("brokerIP1"), settings.int("listenPort"))
         self.channels = ChannelTable()
         self.stats = BrokerStats()
-        self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"))
+        self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"), now_ms)
         self.subscription_group = SubscriptionGroupTable(
-            settings, store.config_file("subscriptionGroup.json"))
-        self.consumer_offset = ConsumerOffsetTable(store.config_file("consumerOffset.json"))
+            settings, store.config_file("subscriptionGroup.json"), now_ms)
+        self.consumer_offset = ConsumerOffsetTable(
+            store.config_file("consumerOffset.json"), now_ms)
         self.clients = ClientTable(self._client_changed)
+        self.channels.on_lost.append(self.clients.connection_lost)
         self.acknowledgement = Acknowledgement(store)
         self.filters = FilterLanguages()
         self.pull_hold = PullHold(self)
+        self._client_requests = ClientRequests(self)
         #: Called when the topics changed, so that name servers are told at once.
         self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
         self.transaction_service: ITransactionService | None = None
@@ -106,7 +115,7 @@ class Kernel:
 
         :raises StoreError: when a file is missing or damaged; the text names it.
         """
-        self.topic_config.load(self)
+        self.topic_config.load()
         self.consumer_offset.load()
         self.subscription_group.load()
         self.store.load()
@@ -116,7 +125,7 @@ class Kernel:
         validators = self.hooks.collect_access_validators(self)
         self.dispatcher = Dispatcher(self.handler_table(), self.hooks, validators)
         self.periodic_tasks = [
-            *kernel_periodic_tasks(self), *self.hooks.collect_periodic_tasks(self)]
+            *periodic_tasks(self), *self.hooks.collect_periodic_tasks(self)]
         self.set_role(self.role, self.broker_id)
         await self.hooks.start(self)
 
@@ -134,7 +143,9 @@ class Kernel:
 
     def handler_table(self) -> dict[int, AnyHandler]:
         """The kernel's rows, and the plugins' in front of them."""
-        rows = {row.code: row for row in kernel_handlers(self)}
+        parts = (SendRequests(self), PullRequests(self), OffsetRequests(self),
+                 self._client_requests, TopicRequests(self), QueryRequests(self))
+        rows = {row.code: row for part in parts for row in part.handlers()}
         return {**rows, **self.hooks.collect_request_handlers(self)}
 
     # --- role
@@ -203,6 +214,7 @@ class Kernel:
     # --- events
 
     def _client_changed(self, change: ClientChange) -> None:
+        self._client_requests.client_changed(change)
         self.hooks.client_changed(self, change)
 
     def topics_changed(self) -> Deferred[None] | None:

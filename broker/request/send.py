@@ -26,7 +26,7 @@ from twistmq.broker.topic_names import (
 )
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.bodies import TopicConfig
+from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
 from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -151,7 +151,7 @@ class SendRequests:
             header.born_timestamp, request.channel.remote_host, kernel.store_host,
             index_keys(fields), tags_code(fields.get(names.TAGS)), header.flag, header.sys_flag,
             header.reconsume_times or 0)
-        if config.topic_filter_type == "MULTI_TAG":
+        if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             record.sys_flag |= SYS_MULTI_TAGS
         if fields.get(names.TRAN_MSG) == "true" and not (
             record.reconsume_times > 0 and names.DELAY in fields
@@ -186,7 +186,7 @@ class SendRequests:
         common[names.TRACE_ON] = self._trace_text
         common[names.CLUSTER] = self._kernel.cluster_name
         sys_flag = header.sys_flag
-        if config.topic_filter_type == "MULTI_TAG":
+        if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= SYS_MULTI_TAGS
         records = []
         for flag, body, text in decode_batch(request.command.body):

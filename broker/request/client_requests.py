@@ -1,0 +1,143 @@
+"""Clients come, live and go: 34, 35, 46, 38; and 40, which tells a group that it changed.
+
+Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener,
+ClientHousekeepingService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange
+from twistmq.broker.request.filters import is_tag_type
+from twistmq.broker.request.topic_config import PERM_READ, PERM_WRITE
+from twistmq.broker.topic_names import retry_topic
+from twistmq.broker.wire.bodies import (
+    CheckClientRequestBody,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+)
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    HeartbeatResponseHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    UnregisterClientRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["ClientRequests"]
+
+#: Topic system flag: a unit subscribes to the topic.
+_UNIT_SUB = 2
+
+
+class ClientRequests:
+    """The handlers of client management."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._property_filter = kernel.settings.flag("enablePropertyFilter")
+        #: Of heartbeats of the second kind, by group.
+        self._fingerprints: dict[str, int] = {}
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.HEART_BEAT, self._heartbeat, EmptyHeader),
+            RequestHandler(RequestCode.UNREGISTER_CLIENT, self._unregister,
+                           UnregisterClientRequestHeader),
+            RequestHandler(RequestCode.CHECK_CLIENT_CONFIG, self._check, EmptyHeader),
+            RequestHandler(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self._members,
+                           GetConsumerListByGroupRequestHeader),
+        ]
+
+    def _heartbeat(self, request: Request[EmptyHeader]) -> Reply:
+        heartbeat = HeartbeatData.decode(request.body)
+        language = request.command.language
+        client = Client(heartbeat.client_id, request.channel, str(language or "OTHER"),
+                        request.command.version, request.now_ms)
+        fingerprint = heartbeat.heartbeat_fingerprint
+        sub_change = fingerprint == 0
+        topics_before = self._kernel.topic_config.data_version.counter
+        for data in heartbeat.consumer_data_set:
+            known = self._fingerprints.get(data.group_name)
+            if fingerprint and known is not None and known != fingerprint:
+                sub_change = True
+            self._fingerprints[data.group_name] = fingerprint
+            self._register_consumer(data, client, heartbeat.without_sub)
+        for producer in heartbeat.producer_data_set:
+            self._kernel.clients.register_producer(producer.group_name, client)
+        if self._kernel.topic_config.data_version.counter != topics_before:
+            self._kernel.topics_changed()
+        return Reply(header=HeartbeatResponseHeader(
+            support_heart_beat_v2=True, sub_change=sub_change))
+
+    def _register_consumer(self, data: ConsumerData, client: Client, without_sub: bool) -> None:
+        """Take one group of a heartbeat; its retry topic is there from now on."""
+        kernel = self._kernel
+        config = kernel.subscription_group.find(data.group_name)
+        if config is None:
+            return
+        order = any(kernel.topic_config.is_order_topic(subscription.topic)
+                    for subscription in data.subscription_data_set)
+        kernel.topic_config.create_in_send_back(
+            retry_topic(data.group_name), config.retry_queue_nums, PERM_READ | PERM_WRITE,
+            _UNIT_SUB if data.unit_mode else 0, order)
+        kernel.clients.register_consumer(
+            data, client, notify=config.notify_consumer_ids_changed_enable,
+            keep_subscriptions=without_sub)
+
+    def _unregister(self, request: Request[UnregisterClientRequestHeader]) -> Reply:
+        clients = self._kernel.clients
+        if request.header.producer_group is not None:
+            clients.unregister_producer(request.header.producer_group, request.channel)
+        group = request.header.consumer_group
+        if group is not None:
+            config = self._kernel.subscription_group.table.get(group)
+            notify = config is None or config.notify_consumer_ids_changed_enable
+            clients.unregister_consumer(group, request.channel, notify=notify)
+        return Reply()
+
+    def _check(self, request: Request[EmptyHeader]) -> Reply:
+        """Whether a client's subscription is one this broker can serve."""
+        if not request.body:
+            return Reply()
+        subscription = CheckClientRequestBody.decode(request.body).subscription_data
+        if subscription is None or is_tag_type(subscription.expression_type):
+            return Reply()
+        if not self._property_filter:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter "
+                f"message by {subscription.expression_type}")
+        self._kernel.filters.check(subscription.expression_type, subscription.sub_string)
+        return Reply()
+
+    def _members(self, request: Request[GetConsumerListByGroupRequestHeader]) -> Reply:
+        group = self._kernel.clients.consumer_group(request.header.consumer_group)
+        if group is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"no consumer for this group, {request.header.consumer_group}")
+        return Reply(body=GetConsumerListByGroupResponseBody(group.client_ids).encode())
+
+    # --- what the kernel tells
+
+    def client_changed(self, change: ClientChange) -> None:
+        """Tell the members of a group that it changed (40), so that they share queues anew."""
+        if change.kind is not ChangeKind.CHANGE or not change.notify:
+            return
+        group = self._kernel.clients.consumer_group(change.group)
+        if group is None:
+            return
+        header = NotifyConsumerIdsChangedRequestHeader(consumer_group=change.group)
+        for client in group.clients.values():
+            client.channel.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)

@@ -1,0 +1,235 @@
+"""The clients of a broker: producers and consumers by group, as their heartbeats say.
+
+Source: ProducerManager, ConsumerManager, ConsumerGroupInfo, ClientChannelInfo @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from twisted.logger import Logger
+
+from twistmq.broker.remoting import Channel
+from twistmq.broker.wire.bodies import ConsumerData, MessageModel, SubscriptionData
+
+__all__ = ["ChangeKind", "Client", "ClientChange", "ClientTable", "ConsumerGroup"]
+
+
+class ChangeKind(Enum):
+    """What happened to a group."""
+
+    #: A producer group got a member; a consumer group's members or subscriptions are as given.
+    REGISTER = auto()
+    #: A group lost its last member.
+    UNREGISTER = auto()
+    #: The members or what they subscribe to changed: they must share the queues anew.
+    CHANGE = auto()
+    #: One client left or was lost.
+    CLIENT_GONE = auto()
+
+
+@dataclass(slots=True)
+class Client:
+    """One client of one group."""
+
+    client_id: str
+    channel: Channel
+    #: As in the header of its commands.
+    language: str
+    version: int
+    last_heartbeat_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A consumer group that has members."""
+
+    name: str
+    data: ConsumerData
+    #: By channel id.
+    clients: dict[int, Client] = field(default_factory=dict)
+    #: By topic.
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+
+    @property
+    def message_model(self) -> str | None:
+        model = self.data.message_model
+        return None if model is None else model.value
+
+    @property
+    def client_ids(self) -> list[str]:
+        return [client.client_id for client in self.clients.values()]
+
+    def find(self, client_id: str) -> Client | None:
+        for client in self.clients.values():
+            if client.client_id == client_id:
+                return client
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientChange:
+    """What a listener is told."""
+
+    kind: ChangeKind
+    group: str
+    is_consumer: bool
+    #: The client that came or went; None when the group as a whole changed.
+    client: Client | None = None
+    #: Whether the members of the group are to be told.
+    notify: bool = True
+
+
+class ClientTable:
+    """Producers and consumers by group.
+
+    :param on_change: told of every change, after it.
+    """
+
+    log = Logger()
+
+    def __init__(self, on_change: Callable[[ClientChange], None]) -> None:
+        self._on_change = on_change
+        self.consumers: dict[str, ConsumerGroup] = {}
+        #: Group, channel id, client.
+        self.producers: dict[str, dict[int, Client]] = {}
+        self._next_producer = 0
+
+    # --- look-up
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        return self.consumers.get(group)
+
+    def find_consumer(self, group: str, client_id: str) -> Client | None:
+        members = self.consumers.get(group)
+        return members.find(client_id) if members else None
+
+    def find_producer(self, group: str, client_id: str) -> Client | None:
+        for client in self.producers.get(group, {}).values():
+            if client.client_id == client_id:
+                return client
+        return None
+
+    def available_producer(self, group: str) -> Client | None:
+        """Any live producer of a group, another one each time."""
+        clients = [c for c in self.producers.get(group, {}).values() if c.channel.active]
+        if not clients:
+            return None
+        self._next_producer += 1
+        return clients[self._next_producer % len(clients)]
+
+    def groups_consuming(self, topic: str) -> list[str]:
+        return [name for name, group in self.consumers.items() if topic in group.subscriptions]
+
+    # --- heartbeats
+
+    def register_producer(self, group: str, client: Client) -> None:
+        clients = self.producers.setdefault(group, {})
+        known = client.channel.channel_id in clients
+        clients[client.channel.channel_id] = client
+        if not known:
+            self.log.info("producer {client} of {group} came from {peer}", group=group,
+                          client=client.client_id, peer=client.channel.remote_address)
+            self._on_change(ClientChange(ChangeKind.REGISTER, group, False, client))
+
+    def register_consumer(
+        self, data: ConsumerData, client: Client, *, notify: bool, keep_subscriptions: bool = False
+    ) -> bool:
+        """Take a consumer's heartbeat.
+
+        :param notify: whether a change is to be told to the group's members.
+        :param keep_subscriptions: the heartbeat leaves its subscriptions out.
+        :returns: whether members or subscriptions changed.
+        """
+        group = self.consumers.get(data.group_name)
+        if group is None:
+            group = self.consumers[data.group_name] = ConsumerGroup(data.group_name, data)
+        group.data = data
+        known = group.clients.get(client.channel.channel_id)
+        new_client = known is None or known.client_id != client.client_id
+        group.clients[client.channel.channel_id] = client
+        changed = new_client
+        if not keep_subscriptions and self._subscribe(group, data.subscription_data_set):
+            changed = True
+        if new_client:
+            self.log.info("consumer {client} of {group} came from {peer}", group=group.name,
+                          client=client.client_id, peer=client.channel.remote_address)
+        if changed:
+            is_broadcast = data.message_model is MessageModel.BROADCASTING
+            self._on_change(ClientChange(ChangeKind.CHANGE, group.name, True,
+                                         notify=notify and not is_broadcast))
+        self._on_change(ClientChange(ChangeKind.REGISTER, group.name, True, client))
+        return changed
+
+    @staticmethod
+    def _subscribe(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
+        """Take over subscriptions: of two for one topic the newer, none for topics not named."""
+        table = group.subscriptions
+        topics = set()
+        changed = False
+        for subscription in wanted:
+            topics.add(subscription.topic)
+            old = table.get(subscription.topic)
+            if old is None:
+                changed = True
+            if old is None or subscription.sub_version > old.sub_version:
+                table[subscription.topic] = subscription
+        for topic in [topic for topic in table if topic not in topics]:
+            del table[topic]
+            changed = True
+        return changed
+
+    # --- leaving
+
+    def unregister_producer(self, group: str, channel: Channel) -> None:
+        clients = self.producers.get(group, {})
+        client = clients.pop(channel.channel_id, None)
+        if client is None:
+            return
+        self.log.info("producer {client} of {group} went", client=client.client_id, group=group)
+        self._on_change(ClientChange(ChangeKind.CLIENT_GONE, group, False, client))
+        if not clients:
+            del self.producers[group]
+            self._on_change(ClientChange(ChangeKind.UNREGISTER, group, False))
+
+    def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
+        members = self.consumers.get(group)
+        client = members.clients.pop(channel.channel_id, None) if members else None
+        if members is None or client is None:
+            return
+        self.log.info("consumer {client} of {group} went", client=client.client_id, group=group)
+        self._on_change(ClientChange(ChangeKind.CLIENT_GONE, group, True, client))
+        if members.clients:
+            self._on_change(ClientChange(ChangeKind.CHANGE, group, True, notify=notify))
+        else:
+            del self.consumers[group]
+            self._on_change(ClientChange(ChangeKind.UNREGISTER, group, True))
+
+    def connection_lost(self, channel: Channel) -> None:
+        """Forget every client that used a connection."""
+        for group in [g for g, clients in self.producers.items()
+                      if channel.channel_id in clients]:
+            self.unregister_producer(group, channel)
+        for group in [g for g, members in self.consumers.items()
+                      if channel.channel_id in members.clients]:
+            self.unregister_consumer(group, channel)
+
+    def expire(self, now_ms: int, silence_max_ms: int) -> None:
+        """Forget clients that are silent for too long and close their connections; periodic."""
+        for group, client, leave in list(self._all()):
+            if now_ms - client.last_heartbeat_ms > silence_max_ms:
+                self.log.warn("client {client} of {group} is silent for {silence} ms",
+                              client=client.client_id, group=group,
+                              silence=now_ms - client.last_heartbeat_ms)
+                leave(group, client.channel)
+                client.channel.close()
+
+    def _all(self) -> Iterator[tuple[str, Client, Callable[[str, Channel], None]]]:
+        for group, clients in self.producers.items():
+            for client in clients.values():
+                yield group, client, self.unregister_producer
+        for group, members in self.consumers.items():
+            for client in members.clients.values():
+                yield group, client, self.unregister_consumer

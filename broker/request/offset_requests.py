@@ -1,0 +1,103 @@
+"""Offsets of queues and groups: 14, 15, 29-32, 43.
+
+Source: ConsumerManageProcessor, AdminBrokerProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers import offset as headers
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["OffsetRequests"]
+
+
+class OffsetRequests:
+    """The handlers of offsets."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.QUERY_CONSUMER_OFFSET, self._query,
+                           headers.QueryConsumerOffsetRequestHeader),
+            RequestHandler(RequestCode.UPDATE_CONSUMER_OFFSET, self._update,
+                           headers.UpdateConsumerOffsetRequestHeader),
+            RequestHandler(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self._search,
+                           headers.SearchOffsetRequestHeader),
+            RequestHandler(RequestCode.GET_MAX_OFFSET, self._max_offset,
+                           headers.GetMaxOffsetRequestHeader),
+            RequestHandler(RequestCode.GET_MIN_OFFSET, self._min_offset,
+                           headers.GetMinOffsetRequestHeader),
+            RequestHandler(RequestCode.GET_EARLIEST_MSG_STORETIME, self._earliest_time,
+                           headers.GetEarliestMsgStoretimeRequestHeader),
+            RequestHandler(RequestCode.GET_ALL_CONSUMER_OFFSET, self._all, EmptyHeader),
+        ]
+
+    def _query(self, request: Request[headers.QueryConsumerOffsetRequestHeader]) -> Reply:
+        header = request.header
+        kernel = self._kernel
+        offset = kernel.consumer_offset.query(
+            header.consumer_group, header.topic, header.queue_id)
+        if offset < 0:
+            if header.set_zero_if_not_found is False:
+                raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, "
+                                     "maybe this group boot first")
+            # A queue that still has its first message, and that close at hand, is consumed from
+            # it: nothing was lost yet that a new group would have to skip.
+            minimum = kernel.store.min_offset_in_queue(header.topic, header.queue_id)
+            if minimum > 0 or not kernel.store.is_in_memory(header.topic, header.queue_id, 0):
+                raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT "
+                                     "maybe this group consumer boot first")
+            offset = 0
+        return Reply(header=headers.QueryConsumerOffsetResponseHeader(offset=offset))
+
+    def _update(self, request: Request[headers.UpdateConsumerOffsetRequestHeader]) -> Reply:
+        header = request.header
+        kernel = self._kernel
+        if header.consumer_group not in kernel.subscription_group.table:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                                 f"Group {header.consumer_group} not exist!")
+        if header.topic not in kernel.topic_config.table:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        table = kernel.consumer_offset
+        if table.is_reset(header.consumer_group, header.topic, header.queue_id):
+            return Reply(remark="Offset has been previously reset")
+        table.commit(request.channel.remote_address, header.consumer_group, header.topic,
+                     header.queue_id, header.commit_offset)
+        return Reply()
+
+    def _search(self, request: Request[headers.SearchOffsetRequestHeader]) -> Reply:
+        header = request.header
+        upper = (header.boundary_type or "").lower() == "upper"
+        offset = self._kernel.store.offset_by_time(
+            header.topic, header.queue_id, header.timestamp, "upper" if upper else "lower")
+        return Reply(header=headers.SearchOffsetResponseHeader(offset=offset))
+
+    def _max_offset(self, request: Request[headers.GetMaxOffsetRequestHeader]) -> Reply:
+        header = request.header
+        offset = self._kernel.store.max_offset_in_queue(header.topic, header.queue_id)
+        return Reply(header=headers.GetMaxOffsetResponseHeader(offset=offset))
+
+    def _min_offset(self, request: Request[headers.GetMinOffsetRequestHeader]) -> Reply:
+        header = request.header
+        offset = self._kernel.store.min_offset_in_queue(header.topic, header.queue_id)
+        return Reply(header=headers.GetMinOffsetResponseHeader(offset=offset))
+
+    def _earliest_time(
+        self, request: Request[headers.GetEarliestMsgStoretimeRequestHeader]
+    ) -> Reply:
+        header = request.header
+        timestamp = self._kernel.store.earliest_store_time(header.topic, header.queue_id)
+        return Reply(header=headers.GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
+
+    def _all(self, request: Request[EmptyHeader]) -> Reply:
+        return Reply(body=self._kernel.consumer_offset.wrapper().encode())

@@ -1,0 +1,70 @@
+"""What the kernel does again and again.
+
+Source: BrokerController.initializeBrokerScheduledTasks, ClientHousekeepingService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.statistics import SAMPLE_PERIOD_MS
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["ms_to_next_midnight", "periodic_tasks"]
+
+_log = Logger()
+
+
+def ms_to_next_midnight(now_ms: int) -> int:
+    """How long it is to the next local midnight, ms."""
+    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return max(int((midnight - now).total_seconds() * 1000), 1)
+
+
+def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
+    """The kernel's rows."""
+    settings = kernel.settings
+    silence_max_ms = settings.int("channelExpiredTimeout")
+
+    def save_offsets(_: int) -> None:
+        kernel.consumer_offset.persist()
+
+    def expire_clients(now_ms: int) -> None:
+        kernel.clients.expire(now_ms, silence_max_ms)
+
+    def record_day(_: int) -> None:
+        stats = kernel.stats
+        stats.record_day()
+        _log.info("since yesterday {put} messages came in and {got} went out",
+                  put=stats.put_today_morning - stats.put_yesterday_morning,
+                  got=stats.get_today_morning - stats.get_yesterday_morning)
+
+    def log_dispatch_lag(_: int) -> None:
+        _log.info("dispatch is {size} bytes behind the commit log",
+                  size=kernel.store.dispatch_behind_bytes())
+
+    def log_water_marks(_: int) -> None:
+        if kernel.pull_hold.count or len(kernel.channels):
+            _log.debug("{pulls} pulls wait, {channels} connections",
+                       pulls=kernel.pull_hold.count, channels=len(kernel.channels))
+
+    return [
+        PeriodicTask("flush the store", 50, 50, kernel.store.flush_step),
+        PeriodicTask("save consumer offsets", 10_000,
+                     lambda: settings.int("flushConsumerOffsetInterval"), save_offsets),
+        PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
+        PeriodicTask("check waiting pulls", 1000, 1000, kernel.pull_hold.check),
+        PeriodicTask("give up late flushes", 500, 500, kernel.acknowledgement.expire),
+        PeriodicTask("sample statistics", SAMPLE_PERIOD_MS, SAMPLE_PERIOD_MS, kernel.stats.sample),
+        PeriodicTask("record the day", ms_to_next_midnight(kernel.now_ms()),
+                     lambda: ms_to_next_midnight(kernel.now_ms()), record_day),
+        PeriodicTask("log dispatch lag", 10_000, 60_000, log_dispatch_lag),
+        PeriodicTask("log water marks", 10_000, 1000, log_water_marks),
+    ]

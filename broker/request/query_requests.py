@@ -1,0 +1,60 @@
+"""Messages are looked up by key and by place: 12, 33.
+
+Source: QueryMessageProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.wire.headers.query import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["QueryRequests"]
+
+#: Says that the key is a unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG.
+_UNIQUE_KEY_FLAG: Final = "_UNIQUE_KEY_QUERY"
+
+
+class QueryRequests:
+    """The handlers of look-ups."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._unique_max = kernel.settings.int("defaultQueryMaxNum")
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.QUERY_MESSAGE, self._query, QueryMessageRequestHeader),
+            RequestHandler(RequestCode.VIEW_MESSAGE_BY_ID, self._view, ViewMessageRequestHeader),
+        ]
+
+    def _query(self, request: Request[QueryMessageRequestHeader]) -> Reply:
+        header = request.header
+        unique = request.command.fields().get(_UNIQUE_KEY_FLAG) == "true"
+        found, newest_ms, newest_offset = self._kernel.store.query(
+            header.topic, header.key, self._unique_max if unique else header.max_num,
+            header.begin_timestamp, header.end_timestamp)
+        if not found:
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND,
+                                 "can not find message, maybe time range not correct")
+        answer = QueryMessageResponseHeader(
+            index_last_update_timestamp=newest_ms, index_last_update_phyoffset=newest_offset)
+        return Reply(header=answer, body=b"".join(found))
+
+    def _view(self, request: Request[ViewMessageRequestHeader]) -> Reply:
+        record = self._kernel.store.look_message(request.header.offset)
+        if record is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {request.header.offset}")
+        return Reply(body=record)

@@ -1,0 +1,131 @@
+"""Topics and groups are created, changed, deleted, listed: 17, 21, 200, 201, 207, 215.
+
+A change is answered once the name servers know of it, so that what a tool asks next shows it.
+
+Source: AdminBrokerProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.attributes import parse_attribute_changes
+from twistmq.broker.topic_names import group_fault, is_system_topic, topic_fault
+from twistmq.broker.wire.bodies import (
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicFilterType,
+)
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["TopicRequests"]
+
+
+class TopicRequests:
+    """The handlers of topics and groups."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.UPDATE_AND_CREATE_TOPIC, self._create_topic,
+                           CreateTopicRequestHeader),
+            RequestHandler(RequestCode.DELETE_TOPIC_IN_BROKER, self._delete_topic,
+                           DeleteTopicRequestHeader),
+            RequestHandler(RequestCode.GET_ALL_TOPIC_CONFIG, self._all_topics, EmptyHeader),
+            RequestHandler(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._create_group,
+                           EmptyHeader),
+            RequestHandler(RequestCode.DELETE_SUBSCRIPTIONGROUP, self._delete_group,
+                           DeleteSubscriptionGroupRequestHeader),
+        ]
+
+    # --- topics
+
+    def _create_topic(self, request: Request[CreateTopicRequestHeader]) -> Handled:
+        header = request.header
+        fault = topic_fault(header.topic)
+        if fault is not None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+        self._require_user_topic(header.topic)
+        if header.read_queue_nums < 0 or header.write_queue_nums < 0:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 "The numbers of queues must not be negative.")
+        changes = parse_attribute_changes(header.attributes)
+        if changes.get("+message.type") == "MIXED":
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 "MIXED message type is not supported.")
+        table = self._kernel.topic_config
+        config = TopicConfig(
+            header.topic, header.read_queue_nums, header.write_queue_nums, header.perm,
+            TopicFilterType(header.topic_filter_type), header.topic_sys_flag or 0, header.order)
+        old = table.get(header.topic)
+        if old is not None and not changes:
+            config.attributes = old.attributes
+            if config == old:
+                return Reply()
+        table.update(config, changes)
+        return self._when_told()
+
+    def _delete_topic(self, request: Request[DeleteTopicRequestHeader]) -> Handled:
+        topic = request.header.topic
+        if not topic or topic.isspace():
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        self._require_user_topic(topic)
+        kernel = self._kernel
+        kernel.topic_config.delete(topic)
+        kernel.consumer_offset.clean_topic(topic)
+        kernel.stats.forget_topic(topic)
+        kernel.store.delete_topic(topic)
+        return self._when_told()
+
+    def _require_user_topic(self, topic: str) -> None:
+        if is_system_topic(topic) or self._kernel.topic_config.is_system_topic(topic):
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"The topic[{topic}] is conflict with system topic.")
+
+    def _all_topics(self, request: Request[EmptyHeader]) -> Reply:
+        table = self._kernel.topic_config
+        return Reply(body=TopicConfigSerializeWrapper(
+            table.table, table.data_version, topic_queue_mapping_detail_map={}).encode())
+
+    def _when_told(self) -> Handled:
+        """Answer once the name servers know."""
+        told = self._kernel.topics_changed()
+        if told is None:
+            return Reply()
+        answer: Deferred[Reply] = told.addCallback(lambda _: Reply())
+        return answer
+
+    # --- groups
+
+    def _create_group(self, request: Request[EmptyHeader]) -> Reply:
+        config = SubscriptionGroupConfig.decode(request.body)
+        fault = group_fault(config.group_name)
+        if fault is not None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+        changes, config.attributes = config.attributes, {}
+        self._kernel.subscription_group.update(config, changes)
+        return Reply()
+
+    def _delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Reply:
+        kernel = self._kernel
+        kernel.subscription_group.delete(request.header.group_name)
+        if request.header.clean_offset:
+            kernel.consumer_offset.clean_group(request.header.group_name)
+        kernel.subscription_group.persist()
+        return Reply()

@@ -1,0 +1,100 @@
+"""Names of topics and groups: what is allowed, what is the system's own.
+
+Source: TopicValidator, MixAll, FAQUrl @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = [
+    "APPLY_TOPIC_SUGGESTION", "DLQ_GROUP_TOPIC_PREFIX", "RETRY_GROUP_TOPIC_PREFIX",
+    "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
+    "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "dlq_topic", "group_fault", "is_system_group",
+    "is_system_topic", "retry_topic", "topic_fault",
+]
+
+RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
+DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
+#: The topic whose settings an auto-created topic copies.
+TEMPLATE_TOPIC: Final = "TBW102"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+#: System topics every broker has; its own names add some (cluster, broker, reply, revive).
+SYSTEM_TOPICS: Final = frozenset({
+    TEMPLATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, TRACE_TOPIC, OP_HALF_TOPIC,
+    CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, "CHECKPOINT_TOPIC",
+})
+#: Topics no client may send to: what is in them has a meaning to the broker.
+SEND_FORBIDDEN_TOPICS: Final = frozenset({
+    SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC,
+})
+#: Groups every broker has (4.12 of the protocol notes).
+SYSTEM_GROUPS: Final = frozenset({
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
+})
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+TOPIC_LENGTH_MAX: Final = 127
+GROUP_LENGTH_MAX: Final = 255
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_SUGGESTION = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+#: What Apache adds to these remarks; clients show them.
+APPLY_TOPIC_SUGGESTION: Final = _SUGGESTION
+SAME_GROUP_SUGGESTION: Final = _SUGGESTION
+SUBSCRIPTION_GROUP_SUGGESTION: Final = _SUGGESTION
+
+
+def topic_fault(topic: str) -> str | None:
+    """What is wrong with a topic's name, as Apache says it; None when nothing is."""
+    if not topic or topic.isspace():
+        return "The specified topic is blank."
+    if not _LEGAL.fullmatch(topic):
+        return ("The specified topic contains illegal characters, "
+                "allowing only ^[%|a-zA-Z0-9_-]+$")
+    if len(topic) > TOPIC_LENGTH_MAX:
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+def group_fault(group: str) -> str | None:
+    """What is wrong with a group's name; None when nothing is."""
+    if not group or group.isspace():
+        return "the specified group is blank"
+    if not _LEGAL.fullmatch(group):
+        return ("the specified group contains illegal characters, "
+                "allowing only ^[%|a-zA-Z0-9_-]+$")
+    if len(group) > GROUP_LENGTH_MAX:
+        return f"the specified group is longer than {GROUP_LENGTH_MAX}"
+    return None
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    return RETRY_GROUP_TOPIC_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    return DLQ_GROUP_TOPIC_PREFIX + group
