@@ -53,14 +53,14 @@ class UpService(MultiService):
     def __init__(
         self, reactor: Any, namesrv_settings: Settings, broker_settings: Settings
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.namesrv = NamesrvService(reactor, namesrv_settings)
         self.broker = make_broker_service(reactor, broker_settings)
-        self.namesrv.setServiceParent(self)
+        self.namesrv.setServiceParent(self)  # type: ignore[no-untyped-call]
         self.started: Deferred[UpService] = Deferred()
 
     def startService(self) -> None:
-        super().startService()
+        super().startService()  # type: ignore[no-untyped-call]
         Deferred.fromCoroutine(self._start()).addCallbacks(
             self.started.callback, self.started.errback)
 
@@ -69,7 +69,7 @@ class UpService(MultiService):
         host = self.namesrv.settings.text("bindAddress")
         address = "127.0.0.1" if host == "0.0.0.0" else host
         self.broker.name_servers.addresses = [f"{address}:{self.namesrv.port}"]
-        self.broker.setServiceParent(self)
+        self.broker.setServiceParent(self)  # type: ignore[no-untyped-call]
         await self.broker.started
         return self
 
@@ -79,5 +79,5 @@ class UpService(MultiService):
 
     async def _stop(self) -> None:
         if self.broker.running:
-            await self.broker.disownServiceParent()
+            await self.broker.disownServiceParent()  # type: ignore[no-untyped-call]
         await MultiService.stopService(self)

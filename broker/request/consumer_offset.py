@@ -71,7 +71,7 @@ class ConsumerOffsetTable:
         queues = self.table.setdefault(topic + _SEPARATOR + group, {})
         old = queues.get(queue_id)
         if old is not None and offset < old:
-            self.log.warn("{group} of {peer} goes back in {topic}-{queue_id} from {old} to {offset}",
+            self.log.warn("{group} of {peer} goes back in {topic}-{queue_id}: {old} to {offset}",
                           group=group, peer=client_host, topic=topic, queue_id=queue_id, old=old,
                           offset=offset)
         queues[queue_id] = offset

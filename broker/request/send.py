@@ -298,7 +298,7 @@ class SendRequests:
             reply.code = code
             return reply
 
-        answer: Deferred[Reply] = waiting.addCallback(safe)  # type: ignore[assignment]
+        answer: Deferred[Reply] = waiting.addCallback(safe)
         return answer
 
     def _refused(self, error: BrokerError) -> Reply:
