@@ -1,0 +1,104 @@
+"""What a broker says of itself when it registers, what it is told, and which of its topics count.
+
+Source: RouteInfoManager.registerBroker, RegisterBrokerResult @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twistmq.broker.namesrv.route_tables import MASTER_ID, PERM_WRITE, BrokerKey, RouteTables
+from twistmq.broker.wire.bodies import QueueData, TopicConfig, TopicConfigSerializeWrapper
+from twistmq.broker.wire.header import CommandHeader, Int64
+
+if TYPE_CHECKING:
+    from twistmq.broker.remoting import Channel
+
+__all__ = ["MasterOfGroup", "NotifyMinBrokerIdChangeRequestHeader", "Registration", "put_topics"]
+
+
+class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
+    """A broker is told which of its group now has the lowest id."""
+
+    min_broker_id: Int64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a broker says of itself.
+
+    :param timeout_ms: the silence after which it is gone; None from brokers before 5.
+    :param acting_master: whether a slave may stand in for its master; None from old brokers.
+    :param filter_servers: None leaves those that are known.
+    """
+
+    cluster: str
+    address: str
+    broker_name: str
+    broker_id: int
+    ha_address: str
+    topics: TopicConfigSerializeWrapper
+    channel: Channel
+    zone_name: str | None = None
+    timeout_ms: int | None = None
+    acting_master: bool | None = None
+    filter_servers: Sequence[str] | None = None
+
+    @property
+    def key(self) -> BrokerKey:
+        return BrokerKey(self.cluster, self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class MasterOfGroup:
+    """What a slave is told of its master; nothing when there is none, or it is the master."""
+
+    address: str | None = None
+    ha_address: str | None = None
+
+
+def put_topics(
+    tables: RouteTables, new: Registration, is_changed: bool, *, drop_missing: bool
+) -> None:
+    """Take the topics of a master, or of the slave that comes first when there is none.
+
+    :param is_changed: whether the version of the broker's data is another than before; if not,
+        only topics that are not known of it are taken.
+    :param drop_missing: whether topics it no longer names are forgotten.
+    """
+    group = tables.brokers[new.broker_name]
+    is_master = new.broker_id == MASTER_ID
+    is_prime_slave = (not is_master and new.acting_master is not None
+                      and new.broker_id == min(group.broker_addrs))
+    if not is_master and not is_prime_slave:
+        return
+    mappings = new.topics.topic_queue_mapping_info_map or {}
+    if drop_missing and not mappings:
+        _drop_missing_topics(tables, new)
+    read_only = is_prime_slave and group.enable_acting_master
+    for topic in new.topics.topic_config_table.values():
+        if is_changed or new.broker_name not in tables.topics.get(topic.topic_name, {}):
+            queues = tables.topics.setdefault(topic.topic_name, {})
+            queues[new.broker_name] = _queue_data(new.broker_name, topic, read_only)
+    if is_changed:
+        for topic_name, mapping in mappings.items():
+            names = tables.mappings.setdefault(topic_name, {})
+            names[mapping.bname or new.broker_name] = mapping
+
+
+def _drop_missing_topics(tables: RouteTables, new: Registration) -> None:
+    for topic, queues in list(tables.topics.items()):
+        if new.broker_name in queues and topic not in new.topics.topic_config_table:
+            tables.drop_queues(topic, [new.broker_name])
+
+
+def _queue_data(name: str, topic: TopicConfig, read_only: bool) -> QueueData:
+    perm = topic.perm & ~PERM_WRITE if read_only else topic.perm
+    return QueueData(name, topic.read_queue_nums, topic.write_queue_nums, perm,
+                     topic.topic_sys_flag)

@@ -1,0 +1,270 @@
+"""How brokers come into the tables and leave them: registration, leaving, silence.
+
+A broker registers again and again; the first time makes it known, every other time is a sign of
+life, and changes topics only when the version of the broker's data changed. Time comes in as an
+argument, connections to be closed go out as results.
+
+Differs from Apache: what one request changes is decided before anything is changed, so that one
+that is refused leaves nothing behind; and leaving takes effect at once, not in a queue.
+
+Source: RouteInfoManager, BatchUnregistrationService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.namesrv.registration import (
+    MasterOfGroup,
+    NotifyMinBrokerIdChangeRequestHeader,
+    Registration,
+    put_topics,
+)
+from twistmq.broker.namesrv.route_tables import MASTER_ID, BrokerKey, BrokerLive, RouteTables
+from twistmq.broker.wire.bodies import BrokerData, DataVersion, QueueData
+
+if TYPE_CHECKING:
+    from twistmq.broker.remoting import Channel
+
+__all__ = ["BROKER_TIMEOUT_MS", "RouteInfoManager"]
+
+#: A broker that says nothing else is gone after this silence, ms.
+#: Source: RouteInfoManager.DEFAULT_BROKER_CHANNEL_EXPIRED_TIME.
+BROKER_TIMEOUT_MS: Final = 120_000
+
+
+class RouteInfoManager:
+    """Registration and its end.
+
+    :param flag: a setting's value by name, asked each time, since settings may change.
+    :param notify: sends a header to a broker's address when the lowest id of its group changed
+        and ``notifyMinBrokerIdChanged`` is set.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, tables: RouteTables, flag: Callable[[str], bool],
+        notify: Callable[[str, NotifyMinBrokerIdChangeRequestHeader], None] | None = None,
+    ) -> None:
+        self.tables = tables
+        self._flag = flag
+        self.notify = notify
+
+    # --- coming
+
+    def register(self, new: Registration, now_ms: int) -> MasterOfGroup | None:
+        """Take a registration in.
+
+        :returns: None when it is refused: a broker that is not known must not begin with
+            exactly one topic, because that is how a single changed topic is sent.
+        """
+        group = self.tables.brokers.get(new.broker_name)
+        addresses = group.broker_addrs if group else {}
+        if self._is_outdated(new, addresses.get(new.broker_id)):
+            self._reject(new)
+            return MasterOfGroup()
+        if new.broker_id not in addresses and len(new.topics.topic_config_table) == 1:
+            self.log.warn("one topic of {address} came before its broker {name} was registered",
+                          address=new.address, name=new.broker_name)
+            return None
+        lowest_before = min(addresses, default=MASTER_ID)
+        self._drop_other_identities(new)
+        is_first = self._put_address(new)
+        known = self.tables.live.get(new.key)
+        is_changed = is_first or known is None or known.data_version != new.topics.data_version
+        put_topics(self.tables, new, is_changed,
+                   drop_missing=self._flag("deleteTopicWithBrokerRegistration"))
+        self._put_live(new, now_ms)
+        if new.broker_id < lowest_before:
+            self._tell_of_lowest(new.broker_name, ha_address=new.ha_address)
+        return self._master_for(new)
+
+    def _is_outdated(self, new: Registration, holder: str | None) -> bool:
+        """Whether another address holds the broker id with a later state."""
+        if holder is None or holder == new.address:
+            return False
+        live = self.tables.live.get(BrokerKey(new.cluster, holder))
+        if live is None:
+            return False
+        theirs, ours = live.data_version.state_version, new.topics.data_version.state_version
+        if theirs > ours:
+            self.log.warn("{address} is not registered as {name} {broker_id}: {holder} has state "
+                          "{theirs}, it has {ours}", address=new.address, name=new.broker_name,
+                          broker_id=new.broker_id, holder=holder, theirs=theirs, ours=ours)
+        return theirs > ours
+
+    def _reject(self, new: Registration) -> None:
+        if new.key in self.tables.live:
+            self._leave([new.key])
+
+    def _drop_other_identities(self, new: Registration) -> None:
+        """Forget what the address was before under another name or in another cluster."""
+        others = [key for key in self.tables.keys_of(new.address)
+                  if key != new.key or self.tables.live[key].broker_name != new.broker_name]
+        if others:
+            self._leave(others)
+
+    def _put_address(self, new: Registration) -> bool:
+        """Make the address that of its broker id; :returns: whether the id had none."""
+        tables = self.tables
+        tables.clusters.setdefault(new.cluster, set()).add(new.broker_name)
+        group = tables.brokers.get(new.broker_name)
+        if group is None:
+            group = BrokerData(new.cluster, new.broker_name)
+            tables.brokers[new.broker_name] = group
+        group.enable_acting_master = bool(new.acting_master)
+        group.zone_name = new.zone_name
+        addresses = group.broker_addrs
+        # A slave that becomes the master registers the same address under another id.
+        for broker_id in [each for each, address in addresses.items()
+                          if address == new.address and each != new.broker_id]:
+            del addresses[broker_id]
+        holder = addresses.get(new.broker_id)
+        addresses[new.broker_id] = new.address
+        if holder is not None and holder != new.address:
+            for key in tables.keys_of(holder):
+                del tables.live[key]
+                tables.filter_servers.pop(key, None)
+        return not holder
+
+    def _put_live(self, new: Registration, now_ms: int) -> None:
+        tables = self.tables
+        if new.key not in tables.live:
+            self.log.info("new broker {name} {broker_id} at {address} in {cluster}",
+                          name=new.broker_name, broker_id=new.broker_id, address=new.address,
+                          cluster=new.cluster)
+        timeout_ms = BROKER_TIMEOUT_MS if new.timeout_ms is None else new.timeout_ms
+        tables.live[new.key] = BrokerLive(new.broker_name, now_ms, timeout_ms,
+                                          new.topics.data_version, new.channel, new.ha_address)
+        if new.filter_servers is None:
+            return
+        if new.filter_servers:
+            tables.filter_servers[new.key] = list(new.filter_servers)
+        else:
+            tables.filter_servers.pop(new.key, None)
+
+    def _master_for(self, new: Registration) -> MasterOfGroup:
+        if new.broker_id == MASTER_ID:
+            return MasterOfGroup()
+        address = self.tables.brokers[new.broker_name].broker_addrs.get(MASTER_ID)
+        live = self.tables.live.get(BrokerKey(new.cluster, address)) if address else None
+        return MasterOfGroup(address, live.ha_address) if live else MasterOfGroup()
+
+    # --- single topics
+
+    def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
+        """Make one topic known on brokers that are.
+
+        Differs from Apache: a list with an unknown broker changes nothing, also when the topic
+        is known already.
+
+        :returns: whether all brokers were known.
+        """
+        unknown = [each.broker_name for each in queues
+                   if each.broker_name not in self.tables.brokers]
+        if unknown:
+            self.log.warn("topic {topic} is not registered: broker {name} is not known",
+                          topic=topic, name=unknown[0])
+            return False
+        if queues:
+            known = self.tables.topics.setdefault(topic, {})
+            known.update({each.broker_name: each for each in queues})
+        return True
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, in one cluster or in all."""
+        if not cluster:
+            self.tables.topics.pop(topic, None)
+            return
+        self.tables.drop_queues(topic, self.tables.clusters.get(cluster, set()))
+
+    # --- signs of life
+
+    def heartbeat(self, cluster: str, address: str, now_ms: int) -> None:
+        """Note that a broker lives; one that is not known stays so."""
+        live = self.tables.live.get(BrokerKey(cluster, address))
+        if live is not None:
+            live.last_update_ms = now_ms
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """The version a broker registered with last; None when it is not known."""
+        live = self.tables.live.get(BrokerKey(cluster, address))
+        return live.data_version if live else None
+
+    # --- going
+
+    def unregister(self, cluster: str, address: str, broker_name: str) -> bool:
+        """Forget a broker that says it goes; :returns: whether it was known.
+
+        Differs from Apache: a name that is not the one the address registered with is no
+        reason to forget anything.
+        """
+        key = BrokerKey(cluster, address)
+        live = self.tables.live.get(key)
+        if live is None or live.broker_name != broker_name:
+            self.log.info("{address} of {cluster} leaves and is not known as {name}",
+                          address=address, cluster=cluster, name=broker_name)
+            return False
+        self._leave([key])
+        return True
+
+    def scan_not_active_broker(self, now_ms: int) -> list[Channel]:
+        """Forget brokers that were silent for longer than they allow.
+
+        :returns: their connections, for the caller to close.
+        """
+        expired = {key: live for key, live in self.tables.live.items()
+                   if live.last_update_ms + live.timeout_ms < now_ms}
+        for key, live in expired.items():
+            self.log.warn("the broker at {address} said nothing for {timeout_ms} ms",
+                          address=key.address, timeout_ms=live.timeout_ms)
+        self._leave(expired)
+        return [live.channel for live in expired.values()]
+
+    def on_channel_destroy(self, channel: Channel) -> None:
+        """Forget the brokers that registered last over a connection that is lost.
+
+        Differs from Apache: all of them, where Apache forgets one and lets the others expire.
+        """
+        lost = [key for key, live in self.tables.live.items() if live.channel is channel]
+        if lost:
+            self.log.warn("the connection of the broker at {address} is lost",
+                          address=lost[0].address)
+            self._leave(lost)
+
+    def _leave(self, keys: Iterable[BrokerKey]) -> None:
+        """Forget brokers, and the topics of names that nobody has any more."""
+        tables, gone = self.tables, set()
+        for key in keys:
+            name = tables.live[key].broker_name
+            addresses = tables.brokers[name].broker_addrs
+            was_lowest = addresses.get(min(addresses)) == key.address
+            if tables.drop_address(key):
+                gone.add(name)
+                self.log.info("broker {name} is gone", name=name)
+                continue
+            if tables.brokers[name].enable_acting_master:
+                if MASTER_ID not in addresses:
+                    tables.wipe_write_permission(name)
+                if was_lowest:
+                    self._tell_of_lowest(name, offline=key.address)
+        tables.drop_topics_of(gone)
+
+    def _tell_of_lowest(
+        self, name: str, *, offline: str | None = None, ha_address: str | None = None
+    ) -> None:
+        """Tell a group's brokers who has the lowest id; the one that just came knows."""
+        if self.notify is None or not self._flag("notifyMinBrokerIdChanged"):
+            return
+        addresses = self.tables.brokers[name].broker_addrs
+        lowest = min(addresses)
+        header = NotifyMinBrokerIdChangeRequestHeader(
+            min_broker_id=lowest, min_broker_addr=addresses[lowest],
+            offline_broker_addr=offline, ha_broker_addr=ha_address)
+        for broker_id, address in addresses.items():
+            if offline is not None or len(addresses) == 1 or broker_id != lowest:
+                self.notify(address, header)
