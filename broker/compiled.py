@@ -17,6 +17,9 @@ __all__ = ["COMPILED_MODULES", "compiled_modules", "describe_build"]
 
 #: Import names, each of one file.
 COMPILED_MODULES: Final = (
+    "twistmq.broker.store.append_loop",
+    "twistmq.broker.store.consume_queue",
+    "twistmq.broker.store.index_tail",
     "twistmq.broker.wire.batch",
     "twistmq.broker.wire.binary_header",
     "twistmq.broker.wire.frame",

@@ -27,7 +27,7 @@ from twistmq.broker.wire.header import (
     header_values,
     read_ext_fields,
 )
-from twistmq.broker.wire.json_text import reply_header
+from twistmq.broker.wire.json_text import reply_frame
 
 __all__ = ["LANGUAGE", "ONEWAY_FLAG", "RESPONSE_FLAG", "VERSION", "RemotingCommand",
            "decode_command", "encode_reply", "encode_request"]
@@ -131,8 +131,6 @@ def encode_reply(
     :param opaque: the request's, by which its sender finds it.
     """
     if header is None:
-        packed = reply_header(code, opaque, remark, None, ())
-    else:
-        prefixes, values = header_values(header)
-        packed = reply_header(code, opaque, remark, prefixes, values)
-    return encode_frame(JSON, packed, body)
+        return reply_frame(code, opaque, remark, None, (), body)
+    prefixes, values = header_values(header)
+    return reply_frame(code, opaque, remark, prefixes, values, body)

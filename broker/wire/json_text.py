@@ -1,7 +1,7 @@
-"""The JSON text of a reply's header, built in one pass: every extFields value is a string.
+"""A reply's frame, its JSON header built in one pass: every extFields value is a string.
 
 A general encoder would need a dict of strings first; this is what each reply costs. Leaf module
-of the hot path: standard library only, typed, so that mypyc compiles it.
+of the hot path: typed, so that mypyc compiles it.
 
 Source: RemotingCommand, RemotingSerializable @5.3.3; protocol notes 4.1.
 """
@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Final
 
-__all__ = ["field_prefixes", "reply_header"]
+from twistmq.broker.wire.frame import JSON, encode_frame
 
-_TAIL: Final = '"serializeTypeCurrentRPC":"JSON","version":479}'
+__all__ = ["field_prefixes", "reply_frame"]
+
+_TAIL: Final = ',"serializeTypeCurrentRPC":"JSON","version":479}'
 
 
 def field_prefixes(names: Sequence[str]) -> list[str]:
@@ -22,36 +24,49 @@ def field_prefixes(names: Sequence[str]) -> list[str]:
     return [encode_basestring(name) + ":" for name in names]
 
 
-def reply_header(
+def reply_frame(
     code: int, opaque: int, remark: str | None, prefixes: list[str] | None,
-    values: tuple[object, ...],
+    values: tuple[object, ...], body: bytes,
 ) -> bytes:
-    """Write the JSON header of a reply.
+    """Write a reply with a JSON header as one frame.
 
     :param prefixes: of the header class, in the order of ``values``; None: no extFields.
     :param values: None is left out; what is neither number, boolean nor text is shown as text.
     """
-    parts: list[str] = []
+    parts: list[str] = ['{"code":', str(code), ","]
     if prefixes is not None:
+        before = '"extFields":{'
         for index, value in enumerate(values):
             if value is None:
                 continue
+            parts.append(before)
+            before = ","
+            parts.append(prefixes[index])
             if isinstance(value, str):
-                parts.append(prefixes[index] + encode_basestring(value))
+                # Letters and digits need no escape; that is what most values are.
+                if value.isalnum():
+                    parts.append('"')
+                    parts.append(value)
+                    parts.append('"')
+                else:
+                    parts.append(encode_basestring(value))
             elif isinstance(value, bool):
-                parts.append(prefixes[index] + ('"true"' if value else '"false"'))
+                parts.append('"true"' if value else '"false"')
             else:
-                parts.append(prefixes[index] + '"' + str(value) + '"')
-        fields = '"extFields":{' + ",".join(parts) + "},"
-    else:
-        fields = ""
-    text = "" if remark is None else '"remark":' + encode_basestring(remark) + ","
-    header = (
-        '{"code":' + str(code) + "," + fields + '"flag":1,"language":"PYTHON","opaque":'
-        + str(opaque) + "," + text + _TAIL
-    )
+                parts.append('"')
+                parts.append(str(value))
+                parts.append('"')
+        parts.append('"extFields":{},' if before != "," else "},")
+    parts.append('"flag":1,"language":"PYTHON","opaque":')
+    parts.append(str(opaque))
+    if remark is not None:
+        parts.append(',"remark":')
+        parts.append(encode_basestring(remark))
+    parts.append(_TAIL)
+    text = "".join(parts)
     try:
-        return header.encode()
+        header = text.encode()
     except UnicodeEncodeError:
         # A lone surrogate can come in through JSON's escapes; it has no UTF-8 form.
-        return header.encode("utf-8", "replace")
+        header = text.encode("utf-8", "replace")
+    return encode_frame(JSON, header, body)
