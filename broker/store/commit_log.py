@@ -117,9 +117,12 @@ class CommitLog:
         for file, position in done:
             try:
                 file.write_at(position, bytes(min(BLANK_SIZE_MIN, self.file_size - position)))
-            except (StoreError, OSError):
-                self.log.failure("a failed write could not be erased at {position}",
-                                 position=position)
+            except (StoreError, OSError) as error:
+                self.log.error(
+                    "a failed write could not be erased at {position}: {error}",
+                    position=position,
+                    error=error,
+                )
 
     # --- flushing
 

@@ -204,6 +204,9 @@ class IndexFiles:
                 file.close()
                 self._io.remove(path)
                 continue
+            if file.tail.count <= 1 and self.files:
+                # A crash came between the making of the file and its first header.
+                file.tail.follow(self.files[-1].tail)
             self.files.append(file)
 
     @property
@@ -229,9 +232,7 @@ class IndexFiles:
         path = f"{self.directory}/{name}"
         file = IndexFile(self._io, path, self._slot_count, self._item_max)
         if self.files:
-            before, tail = self.files[-1].tail, file.tail
-            tail.begin_physical = tail.end_physical = before.end_physical
-            tail.begin_timestamp = tail.end_timestamp = before.end_timestamp
+            file.tail.follow(self.files[-1].tail)
         self.files.append(file)
         return file.tail
 

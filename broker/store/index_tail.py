@@ -91,6 +91,12 @@ class IndexTail:
         self.count = max(count, 1)
         self.items_start = self.count
 
+    def follow(self, before: IndexTail) -> None:
+        """Begin where the file before ended, as long as there is no item."""
+        assert self.count == 1, self.count
+        self.begin_timestamp = self.end_timestamp = before.end_timestamp
+        self.begin_physical = self.end_physical = before.end_physical
+
     def encode_header(self) -> bytes:
         """Make the header as it should be once everything is written."""
         return HEADER.pack(

@@ -20,6 +20,7 @@ from zope.interface import implementer
 from twistmq.broker.constants import (
     DISPATCH_STEP_BYTES_MAX,
     PULL_SIZE_BYTES_MAX,
+    QUEUE_TAILS_FLUSH_BYTES,
     QUEUE_TAILS_TOTAL_BYTES_MAX,
 )
 from twistmq.broker.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
@@ -43,7 +44,7 @@ from twistmq.broker.store.recovery import (
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.store.store_stats import StoreStats
 from twistmq.broker.store.upkeep import CheckpointFile, Upkeep
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.wire.record import MessageRecord, StoredMessage
 
 __all__ = [
     "GetMessageResult",
@@ -237,8 +238,10 @@ class MessageStore:
         end, batch = start, []
         for message in scan_log(log, start, log.max_offset, self.settings.check_crc_on_recover):
             end = message.physical_offset + message.size
-            record = record_of(message, self.dispatch_filter, self.make_tags_code)
-            batch.append(record)
+            log.last_store_timestamp = message.store_timestamp
+            if self._is_entered(message):
+                continue
+            batch.append(record_of(message, self.dispatch_filter, self.make_tags_code))
             if len(batch) >= _DISPATCH_COUNT:
                 self._recover_records(batch)
                 batch = []
@@ -265,14 +268,24 @@ class MessageStore:
         place = min(queue.max_physical, self._log.max_offset - 1)
         return max(0, place - place % self._log.file_size)
 
+    def _is_entered(self, message: StoredMessage) -> bool:
+        """Whether queue and index have a message already; most have, and this costs less."""
+        if self._index is not None and message.physical_offset >= self._index.end_physical:
+            return False
+        queue = self._queues.find(message.topic, message.queue_id)
+        if queue is None:
+            return False
+        return (
+            message.queue_offset < queue.max_offset
+            and message.physical_offset + message.size <= queue.max_physical
+        )
+
     def _recover_records(self, records: list[MessageRecord]) -> None:
         """Enter records that may be entered already."""
         queues = self._queues
         self._enter(records)
-        if queues.tail_bytes >= QUEUE_TAILS_TOTAL_BYTES_MAX // 2:
+        if queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
             queues.write_tails(len(queues.dirty))
-        if records:
-            self._log.last_store_timestamp = records[-1].store_timestamp
 
     # --- append
 
@@ -544,6 +557,11 @@ class MessageStore:
     def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
         """When the first message of a queue, or of the whole log, was stored, in ms; -1: none."""
         return self._reader.earliest_store_time(topic, queue_id)
+
+    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a queue has this message, and that close enough to the end to be cached."""
+        place = self.commit_log_offset(topic, queue_id, queue_offset)
+        return place >= 0 and self._reader.is_in_memory(place)
 
     def commit_log_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Place of a queue's message in the commit log; -1 when the queue has no such entry."""

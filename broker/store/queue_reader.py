@@ -55,6 +55,10 @@ class QueueReader:
 
     # --- by queue offset
 
+    def is_in_memory(self, physical_offset: int) -> bool:
+        """Whether a place of the commit log is taken to be in the page cache."""
+        return self._log.max_offset - physical_offset <= self._in_memory_bytes
+
     def get_message(
         self,
         topic: str,

@@ -10,6 +10,7 @@ Source: CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 
 from twisted.logger import Logger
@@ -19,13 +20,14 @@ from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.wire.properties import TAGS, index_keys, tags_code
 from twistmq.broker.wire.record import (
-    CHECK_FILE_END,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
     MessageRecord,
     StoredMessage,
-    check_record,
     decode_record,
     record_size,
 )
@@ -39,6 +41,10 @@ TagsCode = Callable[[str, dict[str, str], int], int | None]
 _CHUNK_SIZE = 1024 * 1024
 #: Bytes after which a long scan says how far it is.
 _PROGRESS_SIZE = 256 * 1024 * 1024
+
+#: Magic numbers as they stand in the log.
+_BLANK = struct.pack(">i", MAGIC_BLANK)
+_RECORD = frozenset((struct.pack(">i", MAGIC_V1), struct.pack(">i", MAGIC_V2)))
 
 _log = Logger()
 
@@ -61,12 +67,12 @@ def scan_log(
         at = offset - chunk_start
         if at + 8 > len(chunk) or at + record_size(chunk, at) > len(chunk):
             chunk, chunk_start, at = _read_chunk(commit_log, offset, end), offset, 0
-        size = check_record(chunk, at, False) if chunk else -1
-        if size == CHECK_FILE_END:
+        magic = chunk[at + 4 : at + 8]
+        if magic == _BLANK:
             offset += file_size - offset % file_size
             chunk, chunk_start = b"", offset
             continue
-        if size < 0:
+        if magic not in _RECORD:
             return
         try:
             message = decode_record(chunk, at, check_crc)
@@ -80,7 +86,7 @@ def scan_log(
             )
             return
         yield message
-        offset += size
+        offset += message.size
         if offset >= progress:
             progress += _PROGRESS_SIZE
             _log.info("recovery is at {offset} of {end}", offset=offset, end=end)

@@ -25,6 +25,8 @@ class _Contents:
     def __init__(self, size: int) -> None:
         self.size = size
         self.data = mmap.mmap(-1, max(size, 1))
+        #: No byte from here on was ever written.
+        self.written = 0
 
 
 @implementer(IStoreFile)
@@ -42,10 +44,14 @@ class MemoryFile:
         """See IStoreFile."""
         assert self._open, self.path
         assert 0 <= position <= self.size - len(data), (self.path, position, len(data))
-        allowed = self._disk.before_write(self.path, len(data))
-        end = position + min(allowed, len(data))
-        self._contents.data[position:end] = bytes(data)[: end - position]
-        if allowed < len(data):
+        contents = self._contents
+        end = position + len(data)
+        # Bytes that were written once have their place on the disk.
+        new = max(0, end - max(position, contents.written))
+        end -= new - self._disk.before_write(self.path, new)
+        contents.data[position:end] = bytes(data)[: end - position]
+        contents.written = max(contents.written, end)
+        if end < position + len(data):
             raise StoreFull(f"the disk is full: {self.path}")
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -81,7 +87,8 @@ class MemoryDisk:
     def before_write(self, path: str, size: int) -> int:
         """Called before each write; a subclass may raise.
 
-        :returns: how many bytes there is room for.
+        :param size: bytes that need room.
+        :returns: how many of them there is room for.
         """
         return size
 
@@ -132,6 +139,7 @@ class MemoryDisk:
             raise StoreFull(f"the disk is full: {path}")
         contents = _Contents(len(data))
         contents.data[: len(data)] = data
+        contents.written = len(data)
         self._files[path] = contents
 
     def write_file_atomically(self, path: str, data: bytes, keep_backup: bool = False) -> None:
@@ -204,7 +212,7 @@ class MemoryDisk:
 
     def _require_directory(self, path: str) -> None:
         """Fail when the directory of a new file does not exist."""
-        if path.rpartition("/")[0] not in self._directories:
+        if (path.rpartition("/")[0] or "/") not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no directory", path)
 
     def _resized(self, contents: _Contents | None, size: int) -> _Contents:

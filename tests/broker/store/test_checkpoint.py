@@ -1,0 +1,37 @@
+"""The checkpoint file's bytes and what recovery makes of them."""
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.checkpoint import Checkpoint
+
+
+class CheckpointTests(SynchronousTestCase):
+    """Checkpoint."""
+
+    def test_layout(self) -> None:
+        """Five int64, big-endian, in a page."""
+        data = Checkpoint(1, 2, 3, 4, 5).encode()
+        self.assertEqual(len(data), 4096)
+        self.assertEqual(data[:40].hex(), "".join(f"{n:016x}" for n in (1, 2, 3, 4, 5)))
+        self.assertEqual(data[40:], bytes(4056))
+        self.assertEqual(Checkpoint.decode(data, "/cp"), Checkpoint(1, 2, 3, 4, 5))
+
+    def test_short_files(self) -> None:
+        """An older broker's three values, and an empty file, read as far as they go."""
+        short = Checkpoint(1, 2, 3).encode()[:24]
+        self.assertEqual(Checkpoint.decode(short, ""), Checkpoint(1, 2, 3))
+        self.assertEqual(Checkpoint.decode(b"", ""), Checkpoint())
+
+    def test_negative_is_damage(self) -> None:
+        """No value can be negative; the error names file and field."""
+        data = b"\0" * 8 + b"\xff" * 8 + bytes(4080)
+        error = self.assertRaises(StoreDamaged, Checkpoint.decode, data, "/store/checkpoint")
+        self.assertIn("/store/checkpoint: logics_msg_timestamp is -1", str(error))
+
+    def test_minimum(self) -> None:
+        """Three seconds before the older of log and queues, the index only when asked."""
+        checkpoint = Checkpoint(10_000, 8_000, 4_000)
+        self.assertEqual(checkpoint.min_timestamp(), 5_000)
+        self.assertEqual(checkpoint.min_timestamp_index(), 4_000)
+        self.assertEqual(Checkpoint(2_000, 8_000).min_timestamp(), 0)

@@ -1,0 +1,121 @@
+"""Group commit: who waits for which sync."""
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreError
+from twistmq.broker.store.commit_flush import CommitFlush
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.store import small_settings
+
+
+class CommitFlushTests(SynchronousTestCase):
+    """CommitFlush with a thread the test runs."""
+
+    def setUp(self) -> None:
+        """A log, and jobs that wait until they are run."""
+        self.disk = FaultyDisk()
+        self.log = CommitLog(self.disk, "/log", 100_000)
+        self.log.load()
+        self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+        self.times: list[int] = []
+        self.flush = CommitFlush(
+            self.log, small_settings(), self.in_thread, self.times.append
+        )
+
+    def in_thread(self, job: Callable[[], None]) -> Deferred[None]:
+        """Keep a job until it is run."""
+        done: Deferred[None] = Deferred()
+        self.jobs.append((job, done))
+        return done
+
+    def run_job(self) -> None:
+        """Run the oldest job."""
+        job, done = self.jobs.pop(0)
+        try:
+            job()
+        except OSError:
+            done.errback()
+        else:
+            done.callback(None)
+
+    def write(self, size: int, timestamp: int = 0) -> int:
+        """Write bytes; the offset behind them."""
+        self.log.write([(self.log.max_offset, bytes(size))])
+        self.log.last_store_timestamp = timestamp
+        return self.log.max_offset
+
+    def wait(self, offset: int) -> Deferred[None]:
+        """Wait for an offset that is not flushed."""
+        waiting = self.flush.flushed(offset)
+        assert waiting is not None
+        return waiting
+
+    def test_waits_share_a_sync(self) -> None:
+        """Those that come while a sync runs share the next one."""
+        first = self.wait(self.write(10, 5))
+        others = [self.wait(self.write(10, 6)) for _ in range(3)]
+        self.assertEqual(len(self.jobs), 1)
+        self.run_job()
+        self.successResultOf(first)
+        for each in others:
+            self.assertNoResult(each)
+        self.assertEqual((self.log.flushed_offset, self.times), (10, [5]))
+        self.run_job()
+        for each in others:
+            self.successResultOf(each)
+        self.assertEqual((self.jobs, self.log.flushed_offset, self.times), ([], 40, [5, 6]))
+
+    def test_flushed_already(self) -> None:
+        """Nothing to wait for."""
+        self.assertIsNone(self.flush.flushed(0))
+
+    def test_thread_that_answers_at_once(self) -> None:
+        """Nothing to wait for either."""
+        self.flush = CommitFlush(
+            self.log, small_settings(), lambda job: self._now(job), self.times.append
+        )
+        self.assertIsNone(self.flush.flushed(self.write(10)))
+
+    def _now(self, job: Callable[[], None]) -> Deferred[None]:
+        done = self.in_thread(job)
+        self.run_job()
+        return done
+
+    def test_failed_sync_fails_for_good(self) -> None:
+        """All waits fail, and so does every later one: no sync is tried again."""
+        waits = [self.wait(self.write(10)) for _ in range(2)]
+        self.disk.fail_sync_in = 1
+        self.run_job()
+        for each in waits:
+            self.failureResultOf(each, StoreError)
+        self.failureResultOf(self.wait(self.write(10)), StoreError)
+        self.assertEqual(self.jobs, [])
+        self.assertEqual(self.log.flushed_offset, 0)
+        self.flushLoggedErrors(OSError)
+
+    def test_flush_due(self) -> None:
+        """Four pages after half a second, anything after ten, nothing while one runs."""
+        self.write(100)
+        self.flush.flush_due(100_000)
+        self.run_job()
+        self.write(100)
+        self.flush.flush_due(101_000)
+        self.assertEqual(self.jobs, [], "too little")
+        self.write(4 * 4096)
+        self.flush.flush_due(100_499)
+        self.assertEqual(self.jobs, [], "too early")
+        self.flush.flush_due(100_500)
+        self.flush.flush_due(109_000)
+        self.assertEqual(len(self.jobs), 1)
+        self.run_job()
+        self.write(1)
+        self.flush.flush_due(110_499)
+        self.assertEqual(self.jobs, [])
+        self.flush.flush_due(110_500)
+        self.run_job()
+        self.flush.flush_due(200_000)
+        self.assertEqual(self.jobs, [], "nothing to flush")

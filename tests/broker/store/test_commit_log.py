@@ -1,0 +1,114 @@
+"""The commit log's files: writing, reading, cutting, failing."""
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.segment_files import segment_path
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.record import encode_record
+
+FILE_SIZE = 1000
+
+
+class CommitLogTests(SynchronousTestCase):
+    """CommitLog over a memory disk."""
+
+    def setUp(self) -> None:
+        """An empty log."""
+        self.disk = FaultyDisk()
+        self.log = CommitLog(self.disk, "/log", FILE_SIZE)
+        self.log.load()
+
+    def test_empty(self) -> None:
+        """Nothing to read, nothing to write."""
+        self.assertEqual((self.log.min_offset, self.log.max_offset), (0, 0))
+        self.assertIsNone(self.log.read(0, 1))
+        self.assertEqual(self.log.store_timestamp(0), -1)
+
+    def test_writes_and_reads(self) -> None:
+        """What was written is read, nothing behind it and nothing across files."""
+        self.log.write([(0, b"abc"), (1000, b"def")])
+        self.assertEqual((self.log.starts, self.log.max_offset), ([0, 1000], 1003))
+        self.assertEqual(self.log.read(1, 2), b"bc")
+        self.assertEqual(self.log.read(1000, 3), b"def")
+        for offset, size in ((1000, 4), (1003, 1), (999, 2), (-1, 1), (0, 0), (0, -5), (5000, 1)):
+            self.assertIsNone(self.log.read(offset, size), msg=(offset, size))
+        self.assertEqual(self.log.read(0, 3), b"abc", "the map moves back")
+
+    def test_reads_records(self) -> None:
+        """Only where a record starts."""
+        record = message()
+        data = encode_record(record)
+        self.log.write([(0, data)])
+        self.assertEqual(self.log.read_record(0), data)
+        self.assertIsNone(self.log.read_record(1))
+        self.assertIsNone(self.log.read_record(len(data)))
+        self.assertEqual(self.log.store_timestamp(0), 0)
+
+    def test_load_finds_files(self) -> None:
+        """Until recovery says otherwise, whole files count as written."""
+        self.log.write([(0, b"abc"), (1000, b"def")])
+        log = CommitLog(self.disk, "/log", FILE_SIZE)
+        log.load()
+        self.assertEqual((log.starts, log.max_offset, log.flushed_offset), ([0, 1000], 2000, 2000))
+
+    def test_full_disk_leaves_it_as_it_was(self) -> None:
+        """A write that fits only in part cannot be seen, nor found later."""
+        self.log.write([(0, b"abc")])
+        self.disk.room_bytes = 10
+        self.assertRaises(StoreFull, self.log.write, [(3, b"12345678"), (1000, b"90123")])
+        self.assertEqual(self.log.max_offset, 3)
+        self.assertIsNone(self.log.read(3, 1))
+        self.disk.room_bytes = None
+        data = self.disk.read_file(segment_path("/log", 0))
+        self.assertEqual(data[:11], b"abc" + bytes(8))
+        data = self.disk.read_file(segment_path("/log", 1000))
+        self.assertEqual(data[:5], bytes(5), "no part of it can be taken for a record later")
+        self.log.write([(3, b"de"), (1000, b"x")])
+        self.assertEqual(self.log.read(0, 5), b"abcde")
+
+    def test_failing_disk(self) -> None:
+        """The error names the cause; the log is as it was."""
+        self.log.write([(0, b"abc")])
+        self.disk.fail_write_in = 1
+        error = self.assertRaises(StoreError, self.log.write, [(3, b"x")])
+        self.assertIn("cannot be written", str(error))
+        self.assertEqual(self.log.max_offset, 3)
+
+    def test_truncate(self) -> None:
+        """Files behind go, bytes behind become zeros."""
+        self.log.write([(0, b"a" * 1000), (1000, b"b" * 1000), (2000, b"c" * 10)])
+        self.log.read(2000, 1)
+        self.log.truncate(1005)
+        self.assertEqual((self.log.starts, self.log.max_offset), ([0, 1000], 1005))
+        self.assertEqual(self.log.read(1000, 5), b"bbbbb")
+        data = self.disk.read_file(segment_path("/log", 1000))
+        self.assertEqual(data, b"bbbbb" + bytes(995))
+        self.assertFalse(self.disk.exists(segment_path("/log", 2000)))
+
+    def test_truncate_at_a_border(self) -> None:
+        """The file that starts there is kept, empty; the one before is untouched."""
+        self.log.write([(0, b"a" * 1000), (1000, b"b" * 10)])
+        self.log.truncate(1000)
+        self.assertEqual(self.log.starts, [0, 1000])
+        self.assertEqual(self.disk.read_file(segment_path("/log", 1000)), bytes(1000))
+        self.assertEqual(self.log.read(0, 1000), b"a" * 1000)
+
+    def test_many_files(self) -> None:
+        """More files than stay open are all readable, whichever order they are read in."""
+        for number in range(80):
+            self.log.write([(number * 1000, bytes([number]) * 1000)])
+        for number in [*range(80), *range(79, -1, -1), 0, 79, 0]:
+            self.assertEqual(self.log.read(number * 1000 + 5, 1), bytes([number]))
+
+    def test_sync_covers_what_was_written(self) -> None:
+        """Files from the flushed one on are synced, and the directory for a new file."""
+        self.log.write([(0, b"a"), (1000, b"b")])
+        self.log.sync_job()()
+        self.assertEqual(self.disk.sync_count, 3)
+        self.log.synced(1001)
+        self.log.write([(1001, b"c")])
+        self.log.sync_job()()
+        self.assertEqual(self.disk.sync_count, 4)

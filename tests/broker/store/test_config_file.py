@@ -1,0 +1,79 @@
+"""Files of the config directory: replaced whole, backed up, damage named."""
+
+import json
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreDamaged, StoreFull
+from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.testing.disk import FaultyDisk
+
+PATH = "/store/config/topics.json"
+
+
+class ConfigFileTests(SynchronousTestCase):
+    """ConfigFile."""
+
+    def setUp(self) -> None:
+        """A disk without the file."""
+        self.disk = FaultyDisk()
+        self.file = ConfigFile(self.disk, PATH)
+        self.loaded: list[object] = []
+
+    def decode(self, text: str) -> None:
+        """A table that reads JSON."""
+        self.loaded.append(json.loads(text))
+
+    def test_nothing_to_load(self) -> None:
+        """Neither file nor backup: nothing is decoded."""
+        self.assertFalse(self.file.load(self.decode))
+        self.assertEqual(self.loaded, [])
+
+    def test_saves_and_loads(self) -> None:
+        """Text comes back; the one before is the backup."""
+        self.assertTrue(self.file.save('["é"]'))
+        self.assertTrue(self.file.save("[2]"))
+        self.assertTrue(ConfigFile(self.disk, PATH).load(self.decode))
+        self.assertEqual(self.loaded, [[2]])
+        self.assertEqual(self.disk.read_file(PATH + ".bak"), '["é"]'.encode())
+
+    def test_same_text_is_not_written_again(self) -> None:
+        """Neither after a save nor after a load."""
+        self.file.save("[1]")
+        self.assertFalse(self.file.save("[1]"))
+        other = ConfigFile(self.disk, PATH)
+        other.load(self.decode)
+        self.assertFalse(other.save("[1]"))
+        self.assertTrue(other.save("[2]"))
+
+    def test_backup_is_used(self) -> None:
+        """For a file that is empty, damaged, no text or missing."""
+        for damaged in (b"", b"  \n", b"[2", b"\xff\xfe", None):
+            self.disk.make_directory("/store/config")
+            self.disk.write_file(PATH + ".bak", b"[1]")
+            self.disk.remove(PATH)
+            if damaged is not None:
+                self.disk.write_file(PATH, damaged)
+            self.loaded.clear()
+            file = ConfigFile(self.disk, PATH)
+            self.assertTrue(file.load(self.decode), msg=damaged)
+            self.assertEqual(self.loaded, [[1]])
+            self.assertTrue(file.save("[1]"), msg="the damaged file must be replaced")
+
+    def test_both_damaged(self) -> None:
+        """The error names both files."""
+        self.disk.make_directory("/store/config")
+        self.disk.write_file(PATH, b"{")
+        self.disk.write_file(PATH + ".bak", b"}")
+        error = self.assertRaises(StoreDamaged, self.file.load, self.decode)
+        self.assertIn(PATH + ":", str(error))
+        self.assertIn(PATH + ".bak:", str(error))
+
+    def test_full_disk_leaves_the_old_file(self) -> None:
+        """The save fails, the file is as before, and the save can be tried again."""
+        self.file.save("[1]")
+        self.disk.room_bytes = 1
+        self.assertRaises(StoreFull, self.file.save, "[2]")
+        self.assertEqual(self.disk.read_file(PATH), b"[1]")
+        self.disk.room_bytes = None
+        self.assertTrue(self.file.save("[2]"))

@@ -1,0 +1,244 @@
+"""The index's files: rounds of a flush, crashes between their steps, finding, loading."""
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, execute, succeed
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.store.index_files import IndexFiles, index_file_name
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.wire.properties import java_string_hash
+
+PREFIX = java_string_hash("T#")
+NOW_MS = 1_700_000_000_123
+
+
+class IndexFilesCase(SynchronousTestCase):
+    """An index over a memory disk; its checkpoint is a number."""
+
+    def setUp(self) -> None:
+        """No files."""
+        self.disk = FaultyDisk()
+        self.checkpoint_ms = 0
+        self.added = 0
+        self.index = self.make()
+
+    def make(self, crashed: bool = False, item_max: int = 11) -> IndexFiles:
+        """An index over what the disk holds."""
+        index = IndexFiles(
+            self.disk, "/index", 7, item_max, lambda: NOW_MS, self.in_thread, self.save
+        )
+        index.load(self.checkpoint_ms if crashed else None)
+        return index
+
+    def in_thread(self, job: Callable[[], None]) -> Deferred[None]:
+        """Run a job at once."""
+        return execute(job)
+
+    def save(self, timestamp: int) -> Deferred[None]:
+        """The checkpoint is durable."""
+        self.checkpoint_ms = max(self.checkpoint_ms, timestamp)
+        return succeed(None)
+
+    def add(self, count: int) -> None:
+        """Add messages: key of its number, and one key all have."""
+        for _ in range(count):
+            for key in (f"k{self.added}", "all"):
+                if not self.index.current().put(PREFIX, key, self.added * 100, 1000 + self.added):
+                    raise AssertionError("current() is not full")
+            self.added += 1
+
+    def flush(self) -> None:
+        """Flush all there is."""
+        self.successResultOf(Deferred.fromCoroutine(self.index.finish()))
+
+    def check(self, index: IndexFiles, count: int) -> None:
+        """Every message is found by its own key and by the common one."""
+        for number in range(count):
+            found, _, _ = index.find("T", f"k{number}", 9, 0, 2**62)
+            self.assertEqual(found, [number * 100])
+        found, timestamp, place = index.find("T", "all", 1000, 0, 2**62)
+        self.assertEqual(found, [number * 100 for number in range(count)][::-1])
+        if count:
+            self.assertEqual((timestamp, place), (1000 + count - 1, (count - 1) * 100))
+
+
+class IndexFilesTests(IndexFilesCase):
+    """IndexFiles."""
+
+    def test_names(self) -> None:
+        """17 digits of local time; never one that is not the last."""
+        self.assertEqual(len(index_file_name(NOW_MS)), 17)
+        self.assertEqual(index_file_name(NOW_MS)[-3:], "123")
+        self.add(12)
+        names = [file.path for file in self.index.files]
+        self.assertEqual((len(names), names), (3, sorted(set(names))))
+
+    def test_files_follow_each_other(self) -> None:
+        """A new file begins where the one before ended."""
+        self.add(5)
+        self.index.next()
+        before, after = self.index.files
+        self.assertEqual(after.tail.begin_timestamp, before.tail.end_timestamp)
+        self.assertEqual(after.tail.begin_physical, before.tail.end_physical)
+        self.assertEqual(self.index.end_physical, 400)
+
+    def test_finds_before_and_after_a_flush(self) -> None:
+        """In memory, in files, and after a start."""
+        self.check(self.index, 0)
+        self.add(23)
+        self.check(self.index, 23)
+        self.flush()
+        self.check(self.index, 23)
+        self.assertTrue(self.index.is_flushed)
+        self.index = self.make()
+        self.check(self.index, 23)
+        self.add(9)
+        self.check(self.index, 32)
+        self.flush()
+        self.check(self.make(), 32)
+
+    def test_files_have_apaches_length(self) -> None:
+        """Whatever they hold."""
+        self.add(1)
+        self.flush()
+        (name,) = self.disk.list_directory("/index")
+        self.assertEqual(self.disk.file_size(f"/index/{name}"), 40 + 7 * 4 + 11 * 20)
+
+    def test_limits(self) -> None:
+        """Count and time limit what is found."""
+        self.add(23)
+        found, _, _ = self.index.find("T", "all", 3, 0, 2**62)
+        self.assertEqual(found, [2200, 2100, 2000])
+        found, _, _ = self.index.find("T", "all", 99, 10_000, 2**62)
+        self.assertEqual(found, [])
+        self.assertEqual(self.index.find("Other", "all", 99, 0, 2**62)[0], [])
+
+    def test_nothing_on_disk_before_a_flush(self) -> None:
+        """A file is made when it is first flushed."""
+        self.add(3)
+        self.assertEqual(self.disk.list_directory("/index"), [])
+
+    def test_full_files_do_not_wait_for_the_interval(self) -> None:
+        """They are flushed at once, the one being filled is not."""
+        self.add(7)
+        while self.index.step(may_begin=False):
+            pass
+        self.assertEqual([file.is_flushed for file in self.index.files], [True, False])
+
+    def test_steps_of_a_large_flush(self) -> None:
+        """Many pages and items take many steps, and additions between them are not lost."""
+        self.index = IndexFiles(
+            self.disk, "/index", 800_000, 200_000, lambda: NOW_MS, self.in_thread, self.save
+        )
+        self.index.load(None)
+        tail = self.index.current()
+        for number in range(60_000):
+            tail.put(PREFIX, str(number), number, 1000)
+        steps = 0
+        while not self.index.is_flushed:
+            steps += 1
+            if steps == 5:
+                tail.put(PREFIX, "late", 7, 1000)
+            self.index.step(may_begin=True)
+        self.assertGreater(steps, 8)
+        again = IndexFiles(
+            self.disk, "/index", 800_000, 200_000, lambda: NOW_MS, self.in_thread, self.save
+        )
+        again.load(None)
+        for key, place in (("0", 0), ("59999", 59999), ("late", 7)):
+            self.assertIn(place, again.find("T", key, 9, 0, 2**62)[0])
+
+    def test_foreign_and_other_sized_files(self) -> None:
+        """They are not used and not removed."""
+        self.add(2)
+        self.flush()
+        self.disk.write_file("/index/readme", b"")
+        self.assertEqual(self.make(item_max=12).files, [])
+        self.assertEqual(len(self.make().files), 1)
+        self.assertTrue(self.disk.exists("/index/readme"))
+
+
+class IndexCrashTests(IndexFilesCase):
+    """Crashes and failing disks."""
+
+    def test_crash_between_any_two_steps(self) -> None:
+        """What the header counts is found; the file is never newer than the checkpoint."""
+        self.add(4)
+        self.flush()
+        self.add(4)
+        self.add(3)
+        for steps in range(40):
+            index = self.make(crashed=True)
+            durable = index.end_physical // 100 + 1
+            self.assertGreaterEqual(durable, 4, msg=steps)
+            found, _, _ = index.find("T", "all", 1000, 0, 2**62)
+            self.assertEqual(found[0], (durable - 1) * 100)
+            self.assertEqual(set(range(0, durable * 100, 100)), set(found), msg=steps)
+            if self.index.is_flushed:
+                break
+            self.index.step(may_begin=True)
+        self.assertTrue(self.index.is_flushed)
+
+    def test_file_newer_than_the_checkpoint_is_removed(self) -> None:
+        """Another broker crashed: what it wrote last cannot be trusted."""
+        self.add(12)
+        self.flush()
+        names = self.disk.list_directory("/index")
+        self.checkpoint_ms = self.index.files[1].tail.end_timestamp
+        index = self.make(crashed=True)
+        self.assertEqual(len(index.files), 2)
+        self.assertEqual(self.disk.list_directory("/index"), names[:2])
+
+    def test_full_disk_is_tried_again(self) -> None:
+        """The round fails, the messages stay found, a later round writes them."""
+        self.add(3)
+        self.disk.room_bytes = 30
+        failed = 0
+        for _ in range(3):
+            try:
+                while self.index.step(may_begin=True):
+                    pass
+            except StoreFull:
+                failed += 1
+        self.assertEqual(failed, 3)
+        self.check(self.index, 3)
+        self.add(1)
+        self.disk.room_bytes = None
+        self.flush()
+        self.check(self.make(crashed=True), 4)
+
+    def test_failed_sync_is_not_tried_again(self) -> None:
+        """The index stays readable; the stop says that it is not on disk."""
+        self.add(3)
+        self.disk.fail_sync_in = 2
+        while self.index.step(may_begin=True):
+            pass
+        self.flushLoggedErrors(OSError)
+        self.disk.fail_sync_in = None
+        self.check(self.index, 3)
+        finished = Deferred.fromCoroutine(self.index.finish())
+        self.failureResultOf(finished, StoreError)
+        self.assertEqual(self.checkpoint_ms, 0)
+
+    def test_finish_waits_for_threads(self) -> None:
+        """A sync that takes long holds the end, and nothing else."""
+        held: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def hold(job: Callable[[], None]) -> Deferred[None]:
+            held.append((job, Deferred()))
+            return held[-1][1]
+
+        self.index = IndexFiles(self.disk, "/index", 7, 11, lambda: NOW_MS, hold, self.save)
+        self.index.load(None)
+        self.add(2)
+        finished = Deferred.fromCoroutine(self.index.finish())
+        for _ in range(2):
+            self.assertNoResult(finished)
+            self.assertFalse(self.index.step(may_begin=True))
+            job, done = held.pop()
+            job()
+            done.callback(None)
+        self.successResultOf(finished)
+        self.check(self.make(crashed=True), 2)

@@ -1,0 +1,157 @@
+"""The hash table of an index file: layout, chains, what waits in memory."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store.index_tail import HEADER_SIZE, ITEM, ITEM_SIZE, SLOT, IndexTail
+from twistmq.broker.wire.properties import java_string_hash
+
+PREFIX = java_string_hash("T#")
+ALWAYS = (0, 2**62)
+
+
+class FakeFile:
+    """A file of bytes a tail reads, and into which a test writes it."""
+
+    def __init__(self, slot_count: int, item_max: int) -> None:
+        self.data = bytearray(HEADER_SIZE + 4 * slot_count + ITEM_SIZE * item_max)
+        self.tail = IndexTail(slot_count, item_max, self.read)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read as a file does."""
+        return bytes(self.data[position : position + size])
+
+    def write_items(self) -> None:
+        """Write the items that wait."""
+        tail = self.tail
+        at = tail.items_position(tail.items_start)
+        self.data[at : at + len(tail.items)] = tail.items
+        tail.items_start += len(tail.items) // ITEM_SIZE
+        tail.items.clear()
+
+    def write_slots(self) -> None:
+        """Write the slots that changed, and nothing else of their pages."""
+        tail = self.tail
+        end = HEADER_SIZE + 4 * tail.slot_count
+        for number, page in tail.pages.items():
+            for at in range(max(number * 4096, HEADER_SIZE), min(number * 4096 + 4096, end)):
+                self.data[at] = page[at % 4096]
+        tail.pages.clear()
+
+    def write_header(self) -> None:
+        """Write the header."""
+        self.data[:HEADER_SIZE] = self.tail.encode_header()
+
+
+class IndexTailTests(SynchronousTestCase):
+    """IndexTail."""
+
+    def setUp(self) -> None:
+        """A small file: with three slots, chains are long."""
+        self.file = FakeFile(3, 10)
+        self.tail = self.file.tail
+
+    def test_layout(self) -> None:
+        """Header, slot and items are Apache's."""
+        self.tail.put(PREFIX, "k1", 1000, 1_700_000_000_000)
+        self.tail.put(PREFIX, "k1", 2000, 1_700_000_005_999)
+        code = abs(java_string_hash("T#k1"))
+        items = list(ITEM.iter_unpack(self.tail.items))
+        self.assertEqual(items, [(code, 1000, 0, 0), (code, 2000, 5, 1)])
+        header = self.tail.encode_header()
+        numbers = [1_700_000_000_000, 1_700_000_005_999, 1000, 2000]
+        expected = "".join(f"{n:016x}" for n in numbers) + "00000001" + "00000003"
+        self.assertEqual(header.hex(), expected)
+        page = self.tail.pages[0]
+        self.assertEqual(SLOT.unpack_from(page, HEADER_SIZE + 4 * (code % 3))[0], 2)
+
+    def test_finds_newest_first(self) -> None:
+        """A chain is walked from its newest item, keys of other hashes skipped."""
+        for number in range(8):
+            self.tail.put(PREFIX, f"k{number % 2}", number, 1_000_000 + number)
+        self.assertEqual(self.tail.find(PREFIX, "k1", 10, *ALWAYS), [7, 5, 3, 1])
+        self.assertEqual(self.tail.find(PREFIX, "k1", 2, *ALWAYS), [7, 5])
+        self.assertEqual(self.tail.find(PREFIX, "none", 10, *ALWAYS), [])
+
+    def test_time_limits(self) -> None:
+        """Items outside the span of time are left out, to the second."""
+        for number in range(5):
+            self.tail.put(PREFIX, "k", number, 1_000_000 + number * 1000)
+        self.assertEqual(self.tail.find(PREFIX, "k", 10, 1_001_000, 1_003_000), [3, 2, 1])
+
+    def test_full(self) -> None:
+        """Item numbers end one below the maximum; a full file takes nothing."""
+        added = 0
+        while self.tail.put(PREFIX, str(added), added, 1):
+            added += 1
+        self.assertEqual((added, self.tail.is_full()), (9, True))
+        self.assertEqual(len(self.tail.items), 9 * ITEM_SIZE)
+
+    def test_smallest_hash(self) -> None:
+        """The one hash that has no positive counterpart counts as zero."""
+        self.assertEqual(java_string_hash("polygenelubricants"), -(2**31))
+        prefix = java_string_hash("polygene")
+        self.tail.put(prefix, "lubricants", 5, 1)
+        self.assertEqual(ITEM.unpack(self.tail.items)[0], 0)
+        self.assertEqual(self.tail.find(prefix, "lubricants", 1, *ALWAYS), [5])
+
+    def test_clock_that_steps_back(self) -> None:
+        """A time before the file's first counts as the first."""
+        self.tail.put(PREFIX, "k", 0, 1_000_000)
+        self.tail.put(PREFIX, "k", 1, 900_000)
+        self.assertEqual(ITEM.unpack_from(self.tail.items, ITEM_SIZE)[2], 0)
+
+    def test_what_is_written_is_found_in_the_file(self) -> None:
+        """Memory and file are one chain at every stage of a flush."""
+        for number in range(4):
+            self.tail.put(PREFIX, "k", number, 1)
+        self.file.write_items()
+        self.assertEqual(self.tail.find(PREFIX, "k", 9, *ALWAYS), [3, 2, 1, 0])
+        self.tail.flushing, self.tail.pages = self.tail.pages, {}
+        self.tail.put(PREFIX, "k", 4, 1)
+        self.assertEqual(self.tail.find(PREFIX, "k", 9, *ALWAYS), [4, 3, 2, 1, 0])
+        slot_page = self.tail.flushing[0]
+        self.assertNotEqual(slot_page, self.tail.pages[0], "a page being written must not change")
+        self.file.write_items()
+        self.file.write_slots()
+        self.tail.flushing = {}
+        self.assertEqual(self.tail.find(PREFIX, "k", 9, *ALWAYS), [4, 3, 2, 1, 0])
+
+    def test_slots_ahead_of_the_header(self) -> None:
+        """After a crash between slots and header, older items are still found."""
+        self.tail.put(PREFIX, "k", 0, 1)
+        self.file.write_header()
+        for number in range(1, 4):
+            self.tail.put(PREFIX, "k", number, 1)
+        self.file.write_items()
+        self.file.write_slots()
+        again = IndexTail(3, 10, self.file.read)
+        again.decode_header(bytes(self.file.data))
+        self.assertEqual(again.find(PREFIX, "k", 9, *ALWAYS), [0])
+        again.put(PREFIX, "k", 7, 1)
+        self.assertEqual(again.find(PREFIX, "k", 9, *ALWAYS), [7, 0])
+        self.assertEqual(again.slots_used, 1)
+
+    def test_garbage_does_not_loop(self) -> None:
+        """A chain that does not go back ends."""
+        self.tail.put(PREFIX, "k", 0, 1)
+        self.tail.put(PREFIX, "k", 1, 1)
+        ITEM.pack_into(self.tail.items, 0, abs(java_string_hash("T#k")), 0, 0, 2)
+        self.assertEqual(self.tail.find(PREFIX, "k", 9, *ALWAYS), [1, 0])
+
+    @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=60))
+    def test_agrees_with_a_dict(self, steps: list[tuple[str, bool]]) -> None:
+        """Whatever is written when, every key finds its messages."""
+        file = FakeFile(5, 100)
+        model: dict[str, list[int]] = {}
+        for number, (key, write) in enumerate(steps):
+            self.assertTrue(file.tail.put(PREFIX, key, number, 1000))
+            model.setdefault(key, []).insert(0, number)
+            if write:
+                file.write_items()
+                file.write_slots()
+        for key, places in model.items():
+            self.assertEqual(file.tail.find(PREFIX, key, 100, *ALWAYS), places)
+        used = len({abs(java_string_hash("T#" + key)) % 5 for key in model})
+        self.assertEqual(file.tail.slots_used, used)

@@ -1,0 +1,185 @@
+"""The files of consume queues: tails written, entries read, ends found, cut."""
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreDamaged, StoreFull
+from twistmq.broker.store.consume_queue import ENTRY, FILLER, ConsumeQueue
+from twistmq.broker.store.queue_files import QueueFiles
+from twistmq.broker.testing.disk import FaultyDisk
+
+#: Ten entries in each file.
+FILE_SIZE = 200
+
+
+class QueueFilesTests(SynchronousTestCase):
+    """QueueFiles over a memory disk."""
+
+    def setUp(self) -> None:
+        """A queue without messages."""
+        self.disk = FaultyDisk()
+        self.disk.make_directory("/cq")
+        self.files = QueueFiles(self.disk, "/cq", FILE_SIZE)
+        self.queue = ConsumeQueue("T", 0)
+
+    def add(self, count: int) -> None:
+        """Add messages of 100 bytes, each at 100 times its offset."""
+        for _ in range(count):
+            offset = self.queue.max_offset
+            self.queue.add(offset, offset * 100, 100, 0)
+
+    def places(self, offset: int, count: int) -> list[int]:
+        """Read entries' places."""
+        data = self.files.read(self.queue, offset, count)
+        assert data is not None
+        return [entry[0] for entry in ENTRY.iter_unpack(data)]
+
+    def reload(self, thorough: bool) -> ConsumeQueue:
+        """Find the queue again as after a start."""
+        self.files.close()
+        self.files = QueueFiles(self.disk, "/cq", FILE_SIZE)
+        (self.queue,) = self.files.load_all()
+        self.files.recover(self.queue, thorough)
+        return self.queue
+
+    def path(self, start: int) -> str:
+        """Path of a file."""
+        return f"/cq/T/0/{start:020d}"
+
+    def test_writes_tails_across_files(self) -> None:
+        """Entries fill a file and go on in the next; memory is empty then."""
+        self.add(7)
+        self.assertEqual(self.files.write_tail(self.queue), 140)
+        self.add(18)
+        self.assertEqual(self.files.write_tail(self.queue), 360)
+        self.assertEqual((self.queue.starts, len(self.queue.tail)), ([0, 200, 400], 0))
+        self.assertEqual(self.disk.read_file(self.path(400))[80:100], ENTRY.pack(2400, 100, 0))
+        self.assertEqual(self.files.unsynced, {self.path(0), self.path(200), self.path(400)})
+
+    def test_reads_file_and_memory(self) -> None:
+        """Reads go on from the file into memory, and end at a file's end."""
+        self.add(5)
+        self.files.write_tail(self.queue)
+        self.add(3)
+        self.assertEqual(self.places(3, 10), [300, 400, 500, 600, 700])
+        self.assertEqual(self.places(3, 4), [300, 400, 500, 600])
+        self.assertEqual(self.places(6, 10), [600, 700])
+        self.add(7)
+        self.files.write_tail(self.queue)
+        self.assertEqual(self.places(8, 10), [800, 900])
+        self.assertEqual(self.files.entry(self.queue, 14), (1400, 100, 0))
+        self.assertIsNone(self.files.entry(self.queue, 15))
+
+    def test_full_disk_keeps_entries_in_memory(self) -> None:
+        """They are read from there and written later."""
+        self.add(15)
+        self.disk.room_bytes = 210
+        self.assertRaises(StoreFull, self.files.write_tail, self.queue)
+        self.assertEqual((self.queue.tail_start, len(self.queue.tail)), (10, 100))
+        self.assertEqual(self.places(8, 2), [800, 900])
+        self.assertEqual(self.places(10, 9), [1000, 1100, 1200, 1300, 1400])
+        self.disk.room_bytes = None
+        self.assertEqual(self.files.write_tail(self.queue), 100)
+        self.assertEqual(self.places(10, 5), list(range(1000, 1500, 100)))
+
+    def test_first_file_is_filled_up(self) -> None:
+        """A queue that does not begin at 0 has fillers before its first entry."""
+        self.queue.add(13, 1300, 100, 0)
+        self.files.write_tail(self.queue)
+        self.assertEqual(self.queue.starts, [200])
+        self.assertEqual(self.disk.read_file(self.path(200))[:60], FILLER * 3)
+        for thorough in (False, True):
+            queue = self.reload(thorough)
+            self.files.correct_min_offset(queue, 0)
+            self.assertEqual((queue.min_offset, queue.max_offset), (13, 14))
+        self.assertIsNone(self.files.read(queue, 5, 1), "the file of offset 5 is gone")
+
+    def test_recovers_the_end(self) -> None:
+        """For every count of entries, trusting and thorough, with three files and more."""
+        for count in range(1, 45):
+            self.add(1)
+            self.files.write_tail(self.queue)
+            for thorough in (False, True):
+                queue = self.reload(thorough)
+                numbers = (queue.min_offset, queue.max_offset, queue.next_offset)
+                self.assertEqual(numbers, (0, count, count))
+                self.assertEqual(queue.max_physical, count * 100)
+
+    def test_a_queue_without_entries_has_no_files(self) -> None:
+        """Its first message may come with any offset."""
+        self.add(1)
+        self.files.write_tail(self.queue)
+        self.disk.clear_from(self.path(0), 0)
+        queue = self.reload(thorough=False)
+        self.assertEqual((queue.max_offset, queue.starts), (0, []))
+        queue.add(3, 1, 1, 0)
+        self.files.write_tail(queue)
+        self.assertEqual(self.disk.read_file(self.path(0))[:60], FILLER * 3)
+
+    def test_a_hole_ends_a_queue_after_a_crash(self) -> None:
+        """What is behind it does not come back when the hole is filled."""
+        self.add(25)
+        self.files.write_tail(self.queue)
+        file = self.disk.open_file(self.path(200))
+        file.write_at(60, bytes(20))
+        queue = self.reload(thorough=True)
+        self.assertEqual((queue.max_offset, queue.starts), (13, [0, 200]))
+        self.add(1)
+        self.files.write_tail(queue)
+        self.assertEqual(self.reload(thorough=True).max_offset, 14)
+
+    def test_cut(self) -> None:
+        """Entries at or behind a place go, in memory and in files, for every place."""
+        for written in (True, False):
+            for keep in range(26):
+                self.setUp()
+                self.add(12)
+                self.files.write_tail(self.queue)
+                self.add(13)
+                if written:
+                    self.files.write_tail(self.queue)
+                self.files.cut(self.queue, keep * 100)
+                self.assertEqual(self.queue.max_offset, min(25, keep), msg=(written, keep))
+                self.assertEqual(self.queue.next_offset, keep)
+                self.files.write_tail(self.queue)
+                if keep:
+                    self.assertEqual(self.reload(thorough=True).max_offset, keep)
+
+    def test_cut_entries_do_not_come_back(self) -> None:
+        """After a cut and one more message, a start finds no old entries behind it."""
+        self.add(9)
+        self.files.write_tail(self.queue)
+        self.files.cut(self.queue, 300)
+        self.add(1)
+        self.files.write_tail(self.queue)
+        self.assertEqual(self.reload(thorough=False).max_offset, 4)
+
+    def test_corrects_the_minimum(self) -> None:
+        """The first message still in the log, for every minimum of the log."""
+        self.add(23)
+        self.files.write_tail(self.queue)
+        self.add(2)
+        for log_min in range(0, 2700, 50):
+            self.queue.min_offset = 0
+            self.files.correct_min_offset(self.queue, log_min)
+            self.assertEqual(self.queue.min_offset, min(25, -(-log_min // 100)), msg=log_min)
+
+    def test_damage_is_named(self) -> None:
+        """A file of another length stops the start with its name."""
+        self.add(1)
+        self.files.write_tail(self.queue)
+        self.disk.write_file(self.path(0), bytes(199))
+        error = self.assertRaises(StoreDamaged, list, self.files.load_all())
+        self.assertIn(self.path(0), str(error))
+
+    def test_foreign_names_are_left_alone(self) -> None:
+        """Directories that are no queue ids are no queues."""
+        self.disk.make_directory("/cq/T/notes")
+        self.assertEqual(list(self.files.load_all()), [])
+
+    def test_destroy(self) -> None:
+        """Files and directories go; the topic's too with its last queue."""
+        self.add(12)
+        self.files.write_tail(self.queue)
+        self.files.destroy(self.queue)
+        self.assertEqual(self.disk.list_directory("/cq"), [])
+        self.assertEqual((self.files.unsynced, self.queue.starts), (set(), []))

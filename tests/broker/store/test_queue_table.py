@@ -1,0 +1,107 @@
+"""All queues of a store."""
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import MessageIllegal, StoreFull
+from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.testing.disk import FaultyDisk
+
+
+class QueueTableTests(SynchronousTestCase):
+    """QueueTable over a memory disk."""
+
+    def setUp(self) -> None:
+        """A table without queues."""
+        self.disk = FaultyDisk()
+        self.disk.make_directory("/cq")
+        self.table = QueueTable(self.disk, "/cq", 200)
+
+    def add(self, topic: str, count: int) -> None:
+        """Add messages of 10 bytes to a topic's queue 0, as dispatch does."""
+        queue = self.table.find(topic, 0) or self.table.make(topic, 0)
+        if not queue.tail:
+            self.table.dirty.append(queue)
+        for _ in range(count):
+            queue.add(queue.max_offset, queue.max_offset * 10, 10, 0)
+        self.table.tail_bytes += 20 * count
+
+    def test_refuses_names_that_are_no_directories(self) -> None:
+        """A topic can neither leave the store's directory nor be too long for it."""
+        for topic in ("", ".", "..", "../x", "a/b", "a\0b", "x" * 256, "é" * 128, "\ud800"):
+            self.assertRaises(MessageIllegal, self.table.make, topic, 0)
+        self.assertRaises(MessageIllegal, self.table.make, "T", -1)
+        self.assertEqual(list(self.table), [])
+        self.table.make("%RETRY%" + "x" * 248, 0)
+
+    def test_writes_tails_in_steps(self) -> None:
+        """The oldest first; the bytes in memory are counted down."""
+        for number in range(5):
+            self.add(f"T{number}", number + 1)
+        self.assertFalse(self.table.write_tails(2))
+        self.assertEqual(self.table.tail_bytes, 20 * (3 + 4 + 5))
+        self.assertEqual([queue.topic for queue in self.table.dirty], ["T2", "T3", "T4"])
+        self.assertTrue(self.table.write_tails(9))
+        self.assertEqual(self.table.tail_bytes, 0)
+        self.table.sync_job()()
+        self.assertEqual((self.disk.sync_count, self.table.files.unsynced), (5, set()))
+
+    def test_full_disk_in_mid_step(self) -> None:
+        """What was written is done; the rest waits and is counted."""
+        for number in range(3):
+            self.add(f"T{number}", 2)
+        self.disk.room_bytes = 60
+        self.assertRaises(StoreFull, self.table.write_tails, 9)
+        self.assertEqual([queue.topic for queue in self.table.dirty], ["T1", "T2"])
+        self.assertEqual(self.table.tail_bytes, 80)
+        self.disk.room_bytes = None
+        self.assertTrue(self.table.write_tails(9))
+        self.assertEqual(self.table.tail_bytes, 0)
+
+    def test_load(self) -> None:
+        """Every queue is found again with its numbers."""
+        self.add("A", 3)
+        self.add("B", 12)
+        self.table.write_tails(9)
+        table = QueueTable(self.disk, "/cq", 200)
+        table.load(thorough=False)
+        self.assertEqual({queue.topic: queue.max_offset for queue in table}, {"A": 3, "B": 12})
+        furthest = table.furthest()
+        assert furthest is not None
+        self.assertEqual((furthest.topic, furthest.max_physical), ("B", 120))
+
+    def test_cut_counts_what_leaves_memory(self) -> None:
+        """Only queues that go behind the place are touched."""
+        self.add("A", 3)
+        self.add("B", 12)
+        self.table.cut(50)
+        self.assertEqual({queue.topic: queue.max_offset for queue in self.table}, {"A": 3, "B": 5})
+        self.assertEqual(self.table.tail_bytes, 160)
+
+    def test_destroy(self) -> None:
+        """A topic's queues leave memory and disk; a sync under way does not mind."""
+        self.add("A", 12)
+        self.table.write_tails(9)
+        self.add("A", 2)
+        self.add("B", 1)
+        sync = self.table.sync_job()
+        self.assertEqual(self.table.destroy("A"), 1)
+        self.assertEqual(self.table.destroy("A"), 0)
+        self.assertEqual((self.table.tail_bytes, len(self.table.dirty)), (20, 1))
+        self.assertIsNone(self.table.find("A", 0))
+        self.assertFalse(self.disk.exists("/cq/A"))
+        sync()
+
+    def test_restart(self) -> None:
+        """The queue is empty and goes on at the offset, on disk too."""
+        self.add("A", 12)
+        self.table.write_tails(9)
+        self.add("A", 2)
+        queue = self.table.find("A", 0)
+        assert queue is not None
+        self.table.restart(queue, 0)
+        self.assertEqual((queue.max_offset, self.table.tail_bytes, self.table.dirty), (0, 0, []))
+        self.add("A", 3)
+        self.table.write_tails(9)
+        table = QueueTable(self.disk, "/cq", 200)
+        table.load(thorough=True)
+        self.assertEqual([queue.max_offset for queue in table], [3])

@@ -1,0 +1,190 @@
+"""The disks: the real one and the one in memory behave alike; the faulty one fails as told."""
+
+from collections.abc import Callable
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+
+
+class DiskContract:
+    """What every IStoreIO must do; mixed into one class for each."""
+
+    io: IStoreIO
+    root: str
+    assertEqual: Callable[..., None]
+    assertRaises: Callable[..., Exception]
+
+    def test_file_is_sparse_and_keeps_its_length(self) -> None:
+        """A new file reads as zeros; what is written is read back by every way of reading."""
+        path = f"{self.root}/file"
+        file = self.io.allocate(path, 1 << 30)
+        self.assertEqual(file.read_at(12345, 4), bytes(4))
+        file.write_at(100, b"abc")
+        file.write_at((1 << 30) - 2, bytearray(b"yz"))
+        self.assertEqual(file.read_at(99, 5), b"\0abc\0")
+        self.assertEqual(file.read_at((1 << 30) - 2, 10), b"yz")
+        self.assertEqual(file.read_map()[100:103], b"abc")
+        file.write_at(101, memoryview(b"XY")[:1])
+        self.assertEqual(file.read_map()[100:103], b"aXc")
+        file.sync()
+        file.close()
+        file.close()
+        self.assertEqual(self.io.file_size(path), 1 << 30)
+        again = self.io.open_file(path)
+        self.assertEqual((again.size, again.read_at(100, 3)), (1 << 30, b"aXc"))
+        again.close()
+
+    def test_allocate_keeps_what_is_there(self) -> None:
+        """A file that exists gets the length and keeps its beginning."""
+        self.io.write_file(f"{self.root}/file", b"begin")
+        file = self.io.allocate(f"{self.root}/file", 8)
+        self.assertEqual(file.read_at(0, 8), b"begin\0\0\0")
+        file.close()
+
+    def test_clear_from(self) -> None:
+        """Bytes behind a position become zeros."""
+        path = f"{self.root}/file"
+        self.io.write_file(path, b"0123456789")
+        self.io.clear_from(path, 4)
+        self.assertEqual(self.io.read_file(path), b"0123" + bytes(6))
+
+    def test_missing_file(self) -> None:
+        """Opening or reading what is not there fails; removing it does not."""
+        for call in (self.io.open_file, self.io.read_file, self.io.file_size):
+            self.assertRaises(FileNotFoundError, call, f"{self.root}/none")
+        self.io.remove(f"{self.root}/none")
+        self.assertRaises(FileNotFoundError, self.io.allocate, f"{self.root}/no/file", 1)
+
+    def test_directories(self) -> None:
+        """Made with those above, listed in order, removed with all they hold."""
+        self.io.make_directory(f"{self.root}/a/b")
+        self.io.make_directory(f"{self.root}/a/b")
+        self.io.write_file(f"{self.root}/a/b/2", b"")
+        self.io.write_file(f"{self.root}/a/b/1", b"")
+        self.assertEqual(self.io.list_directory(f"{self.root}/a"), ["b"])
+        self.assertEqual(self.io.list_directory(f"{self.root}/a/b"), ["1", "2"])
+        self.assertEqual(self.io.list_directory(f"{self.root}/none"), [])
+        self.assertRaises(OSError, self.io.file_size, f"{self.root}/a/b")
+        self.io.sync_path(f"{self.root}/a/b")
+        self.io.remove(f"{self.root}/a")
+        self.assertEqual(self.io.exists(f"{self.root}/a/b/1"), False)
+
+    def test_atomic_write_keeps_a_backup(self) -> None:
+        """The old contents are under .bak, when asked for, and nothing else is left."""
+        path = f"{self.root}/t.json"
+        self.io.write_file_atomically(path, b"one", True)
+        self.assertEqual(self.io.exists(path + ".bak"), False)
+        self.io.write_file_atomically(path, b"two", True)
+        self.io.write_file_atomically(path, b"three", True)
+        self.assertEqual(self.io.read_file(path), b"three")
+        self.assertEqual(self.io.read_file(path + ".bak"), b"two")
+        self.io.write_file_atomically(path, b"four")
+        self.assertEqual(self.io.read_file(path + ".bak"), b"two")
+        self.assertEqual(self.io.list_directory(self.root), ["t.json", "t.json.bak"])
+
+    def test_lock_is_exclusive(self) -> None:
+        """A second lock is refused until the first is given up; the file says so."""
+        path = f"{self.root}/lock"
+        unlock = self.io.lock(path)
+        error = self.assertRaises(StoreError, self.io.lock, path)
+        self.assertEqual(path in str(error), True)
+        self.assertEqual(self.io.read_file(path), b"lock")
+        unlock()
+        self.io.lock(path)()
+
+    def test_figures(self) -> None:
+        """Used ratio, memory and process id have sensible values."""
+        self.assertEqual(0.0 <= self.io.disk_used_ratio(self.root) <= 1.0, True)
+        self.assertEqual(self.io.disk_used_ratio(f"{self.root}/none"), -1.0)
+        self.assertEqual(self.io.physical_memory_bytes() > 1 << 20, True)
+        self.assertEqual(self.io.process_id() > 0, True)
+
+
+class RealDiskTests(DiskContract, SynchronousTestCase):
+    """RealDisk in a temporary directory."""
+
+    def setUp(self) -> None:
+        """Make a directory."""
+        self.io = RealDisk()
+        self.root = self._directory()
+
+    def _directory(self) -> str:
+        import os
+
+        path = os.path.abspath(self.mktemp())
+        os.makedirs(path)
+        return path
+
+    def test_full_disk_is_store_full(self) -> None:
+        """Linux has a device that is always full."""
+        self.io.write_file(f"{self.root}/x", b"")
+        error = self.assertRaises(StoreFull, self.io.write_file, "/dev/full", b"x")
+        self.assertIn("/dev/full", str(error))
+
+    def test_lock_of_a_java_broker(self) -> None:
+        """The byte a Java broker locks is locked against another process."""
+        import subprocess
+        import sys
+
+        path = f"{self.root}/lock"
+        unlock = self.io.lock(path)
+        script = (
+            "import fcntl, sys; f = open(sys.argv[1], 'r+b')\n"
+            "try: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)\n"
+            "except OSError: sys.exit(7)"
+        )
+        self.assertEqual(subprocess.run([sys.executable, "-c", script, path]).returncode, 7)
+        unlock()
+        self.assertEqual(subprocess.run([sys.executable, "-c", script, path]).returncode, 0)
+
+
+class MemoryDiskTests(DiskContract, SynchronousTestCase):
+    """MemoryDisk is no different."""
+
+    def setUp(self) -> None:
+        """Make a disk."""
+        self.io = MemoryDisk()
+        self.root = "/test"
+        self.io.make_directory(self.root)
+
+    def test_contents_outlive_the_open_file(self) -> None:
+        """Another opener sees what was written, as after a kill."""
+        self.io.allocate("/test/file", 10).write_at(0, b"abc")
+        self.assertEqual(self.io.open_file("/test/file").read_at(0, 3), b"abc")
+
+
+class FaultyDiskTests(SynchronousTestCase):
+    """FaultyDisk fails when it is told to."""
+
+    def setUp(self) -> None:
+        """Make a disk with one file."""
+        self.disk = FaultyDisk()
+        self.file = self.disk.allocate("/file", 100)
+
+    def test_room_runs_out(self) -> None:
+        """A write that does not fit is written in part and fails."""
+        self.disk.room_bytes = 5
+        self.file.write_at(0, b"abc")
+        self.assertRaises(StoreFull, self.file.write_at, 3, b"defg")
+        self.assertEqual(self.file.read_at(0, 8), b"abcde\0\0\0")
+        self.disk.room_bytes = None
+        self.file.write_at(3, b"defg")
+
+    def test_nth_write_fails(self) -> None:
+        """Writes from the nth on fail with EIO."""
+        self.disk.fail_write_in = 2
+        self.file.write_at(0, b"a")
+        for _ in range(2):
+            self.assertRaises(OSError, self.file.write_at, 0, b"b")
+        self.assertEqual(self.file.read_at(0, 1), b"a")
+
+    def test_nth_sync_fails(self) -> None:
+        """Syncs from the nth on fail."""
+        self.disk.fail_sync_in = 2
+        self.file.sync()
+        self.assertRaises(OSError, self.file.sync)
+        self.assertEqual(self.disk.sync_count, 1)
