@@ -1,0 +1,154 @@
+"""A broker's kernel for tests: a store in memory, a clock the test moves, peers without sockets.
+
+    box = KernelBox(plugins=[("mine", my_plugin)])
+    reply = box.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="T", queue_id=0))
+
+Requests go through the dispatcher as frames, so codecs, checks and hooks take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred, ensureDeferred, execute
+
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.kernel import Kernel
+from twistmq.broker.setting_rows import broker_rows
+from twistmq.broker.settings import Settings
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.record import host_bytes
+
+__all__ = ["KernelBox", "Peer", "SentRequest"]
+
+H = TypeVar("H", bound=CommandHeader)
+
+#: Small files, and names that do not depend on the host.
+_SETTINGS: Mapping[str, str] = {
+    "brokerName": "broker-a", "brokerIP1": "127.0.0.1", "storePathRootDir": "/store",
+    "mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "4000",
+    "maxHashSlotNum": "50", "maxIndexNum": "200",
+}
+
+
+@dataclass
+class SentRequest:
+    """A request the broker sent to a peer; ``reply`` is None when it wants no answer."""
+
+    code: int
+    header: CommandHeader | None
+    body: bytes
+    timeout_ms: int = 0
+    reply: Deferred[RemotingCommand] | None = None
+
+
+class Peer:
+    """The other side of a connection; it remembers what the broker sent."""
+
+    def __init__(self, channel_id: int, port: int) -> None:
+        self.channel_id = channel_id
+        self.remote_address = f"127.0.0.1:{port}"
+        self.remote_host = host_bytes("127.0.0.1", port)
+        self.local_port = 10911
+        self.active = True
+        self.requests: list[SentRequest] = []
+        self.written: list[bytes] = []
+        self.held_bytes = 0
+
+    def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
+        self.requests.append(SentRequest(code, header, body))
+
+    def call(
+        self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int
+    ) -> Deferred[RemotingCommand]:
+        reply: Deferred[RemotingCommand] = Deferred()
+        self.requests.append(SentRequest(code, header, body, timeout_ms, reply))
+        return reply
+
+    def close(self) -> None:
+        self.active = False
+
+    def response_received(self, command: RemotingCommand) -> None:
+        raise AssertionError("tests answer through SentRequest.reply")
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def hold(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        self.held_bytes -= size_bytes
+
+
+class KernelBox:
+    """A started kernel.
+
+    :param plugins: (name, plugin) in the order of registration.
+    :param settings: texts by name.
+    """
+
+    def __init__(
+        self, plugins: Iterable[tuple[str, object]] = (),
+        settings: Mapping[str, str] | None = None, disk: IStoreIO | None = None,
+    ) -> None:
+        self.now_ms = 1_700_000_000_000
+        self.disk = disk or MemoryDisk()
+        hooks = Hooks(plugins)
+        rows = [*broker_rows(), *hooks.collect_settings()]
+        self.settings = Settings.load(rows, overrides={**_SETTINGS, **(settings or {})})
+        store = MessageStore(self.settings.store_settings(), self.disk, self._now, execute)
+        self.kernel = Kernel(self.settings, store, hooks, self._now)
+        self._peers = 0
+        self._opaque = 0
+        started = ensureDeferred(self.kernel.start())
+        assert started.called, "the start waits for something"
+        started.addErrback(lambda failure: failure.raiseException())
+
+    def _now(self) -> int:
+        return self.now_ms
+
+    def stop(self) -> None:
+        """Stop the kernel cleanly."""
+        assert ensureDeferred(self.kernel.stop()).called, "the stop waits for something"
+
+    def peer(self) -> Peer:
+        """A new connection."""
+        self._peers += 1
+        peer = Peer(self._peers, 50_000 + self._peers)
+        self.kernel.channels.add(peer)
+        return peer
+
+    def send(
+        self, peer: Peer, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
+        oneway: bool = False, extra_fields: dict[str, str] | None = None,
+    ) -> RemotingCommand | None:
+        """Send a request; :returns: the reply if it is there, else see :meth:`late_replies`."""
+        self._opaque += 1
+        frame = encode_request(code, self._opaque, header, body, oneway=oneway,
+                               extra_fields=extra_fields)
+        replies = self.kernel.dispatcher.execute(peer, FrameDecoder().feed(frame), self.now_ms)
+        assert len(replies) <= 1
+        return decode_command(FrameDecoder().feed(replies[0])[0]) if replies else None
+
+    def ask(
+        self, code: int, header: CommandHeader | None = None, body: bytes = b"",
+        peer: Peer | None = None,
+    ) -> RemotingCommand:
+        """Send a request whose reply does not wait, on a connection of its own or a given one."""
+        reply = self.send(peer or self.peer(), code, header, body)
+        assert reply is not None, "the reply waits"
+        return reply
+
+    @staticmethod
+    def late_replies(peer: Peer) -> list[RemotingCommand]:
+        """The replies that came later than the request."""
+        decoder = FrameDecoder()
+        return [decode_command(frame) for data in peer.written for frame in decoder.feed(data)]

@@ -1,0 +1,146 @@
+"""Queue locks."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.bodies import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageQueue,
+    UnlockBatchRequestBody,
+)
+from twistmq.plugins import orderly
+from twistmq.plugins.orderly import LOCK_AGE_MAX_MS, QueueLocks, find_queue_locks
+
+QUEUES = (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
+START_MS = 1_000_000
+
+
+class QueueLocksTests(SynchronousTestCase):
+    """Who holds what, and for how long."""
+
+    def test_first_comes_first(self) -> None:
+        """A queue goes to who asks first; the other gets what is left."""
+        locks = QueueLocks()
+        self.assertEqual(locks.lock("g", "one", QUEUES[:1], START_MS), QUEUES[:1])
+        self.assertEqual(locks.lock("g", "two", QUEUES, START_MS), QUEUES[1:])
+        self.assertEqual(locks.lock("g", "one", QUEUES, START_MS), QUEUES[:1])
+
+    def test_groups_do_not_mind_each_other(self) -> None:
+        """Two groups lock the same queue."""
+        locks = QueueLocks()
+        self.assertEqual(locks.lock("g", "one", QUEUES, START_MS), QUEUES)
+        self.assertEqual(locks.lock("h", "two", QUEUES, START_MS), QUEUES)
+
+    def test_renewal_keeps_and_silence_loses(self) -> None:
+        """A lock lasts 60 s from when it was last asked for, that millisecond included."""
+        locks = QueueLocks()
+        locks.lock("g", "one", QUEUES, START_MS)
+        locks.lock("g", "one", QUEUES, START_MS + 30_000)
+        last_ms = START_MS + 30_000 + LOCK_AGE_MAX_MS
+        self.assertEqual(locks.lock("g", "two", QUEUES, last_ms), ())
+        self.assertEqual(locks.lock("g", "two", QUEUES, last_ms + 1), QUEUES)
+        self.assertEqual(locks.lock("g", "one", QUEUES, last_ms + 1), ())
+
+    def test_holder_of_an_expired_lock_gets_it_again(self) -> None:
+        """Who was silent for too long may come back as long as nobody else came."""
+        locks = QueueLocks()
+        locks.lock("g", "one", QUEUES, START_MS)
+        later_ms = START_MS + 2 * LOCK_AGE_MAX_MS
+        self.assertEqual(locks.lock("g", "one", QUEUES, later_ms), QUEUES)
+        self.assertEqual(locks.lock("g", "two", QUEUES, later_ms), ())
+
+    def test_only_the_holder_unlocks(self) -> None:
+        """A queue that is given back is free; another client's stays locked."""
+        locks = QueueLocks()
+        locks.lock("g", "one", QUEUES, START_MS)
+        locks.unlock("g", "two", QUEUES)
+        self.assertEqual(locks.lock("g", "two", QUEUES, START_MS), ())
+        locks.unlock("g", "one", QUEUES[:1])
+        self.assertEqual(locks.lock("g", "two", QUEUES, START_MS), QUEUES[:1])
+
+    def test_whether_all_expired(self) -> None:
+        """True of a group that never locked, gave all back, or was silent for too long."""
+        locks = QueueLocks()
+        self.assertTrue(locks.is_lock_all_expired("g", START_MS))
+        locks.lock("g", "one", QUEUES[:1], START_MS)
+        locks.lock("g", "two", QUEUES[1:], START_MS + 1)
+        self.assertFalse(locks.is_lock_all_expired("g", START_MS + LOCK_AGE_MAX_MS + 1))
+        self.assertTrue(locks.is_lock_all_expired("g", START_MS + LOCK_AGE_MAX_MS + 2))
+        locks.lock("g", "two", QUEUES, START_MS + LOCK_AGE_MAX_MS + 2)
+        locks.unlock("g", "two", QUEUES)
+        self.assertTrue(locks.is_lock_all_expired("g", START_MS + LOCK_AGE_MAX_MS + 2))
+
+
+class LockRequestsTests(SynchronousTestCase):
+    """The requests 41 and 42."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("orderly", orderly)])
+        self.addCleanup(self.box.stop)
+
+    def lock(self, client_id: str) -> tuple[MessageQueue, ...]:
+        body = LockBatchRequestBody("g", client_id, mq_set=QUEUES).encode_standard()
+        reply = self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+        return LockBatchResponseBody.decode(reply.body).lock_ok_mq_set
+
+    def test_lock_and_unlock(self) -> None:
+        """A queue changes hands when its holder gives it back."""
+        self.assertEqual(self.lock("one"), QUEUES)
+        self.assertEqual(self.lock("two"), ())
+        body = UnlockBatchRequestBody("g", "one", mq_set=QUEUES[:1]).encode_standard()
+        reply = self.box.ask(RequestCode.UNLOCK_BATCH_MQ, body=body)
+        self.assertEqual((reply.code, reply.body), (ResponseCode.SUCCESS, b""))
+        self.assertEqual(self.lock("two"), QUEUES[:1])
+
+    def test_answer_has_apaches_field(self) -> None:
+        """Clients read lockOKMQSet."""
+        body = LockBatchRequestBody("g", "one", mq_set=QUEUES[:1]).encode_standard()
+        reply = self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body)
+        self.assertIn(b"lockOKMQSet", reply.body)
+
+    def test_locks_follow_the_clock(self) -> None:
+        """A lost client's queues are free 60 s after it last asked, not when it is lost."""
+        self.lock("one")
+        for peer in self.box.kernel.channels:
+            self.box.kernel.channels.remove(peer)
+        self.assertEqual(self.lock("two"), ())
+        self.box.now_ms += LOCK_AGE_MAX_MS + 1
+        self.assertEqual(self.lock("two"), QUEUES)
+
+    def test_nameless_client(self) -> None:
+        """A request that does not say who wants the queues is refused."""
+        body = LockBatchRequestBody("g", mq_set=QUEUES).encode_standard()
+        for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+            reply = self.box.ask(code, body=body)
+            self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER, msg=str(code))
+
+    def test_broken_body(self) -> None:
+        """A body that is no JSON is refused with a reason."""
+        reply = self.box.ask(RequestCode.LOCK_BATCH_MQ, body=b"{")
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("LockBatchRequestBody", reply.remark or "")
+
+    def test_other_plugins_find_the_locks(self) -> None:
+        """The locks of a kernel are found through it; each kernel has its own."""
+        self.lock("one")
+        locks = find_queue_locks(self.box.kernel)
+        assert locks is not None
+        self.assertFalse(locks.is_lock_all_expired("g", self.box.now_ms))
+        other = KernelBox([("orderly", orderly)])
+        self.addCleanup(other.stop)
+        others = find_queue_locks(other.kernel)
+        assert others is not None
+        self.assertTrue(others.is_lock_all_expired("g", self.box.now_ms))
+
+    def test_without_the_plugin(self) -> None:
+        """There are no locks to find, and the requests are not supported."""
+        bare = KernelBox()
+        self.addCleanup(bare.stop)
+        self.assertIsNone(find_queue_locks(bare.kernel))
+        reply = bare.ask(RequestCode.LOCK_BATCH_MQ)
+        self.assertEqual(reply.code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
