@@ -215,6 +215,9 @@ class RouteInfoManager:
     def scan_not_active_broker(self, now_ms: int) -> list[Channel]:
         """Forget brokers that were silent for longer than they allow.
 
+        Differs from Apache: a connection that a living broker of the same process uses as well
+        is left open.
+
         :returns: their connections, for the caller to close.
         """
         expired = {key: live for key, live in self.tables.live.items()
@@ -223,7 +226,9 @@ class RouteInfoManager:
             self.log.warn("the broker at {address} said nothing for {timeout_ms} ms",
                           address=key.address, timeout_ms=live.timeout_ms)
         self._leave(expired)
-        return [live.channel for live in expired.values()]
+        in_use = {live.channel.channel_id for live in self.tables.live.values()}
+        silent = {live.channel.channel_id: live.channel for live in expired.values()}
+        return [channel for number, channel in silent.items() if number not in in_use]
 
     def on_channel_destroy(self, channel: Channel) -> None:
         """Forget the brokers that registered last over a connection that is lost.

@@ -1,0 +1,160 @@
+"""What brokers and tools change: 103, 104, 205, 216, 217, 322, 327, 904.
+
+Source: DefaultRequestProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import msgspec
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
+from twistmq.broker.namesrv.registration import Registration
+from twistmq.broker.namesrv.route_info import RouteInfoManager
+from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.settings import Settings
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfigSerializeWrapper,
+    TopicRouteData,
+)
+from twistmq.broker.wire.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    BrokerHeartbeatRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    RegisterTopicRequestHeader,
+    UnRegisterBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+
+__all__ = ["FILTER_SERVERS_VERSION_MIN", "BrokerRequests", "ZonedRegisterBrokerRequestHeader"]
+
+#: MQVersion V3_0_11's ordinal: brokers before it register with the topics alone.
+FILTER_SERVERS_VERSION_MIN: Final = 37
+#: CRCs are sent without their sign bit.
+_CRC_MASK: Final = 0x7FFF_FFFF
+
+
+class ZonedRegisterBrokerRequestHeader(RegisterBrokerRequestHeader):
+    """A registration with the field that a broker's hook adds."""
+
+    zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
+
+
+class BrokerRequests:
+    """Handlers of these requests."""
+
+    def __init__(self, routes: RouteInfoManager, kv_config: KVConfig, settings: Settings) -> None:
+        self._routes = routes
+        self._kv_config = kv_config
+        self._settings = settings
+
+    def handlers(self) -> list[AnyHandler]:
+        code = RequestCode
+        return [
+            RequestHandler(code.REGISTER_BROKER, self.register, ZonedRegisterBrokerRequestHeader),
+            RequestHandler(code.UNREGISTER_BROKER, self.unregister, UnRegisterBrokerRequestHeader),
+            RequestHandler(code.QUERY_DATA_VERSION, self.query_data_version,
+                           QueryDataVersionRequestHeader),
+            RequestHandler(code.BROKER_HEARTBEAT, self.heartbeat, BrokerHeartbeatRequestHeader),
+            RequestHandler(code.REGISTER_TOPIC_IN_NAMESRV, self.register_topic,
+                           RegisterTopicRequestHeader),
+            RequestHandler(code.DELETE_TOPIC_IN_NAMESRV, self.delete_topic,
+                           DeleteTopicFromNamesrvRequestHeader),
+            RequestHandler(code.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_permission,
+                           WipeWritePermOfBrokerRequestHeader),
+            RequestHandler(code.ADD_WRITE_PERM_OF_BROKER, self.add_write_permission,
+                           AddWritePermOfBrokerRequestHeader),
+        ]
+
+    def register(self, request: Request[ZonedRegisterBrokerRequestHeader]) -> Reply:
+        """A broker registers, or shows again that it lives."""
+        header = request.header
+        if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        topics, filter_servers = _registered(request)
+        master = self._routes.register(Registration(
+            cluster=header.cluster_name, address=header.broker_addr,
+            broker_name=header.broker_name, broker_id=header.broker_id,
+            ha_address=header.ha_server_addr, zone_name=header.zone_name,
+            timeout_ms=header.heartbeat_timeout_millis,
+            acting_master=header.enable_acting_master, topics=topics,
+            filter_servers=filter_servers, channel=request.channel), request.now_ms)
+        if master is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        body = b""
+        if self._settings.flag("returnOrderTopicConfigToBroker"):
+            table = self._kv_config.table(ORDER_TOPIC_NAMESPACE)
+            body = table.encode() if table else b""
+        return Reply(header=RegisterBrokerResponseHeader(
+            ha_server_addr=master.ha_address, master_addr=master.address), body=body)
+
+    def unregister(self, request: Request[UnRegisterBrokerRequestHeader]) -> Reply:
+        """A broker goes; one that is not known may go too."""
+        header = request.header
+        self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
+        return Reply()
+
+    def query_data_version(self, request: Request[QueryDataVersionRequestHeader]) -> Reply:
+        """Must a broker register again? Asking is a sign of life."""
+        header = request.header
+        theirs = DataVersion.decode(request.body) if request.body else None
+        known = self._routes.data_version(header.cluster_name, header.broker_addr)
+        self._routes.heartbeat(header.cluster_name, header.broker_addr, request.now_ms)
+        return Reply(header=QueryDataVersionResponseHeader(
+            changed=known is None or known != theirs), body=known.encode() if known else b"")
+
+    def heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> Reply:
+        header = request.header
+        self._routes.heartbeat(header.cluster_name, header.broker_addr, request.now_ms)
+        return Reply()
+
+    def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Reply:
+        """One topic is made known; success also when a broker of it is not."""
+        if request.body:
+            queues = TopicRouteData.decode(request.body).queue_datas
+            self._routes.register_topic(request.header.topic, queues)
+        return Reply()
+
+    def delete_topic(self, request: Request[DeleteTopicFromNamesrvRequestHeader]) -> Reply:
+        self._routes.delete_topic(request.header.topic, request.header.cluster_name)
+        return Reply()
+
+    def wipe_write_permission(
+        self, request: Request[WipeWritePermOfBrokerRequestHeader]
+    ) -> Reply:
+        count = self._routes.tables.wipe_write_permission(request.header.broker_name)
+        return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+
+    def add_write_permission(self, request: Request[AddWritePermOfBrokerRequestHeader]) -> Reply:
+        count = self._routes.tables.add_write_permission(request.header.broker_name)
+        return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+
+
+def _registered(
+    request: Request[ZonedRegisterBrokerRequestHeader],
+) -> tuple[TopicConfigSerializeWrapper, list[str] | None]:
+    """The topics and the filter servers of a registration; None: it cannot name any.
+
+    :raises WireError: when the body cannot be read.
+    """
+    version = request.command.version
+    if version < FILTER_SERVERS_VERSION_MIN:
+        if not request.body:
+            return TopicConfigSerializeWrapper(), None
+        return TopicConfigSerializeWrapper.decode(request.body), None
+    if not request.body:
+        return TopicConfigSerializeWrapper(), []
+    body = RegisterBrokerBody.decode(request.body, request.header.compressed, version)
+    return body.topic_config_serialize_wrapper, body.filter_server_list

@@ -1,0 +1,106 @@
+"""Values and settings: 100, 101, 102, 219, 318, 319.
+
+Source: DefaultRequestProcessor, Configuration @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused, SettingsError
+from twistmq.broker.namesrv.kv_config import KVConfig
+from twistmq.broker.properties_file import decode_properties, parse_properties
+from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.settings import Settings
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.namesrv import (
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+
+__all__ = ["ConfigRequests"]
+
+#: No tool may change these, whatever ``configBlackList`` says.
+_NEVER_CHANGED: Final = frozenset(
+    {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+
+
+class ConfigRequests:
+    """Handlers of these requests."""
+
+    log = Logger()
+
+    def __init__(self, kv_config: KVConfig, settings: Settings) -> None:
+        self._kv_config = kv_config
+        self._settings = settings
+
+    def handlers(self) -> list[AnyHandler]:
+        code = RequestCode
+        return [
+            RequestHandler(code.PUT_KV_CONFIG, self.put, PutKVConfigRequestHeader),
+            RequestHandler(code.GET_KV_CONFIG, self.get, GetKVConfigRequestHeader),
+            RequestHandler(code.DELETE_KV_CONFIG, self.delete, DeleteKVConfigRequestHeader),
+            RequestHandler(code.GET_KVLIST_BY_NAMESPACE, self.namespace,
+                           GetKVListByNamespaceRequestHeader),
+            RequestHandler(code.UPDATE_NAMESRV_CONFIG, self.update_settings),
+            RequestHandler(code.GET_NAMESRV_CONFIG, self.settings),
+        ]
+
+    def put(self, request: Request[PutKVConfigRequestHeader]) -> Reply:
+        header = request.header
+        self._kv_config.put(header.namespace, header.key, header.value)
+        return Reply()
+
+    def get(self, request: Request[GetKVConfigRequestHeader]) -> Reply:
+        header = request.header
+        value = self._kv_config.get(header.namespace, header.key)
+        if value is None:
+            raise RequestRefused(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}")
+        return Reply(header=GetKVConfigResponseHeader(value=value))
+
+    def delete(self, request: Request[DeleteKVConfigRequestHeader]) -> Reply:
+        self._kv_config.delete(request.header.namespace, request.header.key)
+        return Reply()
+
+    def namespace(self, request: Request[GetKVListByNamespaceRequestHeader]) -> Reply:
+        table = self._kv_config.table(request.header.namespace)
+        if table is None:
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND,
+                                 f"No config item, Namespace: {request.header.namespace}")
+        return Reply(body=table.encode())
+
+    def settings(self, request: Request[EmptyHeader]) -> Reply:
+        return Reply(body=self._settings.format().encode())
+
+    def update_settings(self, request: Request[EmptyHeader]) -> Reply:
+        """Change settings: all that are named, or none.
+
+        Differs from Apache: a value that has no meaning, or a file that cannot be written,
+        refuses the request instead of being logged here and reported as a success.
+        """
+        self.log.info("settings changed by {peer}", peer=request.channel.remote_address)
+        before = dict(self._settings.items())
+        try:
+            text, _ = decode_properties(request.body)
+            changes = {each.key: each.value for each in parse_properties(text, "request")}
+            black_list = self._settings.text("configBlackList").split(";")
+            if not changes.keys().isdisjoint(_NEVER_CHANGED.union(black_list)):
+                raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                     "Can not update config in black list.")
+            self._settings.update(changes)
+            try:
+                self._settings.save(changes)
+            except SettingsError:
+                self._settings.update({name: before[name] for name in changes if name in before})
+                raise
+        except SettingsError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return Reply()
