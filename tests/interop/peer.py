@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CACHE", "Peer", "class_path", "java_command"]
+__all__ = ["CACHE", "QUIET_LOGGING", "Peer", "class_path", "java_command"]
 
 CACHE: Final = Path.home() / ".cache" / "rocketmq-peer"
 POM: Final = (
