@@ -35,14 +35,18 @@ class Starter:
     """Makes a service, watches its start, and knows how the process ends.
 
     :param kind: "up", "namesrv" or "broker"; also the name of the log file.
+    :param prints: whether the terminal is told too; twistd's log goes there already.
     """
 
     log = Logger()
 
-    def __init__(self, reactor: Any, kind: str, settings: Settings) -> None:
+    def __init__(
+        self, reactor: Any, kind: str, settings: Settings, *, prints: bool = True
+    ) -> None:
         from twistmq.broker.edge import services
 
         self._reactor = reactor
+        self._prints = prints
         self.kind = kind
         self.settings = settings
         #: The exit status, once the start failed.
@@ -63,8 +67,9 @@ class Starter:
 
     def _started(self, _: object) -> None:
         for line in self.boot_lines():
-            print(line, flush=True)
             self.log.info("{line}", line=line)
+            if self._prints:
+                print(line, flush=True)
 
     def boot_lines(self) -> list[str]:
         """What Apache's servers print, and for ``up`` what to do next."""
@@ -78,8 +83,9 @@ class Starter:
             _namesrv_line(name_server), _broker_line(self.service.broker),
             f"Clients use the name server address {address}, for example:",
             f"  producer.setNamesrvAddr(\"{address}\");",
-            f"Data is in {self.settings.text('storePathRootDir')}, logs in "
-            f"{boot.log_folder(self.settings)}. Ctrl-C stops.",
+            f"Data is in {self.settings.text('storePathRootDir')}"
+            + (f", logs in {boot.log_folder(self.settings)}. Ctrl-C stops." if self._prints
+               else "."),
         ]
 
     def _failed(self, failure: Failure) -> None:
@@ -87,7 +93,8 @@ class Starter:
         assert error is not None
         self.status = boot.exit_status(error)
         self.log.failure("the start failed", failure)
-        print(f"twistmq: {boot.failure_text(error)}", file=sys.stderr, flush=True)
+        if self._prints:
+            print(f"twistmq: {boot.failure_text(error)}", file=sys.stderr, flush=True)
         # At once when the reactor runs, else when it does: a start may fail before that.
         self._reactor.callWhenRunning(self._stop)
 
@@ -209,7 +216,7 @@ def makeService(options: Options) -> IService:
 
     server = options.subOptions
     assert isinstance(server, ServerOptions)
-    starter = Starter(reactor, server.kind, server.settings)
+    starter = Starter(reactor, server.kind, server.settings, prints=False)
 
     def end() -> None:
         # twistd has no way to be told a status; it has removed its files when this runs.

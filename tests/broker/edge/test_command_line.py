@@ -24,7 +24,8 @@ from twistmq.broker.errors import SettingsError
 #: As an installed ``twistmq`` and ``twistd`` would run, also from a checkout.
 TWISTMQ = [sys.executable, "-c",
            "import sys; from twistmq.broker.edge.command_line import main; sys.exit(main())"]
-TWISTD = [sys.executable, "-m", "twisted.scripts.twistd"]
+TWISTD = [sys.executable, "-c",
+          "import sys; sys.argv[0] = 'twistd'; from twisted.scripts.twistd import run; run()"]
 #: No process of these tests needs longer, s.
 PATIENCE = 30
 

@@ -1,0 +1,155 @@
+"""Watching a start: boot lines, failures, twistd's options."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ReactorNotRunning
+from twisted.logger import LogEvent, Logger
+from twisted.python import usage
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.edge import services, tap
+from twistmq.broker.edge.boot import broker_settings, namesrv_settings, up_settings
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.settings import Settings
+
+
+class FakeReactor:
+    """Runs what it is given at once, and counts its stops."""
+
+    def __init__(self) -> None:
+        self.stops = 0
+
+    def callWhenRunning(self, call: Any) -> None:
+        call()
+
+    def stop(self) -> None:
+        self.stops += 1
+        if self.stops > 1:
+            raise ReactorNotRunning
+
+
+def fake_broker(*name_servers: str) -> Any:
+    """What of a broker's service the boot line needs."""
+    return SimpleNamespace(
+        started=Deferred(), kernel=SimpleNamespace(broker_name="b", broker_address="1.2.3.4:5"),
+        name_servers=SimpleNamespace(addresses=list(name_servers)))
+
+
+class StarterTests(SynchronousTestCase):
+    """One start."""
+
+    def setUp(self) -> None:
+        """Events are collected, the reactor is a fake."""
+        self.events: list[LogEvent] = []
+        self.patch(tap.Starter, "log", Logger(observer=self.events.append))
+        self.reactor = FakeReactor()
+        self.out, self.err = io.StringIO(), io.StringIO()
+
+    def starter(self, kind: str, settings: Settings, service: Any) -> tap.Starter:
+        """A starter of a fake service."""
+        self.patch(services, f"make_{kind}_service", lambda *_: service)
+        return tap.Starter(self.reactor, kind, settings)
+
+    def fire(self, service: Any, result: object) -> None:
+        """Let the start end."""
+        with contextlib.redirect_stdout(self.out), contextlib.redirect_stderr(self.err):
+            service.started.callback(result)
+
+    def test_broker_line(self) -> None:
+        """The broker's line names its name servers when it has any."""
+        for addresses, end in [((), ""), (("a:1", "b:2"), " and name server is a:1;b:2")]:
+            service = fake_broker(*addresses)
+            self.starter("broker", broker_settings(None, {}), service)
+            self.fire(service, service)
+            self.assertEqual(
+                self.out.getvalue(),
+                f"The broker[b, 1.2.3.4:5] boot success. serializeType=JSON{end}\n")
+            self.out.truncate(self.out.seek(0))
+
+    def test_namesrv_line(self) -> None:
+        """The name server's line has the real port."""
+        settings = namesrv_settings(None, {"listenPort": "0", "bindAddress": "::1"})
+        service = SimpleNamespace(started=Deferred(), settings=settings, port=77)
+        self.starter("namesrv", settings, service)
+        self.fire(service, service)
+        self.assertEqual(self.out.getvalue(),
+                         "The Name Server boot success. serializeType=JSON, address ::1:77\n")
+
+    def test_up_says_what_to_do_next(self) -> None:
+        """After both lines comes the address clients need, and where the data is."""
+        settings = up_settings("/data", None, {})
+        name_server = SimpleNamespace(settings=settings, port=77)
+        service = SimpleNamespace(started=Deferred(), namesrv=name_server,
+                                  broker=fake_broker("127.0.0.1:77"))
+        self.starter("up", settings, service)
+        self.fire(service, service)
+        lines = self.out.getvalue().splitlines()
+        self.assertIn("The Name Server", lines[0])
+        self.assertIn("The broker[", lines[1])
+        self.assertIn('setNamesrvAddr("127.0.0.1:77")', lines[3])
+        self.assertIn("/data/store, logs in /data/logs", lines[4])
+
+    def test_failure(self) -> None:
+        """A start that fails is told in one line, stops the reactor once and has its status."""
+        service = fake_broker()
+        starter = self.starter("broker", broker_settings(None, {}), service)
+        self.reactor.stops = 1  # a signal came first: stopping again raises
+        self.fire(service, Failure(StoreDamaged("checkpoint is short")))
+        self.assertEqual(self.err.getvalue(), "twistmq: checkpoint is short\n")
+        self.assertEqual(self.out.getvalue(), "")
+        self.assertEqual(starter.status, 253)
+        self.assertEqual(self.reactor.stops, 2)
+
+    def test_unknown_settings_are_one_warning(self) -> None:
+        """What nothing reads is named once."""
+        settings = broker_settings(None, {"zeta": "1", "alpha": "2"})
+        self.starter("broker", settings, fake_broker())
+        warnings = [event for event in self.events if event["log_level"].name == "warn"]
+        self.assertEqual([event["names"] for event in warnings], ["alpha, zeta"])
+
+
+class OptionsTests(SynchronousTestCase):
+    """twistd's options."""
+
+    def parsed(self, *arguments: str) -> Any:
+        """The settings that a command line of twistd gives."""
+        options = tap.Options()
+        options.parseOptions(list(arguments))
+        return options.subOptions
+
+    def test_servers(self) -> None:
+        """Each server's options give the settings its command gives."""
+        up = self.parsed("up", "--data", "/d", "--broker-port", "1", "--namesrv-port=2", "a=b")
+        self.assertEqual(up.kind, "up")
+        self.assertEqual(up.settings.text("storePathRootDir"), "/d/store")
+        self.assertEqual((up.settings.int("listenPort"), up.settings.int("namesrv.port")), (1, 2))
+        self.assertEqual(up.settings.unknown, {"a": "b"})
+        broker = self.parsed("broker", "-n", "h:1", "brokerName=x")
+        self.assertEqual(broker.settings.text("namesrvAddr"), "h:1")
+        self.assertEqual(broker.settings.text("brokerName"), "x")
+        self.assertEqual(self.parsed("namesrv", "-n", "h:1").settings.unknown, {})
+
+    def test_errors(self) -> None:
+        """What has no meaning is a usage error with our words."""
+        for arguments, text in [
+            (["broker", "listenPort=x"], "listenPort=x (command line)"),
+            (["broker", "-c", "/no/such"], "/no/such"),
+            ([], "up, namesrv or broker?"),
+        ]:
+            error = self.assertRaises(usage.UsageError, self.parsed, *arguments)
+            self.assertIn(text, str(error))
+
+    def test_print(self) -> None:
+        """-p prints the settings and ends with 0."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            error = self.assertRaises(SystemExit, self.parsed, "namesrv", "-p")
+        self.assertEqual(error.code, 0)
+        self.assertIn("listenPort=9876\n", out.getvalue())
