@@ -29,7 +29,7 @@ from twistmq.broker.store.append_loop import dispatch_records, encode_records, g
 from twistmq.broker.store.commit_flush import CommitFlush
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.consume_queue import MISSING_MAX, ConsumeQueue
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_reader import QueueReader
@@ -40,6 +40,7 @@ from twistmq.broker.store.recovery import (
     scan_log,
     start_after_crash,
     start_after_stop,
+    without_torn_end,
 )
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.store.store_stats import StoreStats
@@ -236,7 +237,8 @@ class MessageStore:
         else:
             start = start_after_stop(log, self._newest_queue_entry_end())
         end, batch = start, []
-        for message in scan_log(log, start, log.max_offset, self.settings.check_crc_on_recover):
+        messages = scan_log(log, start, log.max_offset, self.settings.check_crc_on_recover)
+        for message in without_torn_end(messages):
             end = message.physical_offset + message.size
             log.last_store_timestamp = message.store_timestamp
             if self._is_entered(message):
@@ -283,6 +285,7 @@ class MessageStore:
     def _recover_records(self, records: list[MessageRecord]) -> None:
         """Enter records that may be entered already."""
         queues = self._queues
+        self._drop_absurd_offsets(records)
         self._enter(records)
         if queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
             queues.write_tails(len(queues.dirty))
@@ -399,7 +402,7 @@ class MessageStore:
         :returns: whether there was any.
         """
         end = min(self.confirm_offset, self._dispatched + DISPATCH_STEP_BYTES_MAX)
-        records = []
+        records: list[MessageRecord] = []
         for message in scan_log(self._log, self._dispatched, self.confirm_offset, False):
             record = record_of(message, self.dispatch_filter, self.make_tags_code)
             if record.next_offset > self.confirm_offset:
@@ -409,6 +412,7 @@ class MessageStore:
                 break
         if not records:
             return False
+        self._drop_absurd_offsets(records)
         self._dispatch(records)
         for record in records:
             queue = self._queues.find(record.topic, record.queue_id)
@@ -416,6 +420,23 @@ class MessageStore:
                 queue.next_offset = queue.max_offset
         self._log.last_store_timestamp = records[-1].store_timestamp
         return True
+
+    def _drop_absurd_offsets(self, records: Sequence[MessageRecord]) -> None:
+        """Keep records out of their queues whose offset is no offset: the log has no CRC for it."""
+        for record in records:
+            queue = self._queues.find(record.topic, record.queue_id)
+            if not record.enters_queue or queue is None or not queue.max_offset:
+                continue
+            if record.queue_offset - queue.max_offset > MISSING_MAX:
+                self.log.error(
+                    "message at {place} has queue offset {offset}, which {topic}-{queue_id} "
+                    "cannot have: it can be found by place and key only",
+                    place=record.physical_offset,
+                    offset=record.queue_offset,
+                    topic=record.topic,
+                    queue_id=record.queue_id,
+                )
+                record.enters_queue = False
 
     def dispatch_behind_bytes(self) -> int:
         """Bytes that are confirmed and not readable yet."""

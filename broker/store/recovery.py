@@ -11,7 +11,7 @@ Source: CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted.logger import Logger
 
@@ -32,7 +32,14 @@ from twistmq.broker.wire.record import (
     record_size,
 )
 
-__all__ = ["TagsCode", "record_of", "scan_log", "start_after_crash", "start_after_stop"]
+__all__ = [
+    "TagsCode",
+    "record_of",
+    "scan_log",
+    "start_after_crash",
+    "start_after_stop",
+    "without_torn_end",
+]
 
 #: (topic, properties, store time in ms) to the number of a record's queue entry; None: its tag's.
 TagsCode = Callable[[str, dict[str, str], int], int | None]
@@ -90,6 +97,24 @@ def scan_log(
         if offset >= progress:
             progress += _PROGRESS_SIZE
             _log.info("recovery is at {offset} of {end}", offset=offset, end=end)
+
+
+def without_torn_end(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
+    """Leave the last record out when its end was never written.
+
+    The CRC covers the body alone. A write that was torn behind the body leaves zeros at the end of
+    properties or topic, where no client writes one.
+    """
+    last: StoredMessage | None = None
+    for message in messages:
+        if last is not None:
+            yield last
+        last = message
+    if last is not None:
+        if (last.properties or last.topic).endswith("\0"):
+            _log.warn("the record at {offset} is torn and dropped", offset=last.physical_offset)
+        else:
+            yield last
 
 
 def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:

@@ -1,0 +1,483 @@
+"""The store as a whole: append, confirm, flush, stop, full disks, many queues."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import (
+    MessageIllegal,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+)
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.message_store import StoreSettings
+from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+from twistmq.broker.testing.store import StoreBox, message, small_settings
+from twistmq.broker.wire.record import (
+    SYS_TRANSACTION_PREPARED,
+    MessageRecord,
+    decode_record,
+)
+
+
+class AppendTests(SynchronousTestCase):
+    """append."""
+
+    def setUp(self) -> None:
+        """A store on a disk that can fail."""
+        self.disk = FaultyDisk()
+        self.box = StoreBox(self.disk, mapped_file_size_commit_log=2000).open()
+        self.store = self.box.store
+
+    def test_readable_at_once(self) -> None:
+        """By queue, by key and by place, before anything is flushed."""
+        records = self.box.append(message(body=b"a", keys="k"), message(body=b"b", keys="k"))
+        self.assertEqual(self.box.bodies(), [b"a", b"b"])
+        self.assertEqual(len(self.store.query("TopicTest", "k", 9, 0, 2**62)[0]), 2)
+        found = self.store.look_message(records[1].physical_offset)
+        assert found is not None
+        self.assertEqual(decode_record(found).body, b"b")
+        self.assertEqual(self.store.look_message(records[1].physical_offset, 10), found[:10])
+        self.assertEqual(self.store.max_offset, records[1].next_offset)
+
+    def test_look_message_where_none_starts(self) -> None:
+        """Ids of clients may name any place."""
+        self.box.append(message())
+        for place in (-1, 1, 50, self.store.max_offset, 10**15):
+            self.assertIsNone(self.store.look_message(place))
+
+    def test_fills_records_in(self) -> None:
+        """Places, sizes, time."""
+        (record,) = self.box.append(message())
+        stored = (record.queue_offset, record.physical_offset, record.size, record.next_offset)
+        self.assertEqual(stored, (0, 0, 105, 105))
+        self.assertEqual(record.store_timestamp, self.box.now_ms)
+
+    def test_nothing(self) -> None:
+        """An empty append does nothing."""
+        self.store.append([])
+        self.assertEqual(self.store.max_offset, 0)
+
+    def test_rolls(self) -> None:
+        """Over several files in one append."""
+        records = self.box.append(*[message(body=bytes([n]) * 300) for n in range(20)])
+        self.assertEqual(len(self.disk.list_directory("/store/commitlog")), 5)
+        self.assertEqual(self.box.bodies(), [bytes([n]) * 300 for n in range(20)])
+        for record in records:
+            self.assertLessEqual(record.physical_offset % 2000 + record.size, 2000 - 8)
+
+    def test_listeners(self) -> None:
+        """All that is dispatched; and what entered a queue."""
+        dispatched: list[Sequence[MessageRecord]] = []
+        arrived: list[Sequence[MessageRecord]] = []
+        self.store.on_dispatch.append(dispatched.append)
+        self.store.on_arrival.append(arrived.append)
+        half = message(sys_flag=SYS_TRANSACTION_PREPARED)
+        whole = message()
+        self.box.append(half, whole)
+        self.box.append(half)
+        self.assertEqual([list(each) for each in dispatched], [[half, whole], [half]])
+        self.assertEqual([list(each) for each in arrived], [[whole]])
+
+    def test_arrival_is_readable(self) -> None:
+        """A listener finds what it is told of."""
+        bodies: list[bytes] = []
+        self.store.on_arrival.append(lambda records: bodies.extend(self.box.bodies()))
+        self.box.append(message(body=b"x"))
+        self.assertEqual(bodies, [b"x"])
+
+    def test_dispatch_filter(self) -> None:
+        """What it hides takes no offset, after a kill too."""
+
+        def hide(record: MessageRecord) -> bool:
+            return record.body != b"hidden"
+
+        self.store.dispatch_filter = hide
+        self.box.append(message(body=b"a"), message(body=b"hidden"), message(body=b"b"))
+        self.assertEqual(self.box.bodies(), [b"a", b"b"])
+        self.box.store.close()
+        box = self.box._again()
+        box.store.dispatch_filter = hide
+        box.open()
+        self.assertEqual(box.bodies(), [b"a", b"b"])
+
+    def test_illegal_record_takes_nothing(self) -> None:
+        """Not its batch's offsets either; the next append is as if it had not been."""
+        error = self.assertRaises(
+            MessageIllegal, self.store.append, [message(), message(properties="x" * 40_000)]
+        )
+        self.assertEqual(error.record_index, 1)
+        self.assertRaises(MessageIllegal, self.store.append, [message(topic="../etc")])
+        (record,) = self.box.append(message(body=b"a"))
+        self.assertEqual((record.queue_offset, record.physical_offset), (0, 0))
+        self.assertEqual(self.box.bodies(), [b"a"])
+
+    def test_full_disk(self) -> None:
+        """Refused whole; reads go on; the next append has the same offsets."""
+        self.box.append(message(body=b"a"))
+        self.disk.room_bytes = 3000
+        big = [message(body=bytes(900)) for _ in range(4)]
+        error = self.assertRaises(StoreFull, self.store.append, big)
+        self.assertTrue(error.retriable)
+        self.assertEqual(self.box.bodies(), [b"a"])
+        self.assertEqual(self.store.max_offset_in_queue("TopicTest", 0), 1)
+        self.disk.room_bytes = None
+        (record,) = self.box.append(message(body=b"b"))
+        self.assertEqual((record.queue_offset, record.physical_offset), (1, 105 - 4))
+        self.assertEqual(self.box.bodies(), [b"a", b"b"])
+        self.assertEqual(self.box.after_kill().bodies(), [b"a", b"b"])
+
+    def test_refused_append_does_not_come_back(self) -> None:
+        """A kill after a full disk finds nothing of what was refused."""
+        for room in range(0, 400, 23):
+            self.setUp()
+            self.box.append(message(body=b"a"))
+            self.disk.room_bytes = room
+            self.assertRaises(StoreFull, self.store.append, [message(body=bytes(300))])
+            self.disk.room_bytes = None
+            self.assertEqual(self.box.after_kill().bodies(), [b"a"], msg=room)
+
+    def test_failing_disk(self) -> None:
+        """Another error than a full disk is another error."""
+        self.disk.fail_write_in = 1
+        error = self.assertRaises(StoreError, self.store.append, [message()])
+        self.assertFalse(error.retriable)
+        self.disk.fail_write_in = None
+        self.box.append(message(body=b"a"))
+        self.assertEqual(self.box.bodies(), [b"a"])
+
+    def test_queues_that_cannot_be_written_refuse_at_last(self) -> None:
+        """Memory is bounded."""
+        self.box.append(message(body=b"a"))
+        self.store._queues.tail_bytes = 1 << 30
+        self.assertRaises(StoreFull, self.store.append, [message()])
+
+    def test_not_writable(self) -> None:
+        """A slave, and a store that does not run."""
+        self.store.writable = False
+        self.assertRaises(StoreClosed, self.store.append, [message()])
+        self.store.writable = True
+        self.box.append(message())
+        self.successResultOf(self.store.stop())
+        self.assertRaises(StoreClosed, self.store.append, [message()])
+        self.assertRaises(StoreClosed, self.store.append_raw, 0, b"")
+
+    def test_counts(self) -> None:
+        """Put and failed."""
+        self.box.append(message(), message())
+        self.assertRaises(MessageIllegal, self.store.append, [message(properties="x" * 40_000)])
+        info = self.store.runtime_info()
+        self.assertEqual(info["putMessageTimesTotal"], "2")
+        self.assertEqual(info["putMessageFailedTimes"], "1")
+        self.assertEqual(info["commitLogMaxOffset"], "210")
+        self.assertEqual(info["commitLogDiskRatio"], "0.1")
+
+
+class ConfirmTests(SynchronousTestCase):
+    """A confirm offset apart from the log's end, and raw appends."""
+
+    def setUp(self) -> None:
+        """A store whose replicas have a say."""
+        self.box = StoreBox().open()
+        self.store = self.box.store
+        self.arrived: list[bytes] = []
+        self.store.on_arrival.append(lambda rs: self.arrived.extend(r.body for r in rs))
+
+    def test_bounds_what_is_seen(self) -> None:
+        """Messages behind it are neither read nor announced."""
+        self.box.append(message(body=b"a"))
+        self.store.advance_confirm_offset(0)
+        records = self.box.append(message(body=b"b", keys="k"), message(body=b"c"))
+        self.assertEqual((self.box.bodies(), self.arrived), ([b"a"], [b"a"]))
+        self.assertIsNone(self.store.look_message(records[0].physical_offset))
+        self.assertEqual(self.store.query("TopicTest", "k", 1, 0, 2**62)[0], [])
+        self.assertEqual(self.store.dispatch_behind_bytes(), 0)
+        self.store.advance_confirm_offset(records[0].next_offset + 5)
+        self.assertEqual((self.box.bodies(), self.arrived), ([b"a", b"b"], [b"a", b"b"]))
+        self.assertEqual(len(self.store.query("TopicTest", "k", 1, 0, 2**62)[0]), 1)
+        self.store.advance_confirm_offset(0)
+        self.assertEqual(self.store.confirm_offset, records[0].next_offset + 5)
+        self.store.advance_confirm_offset(10**9)
+        self.assertEqual(self.store.confirm_offset, self.store.max_offset)
+        self.assertEqual(self.arrived, [b"a", b"b", b"c"])
+
+    def test_follows_again(self) -> None:
+        """What was held back comes with the next append."""
+        self.store.advance_confirm_offset(0)
+        self.box.append(message(body=b"a"))
+        self.store.confirm_follows = True
+        self.box.append(message(body=b"b"))
+        self.assertEqual(self.arrived, [b"a", b"b"])
+
+    def test_large_backlog_is_dispatched_in_steps(self) -> None:
+        """No step holds the reactor for long."""
+        self.box = StoreBox(mapped_file_size_commit_log=4 << 20).open()
+        store = self.box.store
+        store.advance_confirm_offset(0)
+        self.box.append(*[message(body=bytes(100_000)) for _ in range(20)])
+        store.advance_confirm_offset(store.max_offset)
+        first = store.max_offset_in_queue("TopicTest", 0)
+        self.assertLess(first, 20)
+        self.assertGreater(store.dispatch_behind_bytes(), 0)
+        self.box.step(10, 5)
+        self.assertEqual(store.max_offset_in_queue("TopicTest", 0), 20)
+
+    def test_raw_append_makes_the_same_store(self) -> None:
+        """A master's log, cut anywhere, makes the same messages readable."""
+        master = StoreBox(MemoryDisk()).open()
+        for number in range(40):
+            master.append(message(body=b"%d" % number * 700, keys="k", queue_id=number % 2))
+        log = master.store._log
+        size = 777
+        while self.store.max_offset < master.store.max_offset:
+            offset = self.store.max_offset
+            end = min(offset + size, offset + log.file_size - offset % log.file_size)
+            data = log.read(offset, min(end, master.store.max_offset) - offset)
+            assert data is not None
+            self.store.append_raw(offset, data)
+        self.box.step(1000)
+        for queue_id in range(2):
+            self.assertEqual(
+                self.box.bodies(queue_id=queue_id), master.bodies(queue_id=queue_id)
+            )
+        self.assertEqual(len(self.arrived), 40)
+        self.assertEqual(
+            self.store.query("TopicTest", "k", 64, 0, 2**62),
+            master.store.query("TopicTest", "k", 64, 0, 2**62),
+        )
+        (ours,) = self.box.append(message())
+        (theirs,) = master.append(message())
+        self.assertEqual(ours.queue_offset, theirs.queue_offset)
+        self.assertEqual(ours.physical_offset, theirs.physical_offset)
+
+    def test_raw_append_elsewhere_is_refused(self) -> None:
+        """It must begin where the log ends."""
+        self.box.append(message())
+        error = self.assertRaises(StoreError, self.store.append_raw, 0, b"x")
+        self.assertIn("cannot be stored at 105", str(error))
+
+
+class FlushTests(SynchronousTestCase):
+    """flushed and flush_step."""
+
+    def setUp(self) -> None:
+        """A store under SYNC_FLUSH with a thread the test runs."""
+        self.disk = FaultyDisk()
+        self.box = StoreBox(self.disk, flush_disk_type="SYNC_FLUSH").open()
+        self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+        self.box.in_thread = self.hold
+
+    def hold(self, job: Callable[[], None]) -> Deferred[None]:
+        """Keep a job until it is run."""
+        done: Deferred[None] = Deferred()
+        self.jobs.append((job, done))
+        return done
+
+    def test_group_commit(self) -> None:
+        """Appends of one turn share a sync."""
+        waits = []
+        for _ in range(5):
+            (record,) = self.box.append(message())
+            waits.append(self.box.store.flushed(record.next_offset))
+        self.assertEqual(len(self.jobs), 1)
+        for _ in range(2):
+            job, done = self.jobs.pop(0)
+            job()
+            done.callback(None)
+        for wait in waits:
+            assert wait is not None
+            self.successResultOf(wait)
+        self.assertEqual(self.box.store.flushed_offset, self.box.store.max_offset)
+        self.assertIsNone(self.box.store.flushed(self.box.store.max_offset))
+
+    def test_failed_sync_ends_writing(self) -> None:
+        """Waits fail, appends are refused, reads go on, the mark of a crash stays."""
+        (record,) = self.box.append(message(body=b"a"))
+        wait = self.box.store.flushed(record.next_offset)
+        assert wait is not None
+        self.jobs.pop()[1].errback(OSError(5, "input/output error"))
+        self.failureResultOf(wait, StoreError)
+        self.assertRaises(StoreError, self.box.store.append, [message()])
+        self.assertEqual(self.box.bodies(), [b"a"])
+        self.successResultOf(self.box.store.stop())
+        self.assertTrue(self.disk.exists("/store/abort"))
+        self.flushLoggedErrors(OSError)
+
+    def test_async_flush_by_steps(self) -> None:
+        """Half a second, and four pages or ten seconds."""
+        self.box.append(message(body=bytes(20_000)))
+        self.box.step(500)
+        self.assertEqual(len(self.jobs), 1)
+
+
+class LifeTests(SynchronousTestCase):
+    """load, start, stop."""
+
+    def test_marks(self) -> None:
+        """The abort file is there while the store runs; lock and checkpoint stay."""
+        box = StoreBox().open()
+        self.assertEqual(box.disk.read_file("/store/abort"), b"4711")
+        box.append(message())
+        self.successResultOf(box.store.stop())
+        self.assertFalse(box.disk.exists("/store/abort"))
+        self.assertEqual(box.disk.read_file("/store/lock"), b"lock")
+        self.assertEqual(box.disk.file_size("/store/checkpoint"), 4096)
+
+    def test_locked(self) -> None:
+        """A second store is refused and disturbs nothing."""
+        box = StoreBox().open()
+        box.append(message(body=b"a"))
+        other = StoreBox(box.disk)
+        error = self.assertRaises(StoreError, other.store.load)
+        self.assertIn("/store/lock", str(error))
+        box.append(message(body=b"b"))
+        self.assertEqual(box.after_stop().bodies(), [b"a", b"b"])
+
+    def test_damaged_file_gives_the_lock_back(self) -> None:
+        """The error names the file; once it is repaired the store opens."""
+        box = StoreBox().open()
+        box.append(message(body=b"a"))
+        self.successResultOf(box.store.stop())
+        path = "/store/commitlog/00000000000000000000"
+        good = box.disk.read_file(path)
+        box.disk.write_file(path, good[:100])
+        error = self.assertRaises(StoreDamaged, box._again().open)
+        self.assertIn(path, str(error))
+        box.disk.write_file(path, good)
+        self.assertEqual(box._again().open().bodies(), [b"a"])
+
+    def test_stop_with_a_full_disk(self) -> None:
+        """Nothing is lost: the next start looks closely."""
+        disk = FaultyDisk()
+        box = StoreBox(disk).open()
+        box.append(message(body=b"a"))
+        disk.room_bytes = 0
+        self.successResultOf(box.store.stop())
+        self.assertTrue(disk.exists("/store/abort"))
+        disk.room_bytes = None
+        self.assertEqual(box._again().open().bodies(), [b"a"])
+
+    def test_stop_waits_for_threads(self) -> None:
+        """The log is flushed before the stop is done."""
+        box = StoreBox().open()
+        jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def hold(job: Callable[[], None]) -> Deferred[None]:
+            jobs.append((job, Deferred()))
+            return jobs[-1][1]
+
+        box.in_thread = hold
+        box.append(message(keys="k"))
+        stopped = box.store.stop()
+        count = 0
+        while jobs:
+            self.assertNoResult(stopped)
+            job, done = jobs.pop()
+            job()
+            done.callback(None)
+            count += 1
+        self.successResultOf(stopped)
+        self.assertGreaterEqual(count, 4)
+
+    def test_stop_without_start(self) -> None:
+        """A store that was only loaded leaves the marks as they were."""
+        box = StoreBox()
+        box.store.load()
+        self.successResultOf(box.store.stop())
+        self.assertFalse(box.disk.exists("/store/abort"))
+        StoreBox(box.disk).open()
+
+    def test_config_files(self) -> None:
+        """In the config directory, by name."""
+        box = StoreBox().open()
+        box.store.config_file("topics.json").save("{}")
+        self.assertEqual(box.disk.read_file("/store/config/topics.json"), b"{}")
+
+    def test_unwritable_directory(self) -> None:
+        """The error says which."""
+        box = StoreBox(RealDisk(), StoreSettings("/proc/store"))
+        error = self.assertRaises(StoreError, box.store.load)
+        self.assertIn("/proc/store", str(error))
+
+
+class QueuesTests(SynchronousTestCase):
+    """Many queues, and topics that are deleted."""
+
+    def test_a_thousand_queues(self) -> None:
+        """All are found again after a stop and after a kill."""
+        box = StoreBox(mapped_file_size_commit_log=1 << 20).open()
+        for body in (b"a", b"b"):
+            box.append(*[
+                message(f"T{number}", body, queue_id) for number in range(250)
+                for queue_id in range(4)
+            ])
+            box.step(1000, 8)
+        for again in (StoreBox.after_kill, StoreBox.after_stop):
+            box = again(box)
+            queues = box.store.queues()
+            self.assertEqual(len(queues), 250)
+            self.assertEqual(queues["T7"], [0, 1, 2, 3])
+            for number in range(0, 250, 17):
+                self.assertEqual(box.bodies(f"T{number}", number % 4), [b"a", b"b"])
+
+    def test_delete_topic(self) -> None:
+        """Its queues are gone; its messages stay findable by place and key."""
+        box = StoreBox().open()
+        box.append(message(body=b"a", keys="k"), message("Other"))
+        box.step(1000)
+        self.assertEqual(box.store.delete_topic("TopicTest"), 1)
+        self.assertEqual(box.store.delete_topic("TopicTest"), 0)
+        self.assertEqual(box.store.queues(), {"Other": [0]})
+        self.assertEqual(box.bodies(), [])
+        self.assertEqual(len(box.store.query("TopicTest", "k", 1, 0, 2**62)[0]), 1)
+        (record,) = box.append(message(body=b"b"))
+        self.assertEqual(record.queue_offset, 0)
+        self.assertEqual(box.after_stop().bodies(), [b"b"])
+
+    def test_offsets_of_unknown_queues(self) -> None:
+        """Zero, and asking makes no queue."""
+        store = StoreBox().open().store
+        self.assertEqual(store.min_offset_in_queue("T", 0), 0)
+        self.assertEqual(store.max_offset_in_queue("T", 0), 0)
+        self.assertEqual(store.queues(), {})
+
+
+class RealDiskStoreTests(SynchronousTestCase):
+    """The same over a real directory, with files of Apache's lengths."""
+
+    def test_life_on_a_real_disk(self) -> None:
+        """Append, stop, start, kill, start."""
+        root = os.path.abspath(self.mktemp())
+        box = StoreBox(RealDisk(), small_settings(root, mapped_file_size_commit_log=5000)).open()
+        for number in range(100):
+            box.append(message(body=b"%d" % number, keys=f"k{number}", queue_id=number % 3))
+        box.step(1000, 5)
+        box = box.after_stop()
+        box.append(message(body=b"100", queue_id=1))
+        box = box.after_kill()
+        self.assertEqual(box.bodies(queue_id=1)[-1], b"100")
+        self.assertEqual(len(box.bodies(queue_id=0)), 34)
+        records, _, _ = box.store.query("TopicTest", "k77", 9, 0, 2**62)
+        self.assertEqual([decode_record(record).body for record in records], [b"77"])
+        self.successResultOf(box.store.stop())
+
+    def test_default_lengths(self) -> None:
+        """A new store's files have Apache's lengths and take next to no room."""
+        root = os.path.abspath(self.mktemp())
+        box = StoreBox(RealDisk(), StoreSettings(root)).open()
+        box.append(message(keys="k"))
+        box = box.after_stop()
+        sizes = {}
+        for directory, _, names in os.walk(root):
+            for name in names:
+                stat = os.stat(os.path.join(directory, name))
+                sizes[os.path.relpath(directory, root)] = stat.st_size
+                self.assertLess(stat.st_blocks * 512, 1 << 20)
+        self.assertEqual(sizes["commitlog"], 1 << 30)
+        self.assertEqual(sizes["consumequeue/TopicTest/0"], 6_000_000)
+        self.assertEqual(sizes["index"], 420_000_040)
+        self.successResultOf(box.store.stop())

@@ -1,0 +1,289 @@
+"""Reads of a queue: each status, each limit, filters; by key; by time."""
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.testing.store import StoreBox, message
+from twistmq.broker.wire.record import decode_record
+
+
+class TagFilter:
+    """Wants one tag hash, and only bodies that do not say no."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.looked_at = 0
+
+    def match_queue_entry(
+        self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
+    ) -> bool:
+        """By the entry."""
+        return tags_code == self.code
+
+    def match_record(self, record: bytes | memoryview) -> bool:
+        """By the record."""
+        self.looked_at += 1
+        return decode_record(record).body != b"no"
+
+
+class LittleMemoryDisk(MemoryDisk):
+    """On a machine so small that almost everything is on disk."""
+
+    def physical_memory_bytes(self) -> int:
+        """40 percent of it are 400 bytes."""
+        return 1000
+
+
+class GetMessageTests(SynchronousTestCase):
+    """Reading by queue offset."""
+
+    def setUp(self) -> None:
+        """A store with small transfer limits."""
+        self.box = StoreBox(
+            max_transfer_count_on_message_in_memory=5, max_transfer_count_on_message_in_disk=2
+        ).open()
+
+    def get(
+        self, offset: int, count: int = 32, code: int | None = None, total: int = 1 << 20
+    ) -> GetMessageResult:
+        """Read queue 0 of TopicTest."""
+        self.filter = None if code is None else TagFilter(code)
+        return self.box.store.get_message("TopicTest", 0, offset, count, self.filter, total)
+
+    def check(self, result: GetMessageResult, status: str, following: int, count: int = 0) -> None:
+        """Compare a result's essence."""
+        found = (result.status.name, result.next_begin_offset, result.count, result.message_count)
+        self.assertEqual(found, (status, following, count, count))
+
+    def test_unknown_and_empty_queue(self) -> None:
+        """Nothing was ever stored: begin at 0."""
+        self.check(self.get(0), "NO_MESSAGE_IN_QUEUE", 0)
+        self.check(self.get(7), "NO_MESSAGE_IN_QUEUE", 0)
+        self.assertEqual(self.box.store.queues(), {})
+
+    def test_borders(self) -> None:
+        """Too small, at the end, behind the end."""
+        self.box.append(*[message() for _ in range(3)])
+        queue = self.box.store.queue("TopicTest", 0)
+        assert queue is not None
+        queue.min_offset = 1
+        self.check(self.get(0), "OFFSET_TOO_SMALL", 1)
+        self.check(self.get(-5), "OFFSET_TOO_SMALL", 1)
+        self.check(self.get(3), "OFFSET_OVERFLOW_ONE", 3)
+        self.check(self.get(4), "OFFSET_OVERFLOW_BADLY", 3)
+        result = self.get(1)
+        self.check(result, "FOUND", 3, 2)
+        self.assertEqual((result.min_offset, result.max_offset), (1, 3))
+
+    def test_records_are_verbatim(self) -> None:
+        """What is read is what is in the commit log."""
+        (record,) = self.box.append(message(body=b"abc", tag="t"))
+        result = self.get(0)
+        self.assertEqual(result.messages, [self.box.store.look_message(0)])
+        self.assertEqual(result.size, record.size)
+        self.assertEqual(decode_record(result.messages[0]).body, b"abc")
+
+    def test_count_limits(self) -> None:
+        """What is asked for, and what the settings allow."""
+        self.box.append(*[message() for _ in range(20)])
+        self.check(self.get(0, 3), "FOUND", 3, 3)
+        self.check(self.get(3, 32), "FOUND", 8, 5)
+        self.check(self.get(18, 32), "FOUND", 20, 2)
+        self.check(self.get(0, 0), "FOUND", 1, 1)
+
+    def test_count_limit_on_disk(self) -> None:
+        """Messages far behind count as on disk: fewer at a time, and a slave should serve."""
+        self.box = StoreBox(
+            LittleMemoryDisk(),
+            max_transfer_count_on_message_in_memory=5,
+            max_transfer_count_on_message_in_disk=2,
+        ).open()
+        self.box.append(*[message() for _ in range(20)])
+        result = self.get(0)
+        self.check(result, "FOUND", 2, 2)
+        self.assertTrue(result.suggest_slave)
+        result = self.get(17)
+        self.check(result, "FOUND", 20, 3)
+        self.assertFalse(result.suggest_slave)
+
+    def test_size_limits(self) -> None:
+        """The first message comes whatever its size; the others must fit."""
+        self.box.append(*[message(body=bytes(1000)) for _ in range(4)])
+        self.check(self.get(0, total=2500), "FOUND", 2, 2)
+        self.check(self.get(0, total=0), "FOUND", 1, 1)
+        self.box = StoreBox(max_transfer_bytes_on_message_in_memory=3400).open()
+        self.box.append(*[message(body=bytes(1000)) for _ in range(4)])
+        self.check(self.get(0), "FOUND", 3, 3)
+
+    def test_filter_by_entry(self) -> None:
+        """Unwanted tags are skipped without being read."""
+        tags = ["a", "b", "a", "b", "b"]
+        self.box.append(*[message(tag=tag, body=b"%d" % n) for n, tag in enumerate(tags)])
+        result = self.get(0, code=ord("a"))
+        self.check(result, "FOUND", 5, 2)
+        assert self.filter is not None
+        self.assertEqual(self.filter.looked_at, 2)
+        self.check(self.get(3, code=ord("a")), "NO_MATCHED_MESSAGE", 5)
+
+    def test_filter_by_record(self) -> None:
+        """Records that are read and not wanted are counted."""
+        self.box.append(*[message(tag="a", body=body) for body in (b"no", b"no", b"yes", b"no")])
+        result = self.get(0, code=ord("a"))
+        self.check(result, "FOUND", 4, 1)
+        self.assertEqual(result.filtered_count, 3)
+        self.box.append(message(tag="a", body=b"no"))
+        result = self.get(4, code=ord("a"))
+        self.check(result, "NO_MATCHED_MESSAGE", 5)
+
+    def test_filter_looks_at_so_many_entries(self) -> None:
+        """16,000 bytes of entries at most, or what the count asks for, are looked at."""
+        self.box = StoreBox(mapped_file_size_consume_queue=40_000).open()
+        for _ in range(10):
+            self.box.append(*[message(tag="b") for _ in range(100)])
+        self.check(self.get(0, code=ord("a")), "NO_MATCHED_MESSAGE", 800)
+        self.check(self.get(0, 900, code=ord("a")), "NO_MATCHED_MESSAGE", 900)
+
+    def test_read_ends_with_a_queue_file(self) -> None:
+        """Entries of the next file come with the next read."""
+        self.box.append(*[message() for _ in range(25)])
+        self.box.step(1000)
+        self.check(self.get(18), "FOUND", 20, 2)
+
+    def test_queue_file_is_gone(self) -> None:
+        """The reader goes on at the next file."""
+        self.box.append(*[message() for _ in range(45)])
+        self.box.step(1000)
+        queue = self.box.store.queue("TopicTest", 0)
+        assert queue is not None
+        del queue.starts[0]
+        self.check(self.get(3), "OFFSET_FOUND_NULL", 20)
+
+    def test_removed_messages_are_skipped(self) -> None:
+        """Entries whose records are gone: the read goes on with the next commit-log file."""
+        self.box = StoreBox(mapped_file_size_commit_log=1000).open()
+        self.box.append(*[message(body=bytes(300)) for _ in range(6)])
+        log = self.box.store._log
+        del log.starts[0]
+        log._files.close_all()
+        self.check(self.get(0), "FOUND", 6, 4)
+        del log.starts[0]
+        log._files.close_all()
+        self.check(self.get(0, code=0), "FOUND", 6, 2)
+        del log.starts[0]
+        log._files.close_all()
+        self.check(self.get(0), "MESSAGE_WAS_REMOVING", 6)
+
+    def test_counts(self) -> None:
+        """Reads that find something, those that do not, messages."""
+        self.box.append(message(), message())
+        self.get(0)
+        self.get(2)
+        stats = self.box.store.stats
+        self.assertEqual((stats.get_found, stats.get_miss, stats.transferred), (1, 1, 2))
+
+    def test_status_names(self) -> None:
+        """All of Apache's, and no other."""
+        self.assertEqual(len(GetMessageStatus), 10)
+
+
+class QueryTests(SynchronousTestCase):
+    """Reading by key."""
+
+    def setUp(self) -> None:
+        """A store with a hash table so small that hashes collide."""
+        self.box = StoreBox(max_hash_slot_num=1, max_index_num=1000).open()
+
+    def query(self, key: str, count: int = 32, topic: str = "TopicTest") -> list[bytes]:
+        """Bodies of what is found."""
+        records, _, _ = self.box.store.query(topic, key, count, 0, 2**62)
+        return [decode_record(record).body for record in records]
+
+    def test_by_key_and_unique_key(self) -> None:
+        """The oldest first, each once."""
+        self.box.append(
+            message(body=b"0", keys="k1 k2", unique_key="U0"),
+            message(body=b"1", keys="k2", unique_key="U1"),
+            message("Other", body=b"2", keys="k2"),
+        )
+        self.assertEqual(self.query("k2"), [b"0", b"1"])
+        self.assertEqual(self.query("U1"), [b"1"])
+        self.assertEqual(self.query("k2", topic="Other"), [b"2"])
+        self.assertEqual(self.query("k3"), [])
+
+    def test_equal_hashes_are_told_apart(self) -> None:
+        """"Aa" and "BB" have one Java hash."""
+        self.box.append(message(body=b"0", keys="Aa"), message(body=b"1", keys="BB"))
+        self.assertEqual(self.query("Aa"), [b"0"])
+        self.assertEqual(self.query("BB"), [b"1"])
+
+    def test_key_said_twice(self) -> None:
+        """A message is found once."""
+        self.box.append(message(body=b"0", keys="k k"))
+        self.assertEqual(self.query("k"), [b"0"])
+
+    def test_count(self) -> None:
+        """The newest so many; never more than the settings allow."""
+        self.box.append(*[message(body=b"%d" % n, keys="k") for n in range(100)])
+        self.assertEqual(self.query("k", 2), [b"98", b"99"])
+        self.assertEqual(len(self.query("k", 1000)), 64)
+
+    def test_index_position(self) -> None:
+        """How far the index is, for the reply's header."""
+        self.assertEqual(self.box.store.query("T", "k", 1, 0, 2**62), ([], 0, 0))
+        records = self.box.append(message(keys="k"), message(keys="k"))
+        _, timestamp, place = self.box.store.query("T", "k", 1, 0, 2**62)
+        self.assertEqual((timestamp, place), (self.box.now_ms, records[1].physical_offset))
+
+    def test_without_index(self) -> None:
+        """Nothing is found."""
+        self.box = StoreBox(message_index_enable=False).open()
+        self.box.append(message(keys="k"))
+        self.assertEqual(self.query("k"), [])
+
+
+class TimeTests(SynchronousTestCase):
+    """Reading by time."""
+
+    def setUp(self) -> None:
+        """Messages at 10, 20, 20, 20, 40 s, in two queue files."""
+        self.box = StoreBox(mapped_file_size_consume_queue=60).open()
+        for second in (10, 20, 20, 20, 40):
+            self.box.now_ms = second * 1000
+            self.box.append(message())
+        self.box.step(1000)
+
+    def test_lower_and_upper(self) -> None:
+        """First at or after, last at or before."""
+        cases = [(0, 0, 0), (10, 0, 0), (15, 1, 0), (20, 1, 3), (30, 4, 3), (40, 4, 4), (50, 5, 4)]
+        for second, lower, upper in cases:
+            find = self.box.store.offset_by_time
+            self.assertEqual(find("TopicTest", 0, second * 1000), lower, msg=second)
+            self.assertEqual(find("TopicTest", 0, second * 1000, "upper"), upper, msg=second)
+
+    def test_unknown_queue(self) -> None:
+        """Offset 0, no times."""
+        store = self.box.store
+        self.assertEqual(store.offset_by_time("Other", 0, 1), 0)
+        self.assertEqual(store.store_time("Other", 0, 0), -1)
+        self.assertEqual(store.earliest_store_time("Other", 0), -1)
+
+    def test_store_times(self) -> None:
+        """Of one message, of the queue's first, of the log's first."""
+        store = self.box.store
+        self.assertEqual([store.store_time("TopicTest", 0, n) for n in (-1, 0, 4, 5)],
+                         [-1, 10_000, 40_000, -1])
+        queue = store.queue("TopicTest", 0)
+        assert queue is not None
+        queue.min_offset = 2
+        self.assertEqual(store.earliest_store_time("TopicTest", 0), 20_000)
+        self.assertEqual(store.earliest_store_time(), 10_000)
+        self.assertEqual(store.offset_by_time("TopicTest", 0, 0, "upper"), 2)
+
+    def test_places(self) -> None:
+        """A queue's message in the commit log."""
+        store = self.box.store
+        self.assertEqual(store.commit_log_offset("TopicTest", 0, 0), 0)
+        self.assertGreater(store.commit_log_offset("TopicTest", 0, 1), 0)
+        self.assertEqual(store.commit_log_offset("TopicTest", 0, 5), -1)
+        self.assertEqual(store.commit_log_offset("Other", 0, 0), -1)

@@ -1,0 +1,144 @@
+"""What a running store does from time to time."""
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.upkeep import CheckpointFile
+from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+from twistmq.broker.testing.store import StoreBox, message
+
+
+class UpkeepTests(SynchronousTestCase):
+    """Upkeep, in a store whose clock the test moves."""
+
+    def setUp(self) -> None:
+        """A store on a disk that can fail."""
+        self.disk = FaultyDisk()
+        self.box = StoreBox(self.disk).open()
+
+    def checkpoint(self) -> Checkpoint:
+        """What the checkpoint file says."""
+        return Checkpoint.decode(self.disk.read_file("/store/checkpoint"), "")
+
+    def test_tails_are_written_each_second(self) -> None:
+        """Not before; a queue that had no message has no file."""
+        self.box.append(message())
+        self.box.step(999)
+        self.assertEqual(self.disk.list_directory("/store/consumequeue"), [])
+        self.box.step(1)
+        self.assertEqual(self.disk.list_directory("/store/consumequeue/TopicTest"), ["0"])
+
+    def test_many_tails_take_several_steps(self) -> None:
+        """A thousand queues are not written in one step."""
+        self.box.append(*[message(f"T{number}") for number in range(1000)])
+        self.box.step(1000)
+        written = len(self.disk.list_directory("/store/consumequeue"))
+        self.assertLess(written, 1000)
+        self.box.step(0, 10)
+        self.assertEqual(len(self.disk.list_directory("/store/consumequeue")), 1000)
+
+    def test_queues_are_synced_each_minute(self) -> None:
+        """Then the checkpoint says so, with the time of the newest message."""
+        self.box.append(message())
+        stored_ms = self.box.now_ms
+        self.box.step(1000, 59)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
+        self.box.step(1000, 2)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, stored_ms)
+
+    def test_checkpoint_follows_the_log(self) -> None:
+        """Its flush is known a second later at most."""
+        self.box.append(message(body=bytes(30_000)))
+        stored_ms = self.box.now_ms
+        self.box.step(1000, 2)
+        self.assertEqual(self.box.store.flushed_offset, self.box.store.max_offset)
+        self.assertEqual(self.checkpoint().physic_msg_timestamp, stored_ms)
+
+    def test_index_is_durable_after_a_round(self) -> None:
+        """The checkpoint never knows more than the disk."""
+        self.box.append(message(keys="k"))
+        stored_ms = self.box.now_ms
+        self.box.step(1000, 9)
+        self.assertEqual(self.checkpoint().index_msg_timestamp, 0)
+        self.box.step(1000, 8)
+        self.assertEqual(self.checkpoint().index_msg_timestamp, stored_ms)
+
+    def test_full_disk_is_waited_for(self) -> None:
+        """Queues stay readable, and are written when there is room again."""
+        self.box.append(*[message(body=b"%d" % n) for n in range(5)])
+        self.disk.room_bytes = 0
+        self.box.step(1000, 5)
+        self.assertEqual(len(self.box.bodies()), 5)
+        self.disk.room_bytes = None
+        self.box.step(1000, 2)
+        self.assertEqual(self.disk.list_directory("/store/consumequeue"), ["TopicTest"])
+        self.flushLoggedErrors()
+        self.assertEqual(len(self.box.after_kill().bodies()), 5)
+
+    def test_failed_sync_of_queues_stops_the_checkpoint(self) -> None:
+        """A later sync that succeeds proves nothing."""
+        self.box.append(message())
+        self.box.step(1000)
+        self.disk.fail_sync_in = 1
+        self.box.step(60_000)
+        self.disk.fail_sync_in = None
+        self.box.append(message())
+        self.box.step(60_000, 3)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
+        self.flushLoggedErrors(OSError)
+
+
+class CheckpointFileTests(SynchronousTestCase):
+    """CheckpointFile."""
+
+    def setUp(self) -> None:
+        """A disk, and a thread the test runs."""
+        self.disk = MemoryDisk()
+        self.disk.make_directory("/store")
+        self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+        self.file = CheckpointFile(self.disk, "/store/checkpoint", self.in_thread)
+
+    def in_thread(self, job: Callable[[], None]) -> Deferred[None]:
+        """Keep a job until it is run."""
+        done: Deferred[None] = Deferred()
+        self.jobs.append((job, done))
+        return done
+
+    def run_job(self) -> None:
+        """Run the oldest job."""
+        job, done = self.jobs.pop(0)
+        job()
+        done.callback(None)
+
+    def test_writes_one_at_a_time(self) -> None:
+        """Each save waits for values at least as new as its own; equal values are not written."""
+        self.file.values.physic_msg_timestamp = 1
+        first = self.file.save()
+        self.file.values.physic_msg_timestamp = 2
+        second, third = self.file.save(), self.file.save()
+        self.assertEqual(len(self.jobs), 1)
+        self.run_job()
+        self.successResultOf(first)
+        self.assertNoResult(second)
+        self.run_job()
+        self.successResultOf(second)
+        self.successResultOf(third)
+        self.assertEqual(self.jobs, [])
+        again = CheckpointFile(self.disk, "/store/checkpoint", self.in_thread)
+        again.load()
+        self.assertEqual(again.values.physic_msg_timestamp, 2)
+
+    def test_loads_nothing(self) -> None:
+        """A new store has no checkpoint."""
+        self.file.load()
+        self.assertEqual(self.file.values, Checkpoint())
+
+    def test_damage(self) -> None:
+        """The error names the file."""
+        self.disk.write_file("/store/checkpoint", b"\xff" * 4096)
+        error = self.assertRaises(StoreDamaged, self.file.load)
+        self.assertIn("/store/checkpoint", str(error))
