@@ -17,6 +17,7 @@ __all__ = ["COMPILED_MODULES", "compiled_modules", "describe_build"]
 
 #: Import names, each of one file.
 COMPILED_MODULES: Final = (
+    "twistmq.broker.request.send_record",
     "twistmq.broker.store.append_loop",
     "twistmq.broker.store.consume_queue",
     "twistmq.broker.store.index_tail",

@@ -9,8 +9,9 @@ Source: CommitLog.handleDiskFlushAndHA, GroupCommitService @5.3.3.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 
 from twisted.internet.defer import Deferred
 
@@ -27,10 +28,9 @@ Stage = tuple[Callable[[int], Deferred[None] | None], ResponseCode]
 class _Waiting:
     """One wait of one stage."""
 
-    __slots__ = ("deadline_ms", "done", "fired", "timeout_code")
+    __slots__ = ("done", "fired", "timeout_code")
 
-    def __init__(self, deadline_ms: int, timeout_code: ResponseCode) -> None:
-        self.deadline_ms = deadline_ms
+    def __init__(self, timeout_code: ResponseCode) -> None:
         self.timeout_code = timeout_code
         self.done: Deferred[ResponseCode] = Deferred()
         self.fired = False
@@ -49,8 +49,9 @@ class Acknowledgement:
         self.stages: list[Stage] = []
         if store.settings.sync_flush:
             self.stages.append((store.flushed, ResponseCode.FLUSH_DISK_TIMEOUT))
-        #: In order of their deadlines, which all have the same distance from their start.
-        self._waiting: deque[_Waiting] = deque()
+        #: A heap of (deadline, number, wait): a later stage's wait has the deadline of the first.
+        self._waiting: list[tuple[int, int, _Waiting]] = []
+        self._numbers = count()
 
     def wait(self, offset: int, now_ms: int) -> Deferred[ResponseCode] | None:
         """Wait until the commit log is safe up to ``offset``.
@@ -72,8 +73,8 @@ class Acknowledgement:
     def _wait(
         self, safe: Deferred[None], timeout_code: ResponseCode, index: int, offset: int, now_ms: int
     ) -> Deferred[ResponseCode]:
-        waiting = _Waiting(now_ms + self._timeout_ms, timeout_code)
-        self._waiting.append(waiting)
+        waiting = _Waiting(timeout_code)
+        heappush(self._waiting, (now_ms + self._timeout_ms, next(self._numbers), waiting))
         safe.addCallbacks(
             lambda _: waiting.fire(ResponseCode.SUCCESS), lambda _: waiting.fire(timeout_code)
         )
@@ -88,6 +89,6 @@ class Acknowledgement:
     def expire(self, now_ms: int) -> None:
         """Give up the waits whose time is over; run periodically."""
         waiting = self._waiting
-        while waiting and (waiting[0].fired or waiting[0].deadline_ms <= now_ms):
-            expired = waiting.popleft()
+        while waiting and (waiting[0][2].fired or waiting[0][0] <= now_ms):
+            expired = heappop(waiting)[2]
             expired.fire(expired.timeout_code)

@@ -97,10 +97,12 @@ class PullHold:
         self, key: tuple[str, int], ends: Callable[[_HeldPull], bool], now_ms: int | None = None
     ) -> None:
         """End the waits of one queue for which ``ends`` is true."""
-        woken = [held for held in self._held[key] if ends(held)]
+        woken: list[_HeldPull] = []
+        kept: list[_HeldPull] = []
+        for held in self._held[key]:
+            (woken if ends(held) else kept).append(held)
         if not woken:
             return
-        kept = [held for held in self._held[key] if held not in woken]
         if kept:
             self._held[key] = kept
         else:

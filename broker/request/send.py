@@ -18,6 +18,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.send_context import SendBatch
+from twistmq.broker.request.send_record import RecordMaker
 from twistmq.broker.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -34,12 +35,7 @@ from twistmq.broker.wire.headers.send import (
     SendRefusedResponseHeader,
 )
 from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.properties import (
-    format_properties,
-    index_keys,
-    parse_properties,
-    tags_code,
-)
+from twistmq.broker.wire.properties import parse_properties
 from twistmq.broker.wire.record import SYS_MULTI_TAGS, MessageRecord
 
 if TYPE_CHECKING:
@@ -66,7 +62,8 @@ class SendRequests:
         self._body_size_max = settings.int("maxMessageSize")
         self._broker_ip = settings.text("brokerIP1")
         self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
-        self._trace_text = "true" if self._trace_on else "false"
+        self._maker = RecordMaker(self._region, "true" if self._trace_on else "false",
+                                  kernel.cluster_name, kernel.unique_ids)
 
     def handlers(self) -> list[RequestHandler[Any]]:
         v1, v2 = SendMessageRequestHeader, SendMessageRequestHeaderV2
@@ -135,22 +132,11 @@ class SendRequests:
     ) -> MessageRecord:
         """Make the record of a request with one message."""
         header: SendMessageRequestHeader = request.header
-        kernel = self._kernel
-        text = header.properties
-        # What Apache puts into every message, in whatever order: the order has no meaning.
-        fields = parse_properties(text) if text else {}
-        fields.pop(names.POP_CK, None)
-        fields.pop(names.WAIT, None)
-        fields[names.MSG_REGION] = self._region
-        fields[names.TRACE_ON] = self._trace_text
-        fields[names.CLUSTER] = kernel.cluster_name
-        if names.UNIQ_KEY not in fields:
-            fields[names.UNIQ_KEY] = kernel.unique_ids.make(request.now_ms)
-        record = MessageRecord(
-            header.topic, queue_id, request.command.body, format_properties(fields),
-            header.born_timestamp, request.channel.remote_host, kernel.store_host,
-            index_keys(fields), tags_code(fields.get(names.TAGS)), header.flag, header.sys_flag,
-            header.reconsume_times or 0)
+        fields = self._maker.stored_properties(header.properties)
+        record = self._maker.make(
+            header.topic, queue_id, request.command.body, fields, header.flag, header.sys_flag,
+            header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,
+            self._kernel.store_host, request.now_ms)
         if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             record.sys_flag |= SYS_MULTI_TAGS
         if fields.get(names.TRAN_MSG) == "true" and not (
@@ -179,25 +165,19 @@ class SendRequests:
         if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL,
                                  f"batch request does not support retry group {header.topic}")
-        common = parse_properties(header.properties or "")
-        common.pop(names.WAIT, None)
-        common.pop(names.POP_CK, None)
-        common[names.MSG_REGION] = self._region
-        common[names.TRACE_ON] = self._trace_text
-        common[names.CLUSTER] = self._kernel.cluster_name
+        common = self._maker.stored_properties(header.properties)
         sys_flag = header.sys_flag
         if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= SYS_MULTI_TAGS
         records = []
         for flag, body, text in decode_batch(request.command.body):
-            own = parse_properties(text)
-            own.pop(names.WAIT, None)
             # A message keeps its own unique key: the batch's is their list.
-            fields = {**common, **own}
-            records.append(MessageRecord(
-                header.topic, queue_id, body, format_properties(fields), header.born_timestamp,
-                request.channel.remote_host, self._kernel.store_host, index_keys(fields),
-                tags_code(fields.get(names.TAGS)), flag, sys_flag, header.reconsume_times or 0))
+            fields = {**common, **parse_properties(text)}
+            fields.pop(names.WAIT, None)
+            records.append(self._maker.make(
+                header.topic, queue_id, body, fields, flag, sys_flag,
+                header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,
+                self._kernel.store_host, request.now_ms))
         if not records:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
         return records
@@ -265,7 +245,9 @@ class SendRequests:
             reply = self._stored(requests[index], records)
             topic = requests[index].header.topic
             count, size = counts.get(topic, (0, 0))
-            counts[topic] = (count + len(records), size + sum([r.size for r in records]))
+            for record in records:
+                size += record.size
+            counts[topic] = (count + len(records), size)
             replies[index] = reply if not waits else self._when_safe(
                 requests[index], records, reply)
         for topic, (count, size) in counts.items():
