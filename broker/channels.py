@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from twisted.logger import Logger
+
 from twistmq.broker.remoting import Channel
 
 __all__ = ["ChannelTable"]
@@ -12,8 +14,11 @@ __all__ = ["ChannelTable"]
 class ChannelTable:
     """Live channels.
 
-    ``on_lost`` holds functions that are called with a channel once its connection is gone.
+    ``on_lost`` holds functions that are called with a channel once its connection is gone; one
+    that raises is logged, and the others are still called.
     """
+
+    log = Logger()
 
     def __init__(self) -> None:
         self._channels: dict[int, Channel] = {}
@@ -33,8 +38,12 @@ class ChannelTable:
         """Forget a channel whose connection is lost and tell who asked to know."""
         if self._channels.pop(channel.channel_id, None) is None:
             return
-        for listener in self.on_lost:
-            listener(channel)
+        for listener in list(self.on_lost):
+            try:
+                listener(channel)
+            except Exception:
+                self.log.failure("what follows the loss of {peer} failed",
+                                 peer=channel.remote_address)
 
     def get(self, channel_id: int) -> Channel | None:
         return self._channels.get(channel_id)

@@ -9,6 +9,7 @@ Source: NettyRemotingAbstract.processRequestCommand, buildProcessRequestHandler 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -158,35 +159,55 @@ class Dispatcher:
             self._finish(request, answer, ready)
 
     def _finish(self, request: Request[Any], answer: Handled, ready: list[bytes]) -> None:
-        if isinstance(answer, Deferred):
-            if not answer.called:
-                self._wait(request, answer)
+        """Append the frame of an answer to ``ready``; one that waits is written when it comes."""
+        if isinstance(answer, Reply):
+            if self._hooks.after_response:
+                self._hooks.responded(request, answer)
+            command = request.command
+            if command.flag & ONEWAY_FLAG:
                 return
-            replies: list[Reply] = []
-            answer.addErrback(self._failed, request).addCallback(replies.append)
-            answer = replies[0] if replies else None
-        if answer is None:
-            return
-        if self._hooks.after_response:
-            self._hooks.responded(request, answer)
-        command = request.command
-        if not command.flag & ONEWAY_FLAG:
-            ready.append(encode_reply(answer.code, command.opaque, answer.header, answer.body,
-                                      answer.remark))
+            try:
+                ready.append(encode_reply(answer.code, command.opaque, answer.header, answer.body,
+                                          answer.remark))
+            except Exception as error:
+                refusal = self._refusal(request, error)
+                ready.append(encode_reply(refusal.code, command.opaque, None, b"", refusal.remark))
+        elif isinstance(answer, Deferred):
+            self._wait(request, answer, ready)
+        elif answer is not None:
+            self._finish(request, self._no_reply(request, answer), ready)
 
-    def _wait(self, request: Request[Any], waiting: Deferred[Reply]) -> None:
+    def _wait(self, request: Request[Any], waiting: Deferred[Reply], ready: list[bytes]) -> None:
+        """Write the reply when it comes; one that is there already goes with the others."""
         channel: Connection = request.channel  # type: ignore[assignment]
         size = len(request.command.body) + len(request.command.ext_fields)
-        channel.hold(size)
+        # ``waiting.called`` does not tell: what was called may wait for what it was chained to.
+        there = held = False
 
-        def written(reply: Reply | None) -> None:
+        def answered(reply: Reply | None) -> None:
+            nonlocal there
+            there = True
+            if not held:
+                self._finish(request, reply, ready)
+                return
             channel.release(size)
-            ready: list[bytes] = []
-            self._finish(request, reply, ready)
-            if ready:
-                channel.write(ready[0])
+            frames: list[bytes] = []
+            self._finish(request, reply, frames)
+            if frames:
+                channel.write(frames[0])
 
-        waiting.addErrback(self._failed, request).addCallback(written)
+        waiting.addErrback(self._failed, request).addCallback(answered)
+        if not there:
+            held = True
+            channel.hold(size)
+
+    def _no_reply(self, request: Request[Any], answer: object) -> Reply:
+        """What a handler returned that is no reply: its bug, not the client's."""
+        if inspect.iscoroutine(answer):
+            answer.close()
+        error = TypeError(f"the handler of code {request.command.code} returned "
+                          f"{type(answer).__name__}, which is no reply")
+        return self._refusal(request, error)
 
     def _failed(self, failure: Failure, request: Request[Any]) -> Reply:
         assert failure.value is not None

@@ -12,31 +12,39 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 from twisted.internet.defer import maybeDeferred
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from twistmq.broker import hookspecs
-from twistmq.broker.errors import BrokerError, SettingsError
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.interfaces import IAccessValidator
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import Reply, RequestHandler
+from twistmq.broker.settings import Setting
 
 if TYPE_CHECKING:
     import click
 
-    from twistmq.broker.interfaces import IAccessValidator, IFilterLanguage, ITransactionService
+    from twistmq.broker.interfaces import IFilterLanguage, ITransactionService
     from twistmq.broker.kernel import Kernel
-    from twistmq.broker.periodic import PeriodicTask
-    from twistmq.broker.remoting import AnyHandler, Reply, Request
+    from twistmq.broker.remoting import AnyHandler, Request
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
-    from twistmq.broker.settings import Setting
     from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["ENTRY_POINT_GROUP", "Hooks", "find_plugins"]
 
 ENTRY_POINT_GROUP = "twistmq"
+#: The hooks whose Deferred or coroutine is waited for.
+_MAY_WAIT = ("on_start", "on_stop")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +62,13 @@ def find_plugins(
 
     :param enabled: only these names; None means all there are.
     :param disabled: never these names; that wins.
-    :returns: (name, plugin), stock plugins first, each kind by name.
-    :raises SettingsError: when a name of ``enabled`` is not installed.
+    :returns: (name, plugin), stock plugins first, each kind by name. Where a third party gives
+        a stock plugin's name to its own, that one is there and the stock one is not.
+    :raises SettingsError: when a name of ``enabled`` is not installed or cannot be imported.
     """
-    points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    points: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=_is_stock, reverse=True):
+        points[point.name] = point
     missing = sorted(set(enabled or ()) - set(points))
     if missing:
         known = ", ".join(sorted(points)) or "none"
@@ -68,9 +79,10 @@ def find_plugins(
     for name in names:
         try:
             found.append((name, points[name].load()))
-        except Exception:
+        except Exception as error:
             if enabled is not None:
-                raise
+                raise SettingsError(
+                    f"plugins.enabled: {name} cannot be imported: {error}") from error
             Hooks.log.failure("plugin {plugin} cannot be imported, it is left out", plugin=name)
     return found
 
@@ -96,14 +108,32 @@ class Hooks:
         self.freeze()
 
     def register(self, name: str, plugin: object) -> None:
-        """Add a plugin; a misspelt hook is reported and the plugin left out."""
+        """Add a plugin; one whose hooks do not fit is reported and left out.
+
+        They do not fit when a hook or an argument is misspelt, or when an implementation is of
+        a kind that is never run: a wrapper, or ``async`` where nothing waits for it.
+        """
         try:
             self.manager.register(plugin, name=name)
             self.manager.check_pending()
+            self._refuse_what_never_runs(plugin)
         except Exception:
             self.log.failure("plugin {plugin} does not fit the hooks, it is left out", plugin=name)
             if self.manager.has_plugin(name):
                 self.manager.unregister(name=name)
+
+    def _refuse_what_never_runs(self, plugin: object) -> None:
+        """:raises PluginValidationError: when a hook of the plugin would be ignored."""
+        for caller in self.manager.get_hookcallers(plugin) or ():
+            for impl in caller.get_hookimpls():
+                if impl.plugin is not plugin:
+                    continue
+                if impl.wrapper or impl.hookwrapper:
+                    raise pluggy.PluginValidationError(
+                        plugin, f"{caller.name} is a wrapper: wrappers are not supported")
+                if inspect.iscoroutinefunction(impl.function) and caller.name not in _MAY_WAIT:
+                    raise pluggy.PluginValidationError(
+                        plugin, f"{caller.name} is async, but nothing waits for this hook")
 
     def freeze(self) -> None:
         """Bind the hot hooks to tuples of their implementations."""
@@ -149,15 +179,15 @@ class Hooks:
     # --- once, at start
 
     def collect_settings(self) -> list[Setting]:
-        return [row for rows in self._call_each("register_settings") for row in rows]
+        return self._rows("register_settings", Setting)
 
     def collect_commands(self) -> list[click.Command]:
-        return [row for rows in self._call_each("register_commands") for row in rows]
+        import click  # only the command line needs it, and it is a slow import
+
+        return self._rows("register_commands", click.Command)
 
     def collect_filter_languages(self, kernel: Kernel) -> dict[str, IFilterLanguage]:
-        answers = self._call_each("register_filter_languages", kernel)
-        return {name: language for answer in reversed(answers)
-                for name, language in answer.items()}
+        return self._mapping("register_filter_languages", kernel)
 
     def transaction_service(self, kernel: Kernel) -> ITransactionService | None:
         for answer in self._call_each("provide_transaction_service", kernel):
@@ -166,23 +196,68 @@ class Hooks:
         return None
 
     def collect_access_validators(self, kernel: Kernel) -> list[IAccessValidator]:
-        """All validators; a plugin that fails to supply its own fails the start."""
-        return [validator
-                for implementation in self._implementations("provide_access_validators")
-                for validator in implementation.call(kernel) or ()]
+        """All validators; a plugin that fails to supply its own is replaced by one that denies."""
+        hook = "provide_access_validators"
+        validators: list[IAccessValidator] = []
+        for implementation in self._implementations(hook):
+            try:
+                validators += implementation.call(kernel) or ()
+            except Exception:
+                self.log.failure("plugin {plugin} raised in {hook}: every request is denied",
+                                 plugin=implementation.plugin, hook=hook)
+                validators.append(_DenyAll(implementation.plugin))
+        return validators
 
     def collect_request_handlers(self, kernel: Kernel) -> dict[int, AnyHandler]:
         """The plugins' rows by code; the plugin called first wins."""
-        answers = self._call_each("register_request_handlers", kernel)
-        return {row.code: row for rows in reversed(answers) for row in rows}
+        rows = self._rows("register_request_handlers", RequestHandler, kernel)
+        return {row.code: row for row in reversed(rows)}
 
     def collect_periodic_tasks(self, kernel: Kernel) -> list[PeriodicTask]:
-        return [row for rows in self._call_each("register_periodic_tasks", kernel) for row in rows]
+        return self._rows("register_periodic_tasks", PeriodicTask, kernel)
+
+    def _rows(self, hook: str, kind: type[T], *arguments: object) -> list[T]:
+        """The rows all plugins return, in call order; an answer that is not rows is left out."""
+        rows: list[T] = []
+        for implementation in self._implementations(hook):
+            answer = self._call_one(hook, implementation, *arguments)
+            if answer is None:
+                continue
+            if isinstance(answer, Sequence) and all(isinstance(row, kind) for row in answer):
+                rows += answer
+            else:
+                self._wrong_answer(hook, implementation, answer, f"a list of {kind.__name__}")
+        return rows
+
+    def _mapping(self, hook: str, kernel: Kernel) -> dict[str, Any]:
+        """The mappings all plugins return as one; the plugin called first wins."""
+        joined: dict[str, Any] = {}
+        for implementation in self._implementations(hook):
+            answer = self._call_one(hook, implementation, kernel)
+            if isinstance(answer, Mapping):
+                joined = {**answer, **joined}
+            elif answer is not None:
+                self._wrong_answer(hook, implementation, answer, "a mapping")
+        return joined
+
+    def _wrong_answer(
+        self, hook: str, implementation: Implementation, answer: object, wanted: str
+    ) -> None:
+        self.log.error("plugin {plugin} returned {answer} from {hook}, which is not {wanted}",
+                       plugin=implementation.plugin, answer=repr(answer), hook=hook, wanted=wanted)
 
     async def start(self, kernel: Kernel) -> None:
-        """Run every ``on_start`` in order; the first failure stops the start."""
+        """Run every ``on_start`` in order; a failure is logged and the others still run.
+
+        :raises SettingsError: when a plugin says so: what the user asked for has no meaning.
+        """
         for implementation in self._implementations("on_start"):
-            await maybeDeferred(implementation.call, kernel)
+            try:
+                await maybeDeferred(implementation.call, kernel)
+            except SettingsError:
+                raise
+            except Exception:
+                self.log.failure("plugin {plugin} raised in on_start", plugin=implementation.plugin)
 
     async def stop(self, kernel: Kernel) -> None:
         """Run every ``on_stop``; a failure is logged and the others still run."""
@@ -198,9 +273,10 @@ class Hooks:
         """The first answer of ``before_request``, if any."""
         for implementation in self.before_request:
             answer = self._call_one("before_request", implementation, request)
+            if isinstance(answer, (Reply, BrokerError)):
+                return answer
             if answer is not None:
-                refusal: Reply | BrokerError = answer
-                return refusal
+                self._wrong_answer("before_request", implementation, answer, "a reply or an error")
         return None
 
     def responded(self, request: Request[Any], reply: Reply) -> None:
@@ -227,9 +303,7 @@ class Hooks:
             if answer is None:
                 continue
             if not _are_refusals(answer, count):
-                self.log.error("plugin {plugin} returned {answer} from {hook}, which is no "
-                               "mapping of index to error", plugin=implementation.plugin,
-                               answer=repr(answer), hook=hook)
+                self._wrong_answer(hook, implementation, answer, "a mapping of index to error")
                 continue
             refusals = {**answer, **refusals}
         return refusals
@@ -251,6 +325,8 @@ class Hooks:
             answer = self._call_one("before_consume", implementation, context)
             if isinstance(answer, BrokerError):
                 return answer
+            if answer is not None:
+                self._wrong_answer("before_consume", implementation, answer, "an error")
         return None
 
     def consumed(self, context: ConsumeContext) -> None:
@@ -269,8 +345,20 @@ class Hooks:
         self._call_each("on_half_message_discarded", kernel, record)
 
     def runtime_info(self, kernel: Kernel) -> dict[str, str]:
-        answers = self._call_each("add_runtime_info", kernel)
-        return {name: text for answer in reversed(answers) for name, text in answer.items()}
+        return {name: str(text) for name, text in self._mapping("add_runtime_info", kernel).items()}
+
+
+@implementer(IAccessValidator)
+class _DenyAll:
+    """Stands for the validators a plugin failed to supply: without them nobody may pass."""
+
+    def __init__(self, plugin: str) -> None:
+        self._plugin = plugin
+
+    def validate(self, request: Request[Any]) -> None:
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"the plugin {self._plugin} failed to supply its access validators")
 
 
 def _are_refusals(answer: object, count: int) -> bool:

@@ -7,8 +7,10 @@ of a hook's arguments. All hooks run on the reactor's thread.
 Order: the last plugin registered runs first; stock plugins are registered before third-party
 ones, both in the order of their names. ``tryfirst``/``trylast`` change that, as in pluggy.
 
-Faults: an implementation that raises is logged with its plugin's name and counted as having
-returned None; the others still run. The exception is a hook that decides access: raising denies.
+Faults: an implementation that raises, or returns what the hook does not allow, is logged with its
+plugin's name and counted as having returned None; the others still run. The exception is access:
+a validator that raises denies, and so does a plugin that cannot supply its validators. A plugin
+with a hook or an argument that does not exist, or with a wrapper, is logged and left out whole.
 
 Cost: "once" hooks run at start; "rare" ones on events such as a client coming; "request" ones for
 each request; "batch" ones for each batch of messages one read brought. Nothing here is called for
@@ -83,7 +85,9 @@ def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
 def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
     """Supply validators that each request must pass before anything else looks at it.
 
-    Called once, before the broker listens. All validators of all plugins must agree.
+    Called once, before the broker listens. All validators of all plugins must agree. When an
+    implementation raises, the broker starts and every request is denied: it must not serve
+    unguarded what it was told to guard.
     """
 
 
@@ -108,8 +112,8 @@ def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask] | None:
 def on_start(kernel: Kernel) -> Deferred[None] | None:
     """The store is loaded, the broker is about to listen. May return a Deferred to be waited for.
 
-    Unlike in other hooks, a failure here stops the start: a broker that lacks a feature it was
-    configured to have must not pretend.
+    A SettingsError stops the start: what the user asked of the plugin has no meaning. Any other
+    failure is logged, as in every hook.
     """
 
 

@@ -58,6 +58,8 @@ class RemotingClient:
         self._factory.channels.on_lost.append(self._lost)
         self._connections: dict[str, RemotingProtocol] = {}
         self._connecting: dict[str, list[Deferred[RemotingProtocol]]] = {}
+        #: The attempts under way, by address.
+        self._attempts: dict[str, Deferred[Any]] = {}
         self._closed = False
         #: Who waits for the end of a connection, by channel id.
         self._closing: dict[int, Deferred[None]] = {}
@@ -86,8 +88,10 @@ class RemotingClient:
         (await self._connection(address)).send_oneway(code, header, body)
 
     def close(self) -> Deferred[list[None]]:
-        """Close every connection; fires when all are gone."""
+        """Close every connection and give up those being made; fires when all are gone."""
         self._closed = True
+        for attempt in list(self._attempts.values()):
+            attempt.cancel()
         gone: list[Deferred[None]] = []
         for connection in self._connections.values():
             done: Deferred[None] = Deferred()
@@ -101,7 +105,7 @@ class RemotingClient:
         if self._closed:
             raise RemotingConnectError(f"connect to {address} failed: the client is closed")
         connection = self._connections.get(address)
-        if connection is not None and connection.active:
+        if connection is not None and connection.active and not connection.closing:
             return connection
         waiting: Deferred[RemotingProtocol] = Deferred()
         first = address not in self._connecting
@@ -120,8 +124,10 @@ class RemotingClient:
                                     timeout=self._connect_timeout_ms / 1000)
         attempt: Deferred[Any] = endpoint.connect(self._factory)
         timeout = self._reactor.callLater(self._connect_timeout_ms / 1000, attempt.cancel)
+        self._attempts[address] = attempt
 
         def finished(result: RemotingProtocol | Failure) -> RemotingProtocol | Failure:
+            del self._attempts[address]
             if timeout.active():
                 timeout.cancel()
             return result
@@ -132,14 +138,13 @@ class RemotingClient:
 
     def _connected(self, connection: RemotingProtocol, address: str) -> None:
         self._connections[address] = connection
-        if self._closed:
-            connection.close()
         for waiting in self._connecting.pop(address):
             waiting.callback(connection)
 
     def _failed(self, failure: Failure, address: str) -> None:
-        timed_out = failure.check(CancelledError)
-        reason = "it takes too long" if timed_out else failure.getErrorMessage()
+        reason = failure.getErrorMessage()
+        if failure.check(CancelledError):
+            reason = "the client is closed" if self._closed else "it takes too long"
         for waiting in self._connecting.pop(address):
             waiting.errback(RemotingConnectError(f"connect to {address} failed: {reason}"))
 

@@ -128,6 +128,10 @@ class RemotingFactory(ServerFactory):
                 continue
             if channel.is_stalled(now_ms):
                 channel.abort("takes no replies")
-            elif now_ms - channel.last_active_ms > idle_max_ms:
+            elif now_ms - channel.last_active_ms <= idle_max_ms:
+                continue
+            elif channel.closing:
+                channel.abort("does not take what was sent before the close")
+            else:
                 channel.log.info("connection of {peer} closed: idle", peer=channel.remote_address)
                 channel.close()

@@ -32,7 +32,9 @@ from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.record import host_bytes
 
 if TYPE_CHECKING:
-    from twistmq.broker.edge.factory import RemotingFactory
+    from collections.abc import Sequence
+
+    from twistmq.broker.edge.factory import FirstBytesStage, RemotingFactory
 
 __all__ = ["RemotingProtocol"]
 
@@ -59,7 +61,8 @@ class RemotingProtocol(Protocol):
         self.active = False
         self.last_active_ms = 0
         self._decoder = FrameDecoder()
-        #: Bytes from before it is known what the connection speaks; None once that is known.
+        #: Stages that have not looked yet, and what they look at; None once all have.
+        self._stages: Sequence[FirstBytesStage] = ()
         self._first_bytes: bytes | None = b""
         self._opaques = count(1)
         self._pending: dict[int, tuple[Deferred[RemotingCommand], IDelayedCall]] = {}
@@ -67,6 +70,8 @@ class RemotingProtocol(Protocol):
         self._paused_for = 0
         self._unsent_bytes = 0
         self._unsent_since_ms = 0
+        #: True once it was said that the connection is to be closed: nothing is sent any more.
+        self.closing = False
 
     # --- what Twisted calls
 
@@ -78,6 +83,7 @@ class RemotingProtocol(Protocol):
         peer, host = transport.getPeer(), transport.getHost()
         self.set_remote_address(peer.host, peer.port)
         self.local_port = host.port
+        self._stages = self.factory.first_bytes
         self.active = True
         self.last_active_ms = self.factory.now_ms()
         self.factory.channels.add(self)
@@ -112,17 +118,23 @@ class RemotingProtocol(Protocol):
     # --- first bytes
 
     def _look_at_first_bytes(self, data: bytes) -> bytes:
-        """Ask the factory's stages whether this connection is theirs; :returns: what is not."""
+        """Ask the stages, each in turn, whether this connection is theirs.
+
+        :returns: what is left for the frame decoder; nothing while a stage needs more.
+        """
         assert self._first_bytes is not None
         data = self._first_bytes + data
-        for stage in self.factory.first_bytes:
-            answer = stage.recognise(data)
+        while self._stages and data:
+            answer = self._stages[0].recognise(data)
             if answer is None:
-                self._first_bytes = data
-                return b""
+                break
+            stage, self._stages = self._stages[0], self._stages[1:]
             if answer:
-                self._first_bytes = None
-                return stage.take(self, data)
+                self._first_bytes = b""
+                data = stage.take(self, data)
+        if self._stages:
+            self._first_bytes = data
+            return b""
         self._first_bytes = None
         return data
 
@@ -134,8 +146,8 @@ class RemotingProtocol(Protocol):
     # --- replies and requests of ours
 
     def write(self, data: bytes) -> None:
-        """Send bytes; ignored once the connection is lost."""
-        if not self.active:
+        """Send bytes; ignored once the connection is lost or closing."""
+        if not self.active or self.closing:
             return
         if self._paused_for & _UNSENT:
             self._unsent_bytes += len(data)
@@ -153,7 +165,7 @@ class RemotingProtocol(Protocol):
     ) -> Deferred[RemotingCommand]:
         """Send a request; fires with the reply, or fails when none comes in time."""
         answer: Deferred[RemotingCommand] = Deferred()
-        if not self.active:
+        if not self.active or self.closing:
             answer.errback(RemotingSendError(f"connection to {self.remote_address} is lost"))
             return answer
         opaque = next(self._opaques)
@@ -178,7 +190,8 @@ class RemotingProtocol(Protocol):
 
     def close(self) -> None:
         """Close the connection once what is buffered was sent."""
-        if self.active:
+        if self.active and not self.closing:
+            self.closing = True
             self._transport().unregisterProducer()
             self._transport().loseConnection()
 
@@ -209,7 +222,12 @@ class RemotingProtocol(Protocol):
             channel._resume(_TOTAL_FULL)
 
     def pauseProducing(self) -> None:
-        """The transport's buffer is full: the peer does not read as fast as it asks."""
+        """The transport's buffer is full: the peer does not read as fast as it asks.
+
+        The transport says so again at each write until the buffer is empty.
+        """
+        if self._paused_for & _UNSENT:
+            return
         self._unsent_bytes = 0
         self._unsent_since_ms = self.factory.now_ms()
         self._pause(_UNSENT)

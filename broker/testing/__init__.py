@@ -1,1 +1,43 @@
-"""Public test doubles: a broker in process, a memory disk, a disk with faults."""
+"""Public test doubles: a broker in process, disks in memory and with faults, conversations.
+
+    from twistmq.broker.testing import running_broker
+
+    with running_broker() as broker, broker.client() as client:
+        client.send("orders", b"paid")
+
+Names are imported when they are first used: pytest imports this package in every project it is
+installed beside, through its plugin, and must not import Twisted there.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from twistmq.broker.testing.blocking_client import BlockingClient
+    from twistmq.broker.testing.conversation import Conversation, make_server
+    from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+    from twistmq.broker.testing.running import RunningBroker, running_broker
+    from twistmq.broker.testing.test_case import BrokerTestCase
+
+__all__ = ["BlockingClient", "BrokerTestCase", "Conversation", "FaultyDisk", "MemoryDisk",
+           "RunningBroker", "make_server", "running_broker"]
+
+_MODULES = {
+    "BlockingClient": "blocking_client",
+    "BrokerTestCase": "test_case",
+    "Conversation": "conversation",
+    "FaultyDisk": "disk",
+    "MemoryDisk": "disk",
+    "RunningBroker": "running",
+    "make_server": "conversation",
+    "running_broker": "running",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,0 +1,183 @@
+"""Conversations for tests: a client that says frames and hears replies, without a network.
+
+A :class:`Conversation` joins a :class:`RemotingProtocol` to a connection in memory that buffers,
+pauses and closes as Twisted's own does (it is Twisted's own, without the socket). Time is a
+``Clock`` the test advances. A test reads as what is said and what is heard:
+
+    server = make_server([RequestHandler(RequestCode.HEART_BEAT, lambda request: Reply())])
+    client = Conversation(server)
+    client.says(encode_request(RequestCode.HEART_BEAT, 7))
+    assert client.hears() == [(7, ResponseCode.SUCCESS)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.error import ConnectionAborted, ConnectionDone
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from twistmq.broker.channels import ChannelTable
+from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.factory import FirstBytesStage, InFlight, RemotingFactory, TlsRefused
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.interfaces import IAccessValidator
+from twistmq.broker.remoting import AnyHandler
+from twistmq.broker.wire.command import RemotingCommand, decode_command
+from twistmq.broker.wire.frame import FrameDecoder
+
+__all__ = ["Conversation", "MemoryConnection", "make_server", "read_commands"]
+
+#: When conversations begin, Unix ms; any time that is none of the special ones.
+BEGIN_MS = 1_700_000_000_000
+
+
+def read_commands(data: bytes) -> list[RemotingCommand]:
+    """Decode whole frames; :raises AssertionError: when something is left over."""
+    decoder = FrameDecoder()
+    commands = [decode_command(frame) for frame in decoder.feed(data)]
+    assert not decoder.failure, decoder.failure
+    assert not decoder.pending_bytes, f"{decoder.pending_bytes} bytes are no whole frame"
+    return commands
+
+
+def make_server(
+    handlers: Iterable[AnyHandler] = (), *, plugins: Iterable[tuple[str, object]] = (),
+    validators: Sequence[IAccessValidator] = (), in_flight: InFlight | None = None,
+    first_bytes: Sequence[FirstBytesStage] | None = None, clock: Clock | None = None,
+) -> RemotingFactory:
+    """A port's factory whose reactor is a ``Clock``; it stands in ``factory.reactor``."""
+    time = clock or Clock()
+    dispatcher = Dispatcher({row.code: row for row in handlers}, Hooks(plugins), validators)
+    return RemotingFactory(
+        time, dispatcher, ChannelTable(), lambda: BEGIN_MS + round(time.seconds() * 1000),
+        time.seconds, in_flight,
+        first_bytes=(TlsRefused(),) if first_bytes is None else first_bytes)
+
+
+class _Selector:
+    """What a descriptor asks of a reactor: to be told when it can read and write."""
+
+    def __init__(self) -> None:
+        self.reading = False
+        self.writing = False
+
+    def addReader(self, descriptor: object) -> None:
+        self.reading = True
+
+    def removeReader(self, descriptor: object) -> None:
+        self.reading = False
+
+    def addWriter(self, descriptor: object) -> None:
+        self.writing = True
+
+    def removeWriter(self, descriptor: object) -> None:
+        self.writing = False
+
+    def callLater(self, delay: float, function: Any, *arguments: Any) -> None:
+        """Twisted ends a stopped producer's connection a turn later; here at once."""
+        function(*arguments)
+
+
+class MemoryConnection(FileDescriptor):
+    """A connection to a peer in memory.
+
+    ``peer_reads`` is set False to be a peer that takes nothing; ``taken`` is what it took;
+    ``writes`` what the protocol wrote, a call an item.
+    """
+
+    def __init__(self, protocol: Any, peer: str, peer_port: int, local_port: int) -> None:
+        self._selector = _Selector()
+        super().__init__(self._selector)  # type: ignore[arg-type]
+        self._protocol = protocol
+        address = IPv6Address if ":" in peer else IPv4Address
+        self._peer = address("TCP", peer, peer_port)
+        self._host = address("TCP", peer, local_port)
+        self.peer_reads = True
+        self.taken = b""
+        self.writes: list[bytes] = []
+        self.lost: Failure | None = None
+        self.connected = 1
+        self.startReading()  # type: ignore[no-untyped-call]
+        protocol.makeConnection(self)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the protocol takes what the peer sends."""
+        return self._selector.reading
+
+    def deliver(self, data: bytes) -> None:
+        """What a read brings; :raises AssertionError: when the protocol does not read."""
+        assert self.is_reading, "reading is paused"
+        self._protocol.dataReceived(data)
+        self.pump()
+
+    def pump(self) -> None:
+        """Let the peer take what waits for it."""
+        while self._selector.writing and self.peer_reads:
+            result = self.doWrite()  # type: ignore[no-untyped-call]
+            if isinstance(result, Exception):
+                self.drop(ConnectionDone())
+
+    def drop(self, why: Exception | None = None) -> None:
+        """Lose the connection."""
+        if self.lost is None:
+            self.lost = Failure(why or ConnectionDone())
+            self.connectionLost(self.lost)  # type: ignore[no-untyped-call]
+            self._protocol.connectionLost(self.lost)
+
+    # --- what the protocol and Twisted call
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+        super().write(data)
+
+    def writeSomeData(self, data: bytes) -> int:
+        self.taken += data
+        return len(data)
+
+    def abortConnection(self) -> None:
+        self.drop(ConnectionAborted())
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """There is no Nagle in memory."""
+
+    def getPeer(self) -> IPv4Address | IPv6Address:
+        return self._peer
+
+    def getHost(self) -> IPv4Address | IPv6Address:
+        return self._host
+
+
+class Conversation:
+    """One client of a server made by :func:`make_server`, or of a broker's factory."""
+
+    def __init__(
+        self, server: RemotingFactory, *, peer: str = "10.1.2.3", peer_port: int = 40_000,
+        local_port: int = 10_911,
+    ) -> None:
+        self.server = server
+        self.protocol = server.buildProtocol(None)
+        self.connection = MemoryConnection(self.protocol, peer, peer_port, local_port)
+
+    def says(self, *frames: bytes) -> None:
+        """Send frames, or parts of them, that arrive in one read."""
+        self.connection.deliver(b"".join(frames))
+
+    def heard(self) -> list[RemotingCommand]:
+        """The commands that came since this was last asked, replies and requests."""
+        self.connection.pump()
+        data, self.connection.taken = self.connection.taken, b""
+        return read_commands(data)
+
+    def hears(self) -> list[tuple[int, int]]:
+        """The same as (opaque, code)."""
+        return [(command.opaque, command.code) for command in self.heard()]
+
+    @property
+    def is_closed(self) -> bool:
+        return self.connection.lost is not None

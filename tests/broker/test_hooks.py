@@ -1,0 +1,358 @@
+"""Plugins: finding, order, isolation."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+from unittest import mock
+
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import LogEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker import hookimpl, hookspecs
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.hooks import Hooks, find_plugins
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import Reply, RequestHandler
+from twistmq.broker.settings import Setting
+
+#: Hooks pass these on without looking at them.
+KERNEL: Any = object()
+BATCH: Any = types.SimpleNamespace(requests=[object(), object(), object()])
+REFUSED = RequestRefused(ResponseCode.NO_PERMISSION, "no")
+OTHER = RequestRefused(ResponseCode.SYSTEM_BUSY, "later")
+
+
+def plugin(**implementations: Callable[..., Any]) -> object:
+    """A plugin with these functions as its hooks."""
+    return types.SimpleNamespace(
+        **{name: hookimpl(function) for name, function in implementations.items()})
+
+
+def spec_names() -> list[str]:
+    """The names of all hooks, in the order of the file."""
+    return [name for name, value in vars(hookspecs).items() if hasattr(value, "twistmq_spec")]
+
+
+class LoggedTestCase(SynchronousTestCase):
+    """Keeps what is logged."""
+
+    def setUp(self) -> None:
+        self.events: list[LogEvent] = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+
+    def logged(self) -> list[tuple[str, str]]:
+        """(plugin, hook) of the events that name both."""
+        return [(e["plugin"], e["hook"]) for e in self.events if "plugin" in e and "hook" in e]
+
+
+class FindPluginsTests(LoggedTestCase):
+    """What is installed, and what of it is used."""
+
+    def find(
+        self, points: Mapping[str, str] | list[tuple[str, str]], **arguments: Any
+    ) -> list[str]:
+        """The names found where these entry points are installed, name to value."""
+        rows = list(points.items()) if isinstance(points, Mapping) else points
+        found = EntryPoints(EntryPoint(name, value, "twistmq") for name, value in rows)
+        with mock.patch("twistmq.broker.hooks.entry_points", lambda group: found):
+            self.found = find_plugins(**arguments)
+        return [name for name, _ in self.found]
+
+    def test_stock_first(self) -> None:
+        """Stock plugins come before those of third parties, both by name."""
+        self.assertEqual(
+            self.find({"a": "json", "z": "twistmq.broker.codes", "b": "csv",
+                       "y": "twistmq.broker.errors"}),
+            ["y", "z", "a", "b"])
+
+    def test_third_party_replaces_stock(self) -> None:
+        """A third party's plugin takes the place of the stock one of its name."""
+        for rows in ([("admin", "json"), ("admin", "twistmq.broker.codes")],
+                     [("admin", "twistmq.broker.codes"), ("admin", "json")]):
+            self.assertEqual(self.find([*rows, ("b", "twistmq.broker.errors")]), ["b", "admin"])
+            self.assertEqual(self.found[1][1].__name__, "json")  # type: ignore[attr-defined]
+
+    def test_enabled_and_disabled(self) -> None:
+        """``enabled`` names all there may be; ``disabled`` wins."""
+        points = {"a": "json", "b": "csv", "c": "shlex"}
+        self.assertEqual(self.find(points, enabled=["c", "a"]), ["a", "c"])
+        self.assertEqual(self.find(points, enabled=[]), [])
+        self.assertEqual(self.find(points, disabled=["a", "no such"]), ["b", "c"])
+        self.assertEqual(self.find(points, enabled=["a", "b"], disabled=["a"]), ["b"])
+
+    def test_enabled_that_is_not_installed(self) -> None:
+        """A broker that lacks what it is told to have does not start."""
+        error = self.assertRaises(SettingsError, self.find, {"a": "json"}, enabled=["a", "b", "c"])
+        self.assertEqual(str(error), "plugins.enabled: b, c not installed (known: a)")
+
+    def test_import_that_fails(self) -> None:
+        """A plugin that cannot be imported is named and left out, unless it was asked for."""
+        points = {"a": "twistmq_no_such_module", "b": "json"}
+        self.assertEqual(self.find(points), ["b"])
+        self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["a"])
+        self.assertEqual(len(self.flushLoggedErrors(ModuleNotFoundError)), 1)
+        error = self.assertRaises(SettingsError, self.find, points, enabled=["a"])
+        self.assertIn("a cannot be imported", str(error))
+
+
+class RegistrationTests(LoggedTestCase):
+    """Which plugins are taken."""
+
+    def left_out(self, broken: object) -> None:
+        """The plugin is named in the log and left out; another one still works."""
+        good = plugin(add_runtime_info=lambda kernel: {"good": "1"})
+        hooks = Hooks([("broken", broken), ("good", good)])
+        self.assertEqual(hooks.plugin_names, ["good"])
+        self.assertEqual(hooks.runtime_info(KERNEL), {"good": "1"})
+        self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"])
+        self.assertEqual(len(self.flushLoggedErrors()), 1)
+
+    def test_misspelt_hook(self) -> None:
+        """A hook that does not exist is reported, and the plugin's others are not used."""
+        self.left_out(plugin(add_runtime_inf=lambda kernel: {},
+                             add_runtime_info=lambda kernel: {"bad": "1"}))
+
+    def test_misspelt_argument(self) -> None:
+        """An argument that a hook does not have is reported."""
+        self.left_out(plugin(add_runtime_info=lambda kernal: {"bad": "1"}))
+
+    def test_what_never_runs(self) -> None:
+        """A wrapper, and a coroutine nobody waits for, are reported."""
+        def wrapper(kernel: Any) -> Any:
+            return (yield)
+
+        async def coroutine(kernel: Any) -> dict[str, str]:
+            return {}
+
+        for broken in (
+            types.SimpleNamespace(add_runtime_info=hookimpl(wrapper=True)(wrapper)),
+            types.SimpleNamespace(add_runtime_info=hookimpl(hookwrapper=True)(wrapper)),
+            plugin(add_runtime_info=coroutine),
+        ):
+            self.events.clear()
+            self.left_out(broken)
+
+    def test_same_name(self) -> None:
+        """Of two plugins with one name the later one is used."""
+        hooks = Hooks([("a", plugin(add_runtime_info=lambda: {"from": "stock"})),
+                       ("a", plugin(add_runtime_info=lambda: {"from": "third"}))])
+        self.assertEqual(hooks.runtime_info(KERNEL), {"from": "third"})
+
+    def test_any_object_is_a_plugin(self) -> None:
+        """A plugin without hooks is none that does harm; a class and a module are plugins."""
+        class Counter:
+            @staticmethod
+            @hookimpl
+            def add_runtime_info() -> dict[str, str]:
+                return {"class": "1"}
+
+        hooks = Hooks([("empty", object()), ("class", Counter)])
+        self.assertEqual(hooks.runtime_info(KERNEL), {"class": "1"})
+        self.assertEqual(hooks.plugin_names, ["empty", "class"])
+
+    def test_no_plugin(self) -> None:
+        """Without plugins every hook has nothing to say, and the hot ones are empty."""
+        hooks = Hooks()
+        for name in ("before_request", "after_response", "before_send", "before_append",
+                     "on_dispatch", "on_message_arrival", "after_send", "before_consume",
+                     "after_consume"):
+            self.assertEqual(getattr(hooks, name), (), msg=name)
+        self.assertEqual(hooks.collect_settings(), [])
+        self.assertEqual(hooks.collect_request_handlers(KERNEL), {})
+        self.assertIsNone(hooks.transaction_service(KERNEL))
+        self.assertEqual(hooks.collect_access_validators(KERNEL), [])
+
+
+class OrderTests(SynchronousTestCase):
+    """Who is called first, and what follows of it."""
+
+    def test_last_registered_is_first(self) -> None:
+        """The last plugin runs first, unless it says otherwise; third parties before stock."""
+        calls: list[str] = []
+
+        def call(name: str) -> Callable[[], None]:
+            return lambda: calls.append(name)
+
+        class Last:
+            on_dispatch = staticmethod(hookimpl(trylast=True)(call("last")))
+
+        class First:
+            on_dispatch = staticmethod(hookimpl(tryfirst=True)(call("first")))
+
+        hooks = Hooks([("first", First), ("stock", plugin(on_dispatch=call("stock"))),
+                       ("third", plugin(on_dispatch=call("third"))), ("last", Last)])
+        hooks.dispatched(KERNEL, [])
+        self.assertEqual(calls, ["first", "third", "stock", "last"])
+
+    def test_subset_of_arguments(self) -> None:
+        """An implementation gets the arguments it names, in whatever order it names them."""
+        got: list[Any] = []
+        hooks = Hooks([
+            ("a", plugin(on_role_change=lambda broker_id, role: got.append((broker_id, role)))),
+            ("b", plugin(on_role_change=lambda: got.append(()))),
+            ("c", plugin(on_role_change=lambda kernel, role, broker_id: got.append(
+                (kernel, role, broker_id)))),
+        ])
+        hooks.role_changed(KERNEL, "SLAVE", 1)
+        self.assertEqual(got, [(KERNEL, "SLAVE", 1), (), (1, "SLAVE")])
+
+    def test_first_called_wins(self) -> None:
+        """Of handlers, languages, services and rows of the same name the first called is used."""
+        def answers(number: int) -> object:
+            language: Any = f"language {number}"
+            return plugin(
+                register_request_handlers=lambda: [
+                    RequestHandler(1, lambda request: Reply(number))],
+                register_filter_languages=lambda: {"X": language, f"only {number}": language},
+                provide_transaction_service=lambda: f"service {number}",
+                add_runtime_info=lambda: {"number": str(number)},
+                register_settings=lambda: [Setting(f"s{number}", "int", 0, "A number.")],
+                register_periodic_tasks=lambda: [
+                    PeriodicTask(f"t{number}", 0, 1, lambda now_ms: None)],
+            )
+
+        hooks = Hooks([("stock", answers(1)), ("third", answers(2)),
+                       ("silent", plugin(provide_transaction_service=lambda: None))])
+        [row] = hooks.collect_request_handlers(KERNEL).values()
+        reply = row.handle(mock.sentinel.request)
+        assert isinstance(reply, Reply)
+        self.assertEqual(reply.code, 2)
+        self.assertEqual(hooks.collect_filter_languages(KERNEL),
+                         {"X": "language 2", "only 1": "language 1", "only 2": "language 2"})
+        self.assertEqual(hooks.transaction_service(KERNEL), "service 2")
+        self.assertEqual(hooks.runtime_info(KERNEL), {"number": "2"})
+        self.assertEqual([row.name for row in hooks.collect_settings()], ["s2", "s1"])
+        self.assertEqual([t.name for t in hooks.collect_periodic_tasks(KERNEL)], ["t2", "t1"])
+
+    def test_refusals_of_several(self) -> None:
+        """The refusals of all plugins count; for one index the first called decides."""
+        hooks = Hooks([("a", plugin(before_send=lambda batch: {0: REFUSED, 1: REFUSED})),
+                       ("b", plugin(before_send=lambda batch: {1: OTHER})),
+                       ("c", plugin(before_send=lambda batch: None))])
+        self.assertEqual(hooks.refuse_send(BATCH), {0: REFUSED, 1: OTHER})
+
+    def test_start_and_stop_wait(self) -> None:
+        """``on_start`` and ``on_stop`` wait for a Deferred or a coroutine before the next."""
+        calls: list[str] = []
+        waiting: Deferred[None] = Deferred()
+
+        async def coroutine(kernel: Any) -> None:
+            await waiting
+            calls.append("coroutine")
+
+        for hook, run in (("on_start", "start"), ("on_stop", "stop")):
+            calls.clear()
+            waiting = Deferred()
+            hooks = Hooks([("last", plugin(**{hook: lambda kernel: calls.append("plain")})),
+                           ("first", plugin(**{hook: coroutine}))])
+            done = Deferred.fromCoroutine(getattr(hooks, run)(KERNEL))
+            self.assertEqual(calls, [])
+            waiting.callback(None)
+            self.successResultOf(done)
+            self.assertEqual(calls, ["coroutine", "plain"])
+
+
+def raises(*arguments: Any, **named: Any) -> Any:
+    """What a broken plugin does."""
+    raise ZeroDivisionError("broken")
+
+
+def raising_plugin() -> object:
+    """A plugin that raises in every hook there is."""
+    return plugin(**dict.fromkeys(spec_names(), raises))
+
+
+class IsolationTests(LoggedTestCase):
+    """A plugin's fault stays its own."""
+
+    #: How the broker calls each hook, and what it gets when the only plugin raises.
+    CALLS: Mapping[str, tuple[Callable[[Hooks], Any], Any]] = {
+        "register_settings": (lambda h: h.collect_settings(), []),
+        "register_commands": (lambda h: h.collect_commands(), []),
+        "register_filter_languages": (lambda h: h.collect_filter_languages(KERNEL), {}),
+        "provide_transaction_service": (lambda h: h.transaction_service(KERNEL), None),
+        "register_request_handlers": (lambda h: h.collect_request_handlers(KERNEL), {}),
+        "register_periodic_tasks": (lambda h: h.collect_periodic_tasks(KERNEL), []),
+        "on_start": (lambda h: Deferred.fromCoroutine(h.start(KERNEL)).result, None),
+        "before_request": (lambda h: h.refuse_request(mock.sentinel.request), None),
+        "after_response": (lambda h: h.responded(mock.sentinel.request, Reply()), None),
+        "before_send": (lambda h: h.refuse_send(BATCH), {}),
+        "before_append": (lambda h: h.refuse_append(KERNEL, []), {}),
+        "on_dispatch": (lambda h: h.dispatched(KERNEL, []), None),
+        "on_message_arrival": (lambda h: h.arrived(KERNEL, []), None),
+        "after_send": (lambda h: h.sent(BATCH), None),
+        "before_consume": (lambda h: h.refuse_consume(mock.sentinel.context), None),
+        "after_consume": (lambda h: h.consumed(mock.sentinel.context), None),
+        "on_client_change": (lambda h: h.client_changed(KERNEL, mock.sentinel.change), None),
+        "on_role_change": (lambda h: h.role_changed(KERNEL, "SLAVE", 1), None),
+        "on_half_message_discarded": (lambda h: h.half_message_discarded(KERNEL, b""), None),
+        "add_runtime_info": (lambda h: h.runtime_info(KERNEL), {}),
+        "on_stop": (lambda h: Deferred.fromCoroutine(h.stop(KERNEL)).result, None),
+    }
+
+    def test_every_hook_is_isolated(self) -> None:
+        """Raising counts as returning None, is logged with the plugin's name, in every hook."""
+        self.assertEqual(set(self.CALLS) | {"provide_access_validators"}, set(spec_names()))
+        hooks = Hooks([("broken", raising_plugin())])
+        self.assertEqual(hooks.plugin_names, ["broken"])
+        for name, (call, expected) in self.CALLS.items():
+            self.events.clear()
+            self.assertEqual(call(hooks), expected, msg=name)
+            self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"],
+                             msg=name)
+            self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1, msg=name)
+
+    def test_others_still_run(self) -> None:
+        """Plugins before and after the one that raises are called."""
+        calls: list[str] = []
+        hooks = Hooks([("a", plugin(on_dispatch=lambda: calls.append("a"))),
+                       ("b", plugin(on_dispatch=raises)),
+                       ("c", plugin(on_dispatch=lambda: calls.append("c")))])
+        hooks.dispatched(KERNEL, [])
+        self.assertEqual(calls, ["c", "a"])
+        self.assertEqual(self.logged(), [("b", "on_dispatch")])
+        self.flushLoggedErrors(ZeroDivisionError)
+
+    def test_access_is_denied(self) -> None:
+        """A plugin that cannot supply its validators is replaced by one that denies."""
+        hooks = Hooks([("broken", plugin(provide_access_validators=raises))])
+        [validator] = hooks.collect_access_validators(KERNEL)
+        error = self.assertRaises(BrokerError, validator.validate, mock.sentinel.request)
+        self.assertEqual(error.response_code, ResponseCode.NO_PERMISSION)
+        self.assertIn("broken", str(error))
+        self.flushLoggedErrors(ZeroDivisionError)
+
+    def test_wrong_answers(self) -> None:
+        """What a hook does not allow is logged and counted as None."""
+        wrong: Mapping[str, Any] = {
+            "register_settings": {"a": 1}, "register_commands": ["up"],
+            "register_filter_languages": ["X"], "register_request_handlers": [1],
+            "register_periodic_tasks": "often", "before_request": True,
+            "before_send": {3: REFUSED}, "before_append": [REFUSED],
+            "before_consume": True, "add_runtime_info": "fine",
+        }
+        for name, answer in wrong.items():
+            hooks = Hooks([("wrong", plugin(**{name: lambda *ignored, given=answer: given}))])
+            self.events.clear()
+            call, expected = self.CALLS[name]
+            self.assertEqual(call(hooks), expected, msg=name)
+            self.assertEqual(self.logged(), [("wrong", name)], msg=name)
+
+    def test_refusals_that_are_none(self) -> None:
+        """Refusals must be errors by indexes of the batch."""
+        for answer in ({-1: REFUSED}, {3: REFUSED}, {0: ValueError("no")}, {"0": REFUSED},
+                       [REFUSED], REFUSED):
+            hooks = Hooks([("wrong", plugin(before_send=lambda batch, given=answer: given))])
+            self.assertEqual(hooks.refuse_send(BATCH), {}, msg=repr(answer))
+
+    def test_settings_error_stops_the_start(self) -> None:
+        """A plugin can say that what the user asked of it has no meaning."""
+        hooks = Hooks([("a", plugin(on_start=lambda: fail(SettingsError("a.rate=x"))))])
+        done = Deferred.fromCoroutine(hooks.start(KERNEL))
+        self.assertEqual(str(self.failureResultOf(done, SettingsError).value), "a.rate=x")
