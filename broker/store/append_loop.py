@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from twistmq.broker.errors import MessageIllegal
-from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, MISSING_MAX, ConsumeQueue
 from twistmq.broker.store.index_tail import IndexTail
 from twistmq.broker.wire.properties import java_string_hash
 from twistmq.broker.wire.record import (
@@ -115,6 +115,7 @@ def dispatch_records(
     make_queue: Callable[[str, int], ConsumeQueue],
     restart_queue: Callable[[ConsumeQueue, int], None],
     dirty: list[ConsumeQueue],
+    absurd: list[MessageRecord],
     index: IndexTail | None,
     next_index: Callable[[], IndexTail] | None,
 ) -> int:
@@ -122,6 +123,7 @@ def dispatch_records(
 
     :param restart_queue: empties a queue and lets it go on at an offset.
     :param dirty: gets each queue whose tail was empty.
+    :param absurd: gets records whose queue offset cannot be; they enter the index alone.
     :param index: None when there is none.
     :param next_index: starts another file when the index is full.
     :returns: bytes of entries that are new.
@@ -148,9 +150,13 @@ def dispatch_records(
                     # topic was deleted and made again.
                     restart_queue(queue, record.queue_offset)
                     before = 0
-                queue.add(
-                    record.queue_offset, record.physical_offset, record.size, record.tags_code
-                )
+                if record.queue_offset - queue.max_offset > MISSING_MAX and queue.max_offset:
+                    record.enters_queue = False
+                    absurd.append(record)
+                else:
+                    queue.add(
+                        record.queue_offset, record.physical_offset, record.size, record.tags_code
+                    )
             if len(tail) > before:
                 added += len(tail) - before
                 if before == 0:

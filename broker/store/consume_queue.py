@@ -12,17 +12,18 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.wire.properties import java_string_hash
 
-__all__ = ["ENTRY", "ENTRY_SIZE", "FILLER", "ConsumeQueue"]
+__all__ = ["ENTRY", "ENTRY_SIZE", "FILLER", "FILLER_SIZE", "MISSING_MAX", "ConsumeQueue"]
 
 #: (physical offset, size, tags code).
 ENTRY: Final = struct.Struct(">qiq")
 ENTRY_SIZE: Final = 20
 #: Stands for messages a queue's file cannot know any more; no read finds a record through it.
-FILLER: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
-#: Entries that may be missing in front of a message's own: 320 MB of fillers.
+FILLER_SIZE: Final = 0x7FFFFFFF
+FILLER: Final = ENTRY.pack(0, FILLER_SIZE, 0)
+#: Entries that may be missing in front of a message's own: 320 MB of fillers. An offset that is
+#: further ahead is no offset: the commit log has no CRC of it.
 MISSING_MAX: Final = 16_000_000
 
 
@@ -66,8 +67,8 @@ class ConsumeQueue:
     def add(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
         """Add the entry of a message whose offset may not be the next: recovery sees them again.
 
+        :param queue_offset: at most MISSING_MAX ahead of the queue, unless that is empty.
         :returns: whether there is a new entry; False for a message that has one.
-        :raises StoreDamaged: when the offset is so far ahead that it cannot be one.
         """
         missing = queue_offset - self.max_offset
         if missing < 0:
@@ -76,12 +77,8 @@ class ConsumeQueue:
             # The queue begins here: what came before is gone from the commit log.
             self.tail_start = queue_offset
             self.min_offset = queue_offset
-        elif missing > MISSING_MAX:
-            raise StoreDamaged(
-                f"message at {physical_offset} of {self.topic}-{self.queue_id} has queue offset "
-                f"{queue_offset}, the one before it had {self.max_offset - 1}"
-            )
         else:
+            assert missing <= MISSING_MAX, queue_offset
             self.tail.extend(FILLER * missing)
         self.tail.extend(ENTRY.pack(physical_offset, size, tags_code))
         self.max_physical = max(self.max_physical, physical_offset + size)

@@ -11,41 +11,33 @@ Source: DefaultMessageStore @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from twistmq.broker.constants import (
-    DISPATCH_STEP_BYTES_MAX,
     PULL_SIZE_BYTES_MAX,
-    QUEUE_TAILS_FLUSH_BYTES,
     QUEUE_TAILS_TOTAL_BYTES_MAX,
 )
 from twistmq.broker.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
 from twistmq.broker.interfaces import IMessageStore, IStoreIO
-from twistmq.broker.store.append_loop import dispatch_records, encode_records, give_back_offsets
+from twistmq.broker.store.append_loop import encode_records, give_back_offsets
 from twistmq.broker.store.commit_flush import CommitFlush
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.store.consume_queue import MISSING_MAX, ConsumeQueue
+from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_reader import QueueReader
 from twistmq.broker.store.queue_table import QueueTable
-from twistmq.broker.store.recovery import (
-    TagsCode,
-    record_of,
-    scan_log,
-    start_after_crash,
-    start_after_stop,
-    without_torn_end,
-)
+from twistmq.broker.store.recovery import TagsCode
 from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.store.store_stats import StoreStats
 from twistmq.broker.store.upkeep import CheckpointFile, Upkeep
-from twistmq.broker.wire.record import MessageRecord, StoredMessage
+from twistmq.broker.wire.record import MessageRecord
 
 __all__ = [
     "GetMessageResult",
@@ -55,10 +47,6 @@ __all__ = [
     "StoreSettings",
 ]
 
-T = TypeVar("T")
-
-#: Records dispatched at a time when they are read from the log.
-_DISPATCH_COUNT = 512
 #: Ms between two samples of the statistics.
 _SAMPLE_INTERVAL_MS = 1000
 
@@ -85,25 +73,12 @@ class MessageStore:
         self.stats = StoreStats(now_ms())
         #: False makes append refuse: a slave's store takes append_raw only.
         self.writable = True
-        #: Says whether a record enters its queue; None: all do but half messages and rollbacks.
-        #: It must say the same of a record whenever it is asked.
-        self.dispatch_filter: Callable[[MessageRecord], bool] | None = None
-        #: Gives the number of queue entries recovery makes, for topics where it is not the tag's.
-        self.make_tags_code: TagsCode | None = None
-        #: Called with records once they are dispatched, and with those that entered a queue.
-        self.on_dispatch: list[Callable[[Sequence[MessageRecord]], None]] = []
-        self.on_arrival: list[Callable[[Sequence[MessageRecord]], None]] = []
-        #: Whether the confirm offset is simply where the log ends: no replica has a say.
-        self.confirm_follows = True
 
         self._io = io
         self._now_ms = now_ms
         self._running = False
         self._abort_path = settings.path("abort")
         self._unlock: Callable[[], None] | None = None
-        self._confirmed = 0
-        self._dispatched = 0
-        self._dispatched_timestamp = 0
         self._sampled_ms = 0
         self._log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log)
         self._queues = QueueTable(
@@ -121,6 +96,10 @@ class MessageStore:
                 in_thread,
                 self._index_flushed,
             )
+        self._dispatch = Dispatch(self._log, self._queues, self._index)
+        #: Called with records once they are dispatched, and with those that entered a queue.
+        self.on_dispatch = self._dispatch.on_dispatch
+        self.on_arrival = self._dispatch.on_arrival
         self._flush = CommitFlush(self._log, settings, in_thread, self._log_flushed)
         self._upkeep = Upkeep(
             settings,
@@ -128,7 +107,7 @@ class MessageStore:
             self._index,
             self._checkpoint,
             in_thread,
-            lambda: self._dispatched_timestamp,
+            lambda: self._dispatch.timestamp,
         )
         self._reader = QueueReader(
             settings, self._log, self._queues, self._index, io.physical_memory_bytes()
@@ -163,12 +142,10 @@ class MessageStore:
         if self._index is not None:
             newest = self._checkpoint.values.index_msg_timestamp if crashed else None
             self._index.load(newest)
-        if not self._log.starts and any(True for _ in self._queues):
-            self.log.warn("the commit log is gone, its consume queues are removed")
-            for topic in list(self._queues.by_topic):
-                self._queues.destroy(topic)
-        self._recover(crashed)
-        self._queues.correct_min_offsets(self._log.min_offset)
+        recovery = StoreRecovery(
+            self.settings, self._log, self._queues, self._index, self._dispatch, crashed
+        )
+        recovery.run(self._checkpoint.values)
 
     def start(self) -> None:
         """Begin to accept messages; from now on only stop() ends cleanly."""
@@ -200,9 +177,9 @@ class MessageStore:
             flushed = self._flush.flushed(self._log.max_offset)
             if flushed is not None:
                 await flushed
-        while self.dispatch_behind_bytes() and self._dispatch_behind():
+        while self._dispatch.behind_bytes and self._dispatch.catch_up():
             continue
-        behind = self.dispatch_behind_bytes()
+        behind = self._dispatch.behind_bytes
         self._checkpoint.values.confirm_phy_offset = self.confirm_offset
         await self._upkeep.finish()
         if behind:
@@ -220,75 +197,6 @@ class MessageStore:
         if self._unlock is not None:
             self._unlock()
             self._unlock = None
-
-    # --- recovery
-
-    def _recover(self, crashed: bool) -> None:
-        """Find the end of the log, enter what queues and index lack, cut what is too much."""
-        log = self._log
-        if crashed:
-            start = start_after_crash(
-                log,
-                self._checkpoint.values,
-                None if self._index is None else self._index.end_physical,
-                self.settings.message_index_safe,
-            )
-            self.log.warn("the last stop was not clean, recovery starts at {start}", start=start)
-        else:
-            start = start_after_stop(log, self._newest_queue_entry_end())
-        end, batch = start, []
-        messages = scan_log(log, start, log.max_offset, self.settings.check_crc_on_recover)
-        for message in without_torn_end(messages):
-            end = message.physical_offset + message.size
-            log.last_store_timestamp = message.store_timestamp
-            if self._is_entered(message):
-                continue
-            batch.append(record_of(message, self.dispatch_filter, self.make_tags_code))
-            if len(batch) >= _DISPATCH_COUNT:
-                self._recover_records(batch)
-                batch = []
-        self._recover_records(batch)
-        if crashed or log.read(end, 8) not in (None, bytes(8)):
-            log.truncate(end)
-        log.max_offset = log.flushed_offset = end
-        self._queues.cut(end)
-        for queue in self._queues:
-            queue.next_offset = queue.max_offset
-        self._dispatched = self._confirmed = end
-        self.log.info("the commit log goes from {start} to {end}", start=log.min_offset, end=end)
-
-    def _newest_queue_entry_end(self) -> int:
-        """Where the log goes on after the newest message of any queue, if it is really there."""
-        queue = self._queues.furthest()
-        if queue is None or queue.max_physical < 0:
-            return -1
-        entry = self._queues.files.entry(queue, queue.max_offset - 1)
-        record = None if entry is None else self._log.read_record(entry[0])
-        if record is not None and entry is not None and len(record) == entry[1]:
-            return queue.max_physical
-        # The queue points nowhere: look at its whole file.
-        place = min(queue.max_physical, self._log.max_offset - 1)
-        return max(0, place - place % self._log.file_size)
-
-    def _is_entered(self, message: StoredMessage) -> bool:
-        """Whether queue and index have a message already; most have, and this costs less."""
-        if self._index is not None and message.physical_offset >= self._index.end_physical:
-            return False
-        queue = self._queues.find(message.topic, message.queue_id)
-        if queue is None:
-            return False
-        return (
-            message.queue_offset < queue.max_offset
-            and message.physical_offset + message.size <= queue.max_physical
-        )
-
-    def _recover_records(self, records: list[MessageRecord]) -> None:
-        """Enter records that may be entered already."""
-        queues = self._queues
-        self._drop_absurd_offsets(records)
-        self._enter(records)
-        if queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
-            queues.write_tails(len(queues.dirty))
 
     # --- append
 
@@ -313,7 +221,7 @@ class MessageStore:
                 records,
                 queues.by_topic,
                 queues.make,
-                self.dispatch_filter,
+                self._dispatch.filter,
                 start,
                 log.file_size,
                 now_ms,
@@ -329,10 +237,7 @@ class MessageStore:
             self.stats.put_failed += len(records)
             raise
         log.last_store_timestamp = now_ms
-        if self.confirm_follows and self._dispatched == start:
-            self._dispatch(records)
-        elif self.confirm_follows:
-            self._dispatch_behind()
+        self._dispatch.appended(records, start)
         self.stats.put(len(records), log.max_offset - start, self._now_ms() - now_ms)
 
     def append_raw(self, offset: int, data: bytes) -> None:
@@ -357,7 +262,7 @@ class MessageStore:
         if writes:
             log.write(writes)
         if self.confirm_follows:
-            self._dispatch_behind()
+            self._dispatch.catch_up()
 
     def _require_writable(self) -> None:
         """Refuse messages when they cannot be stored."""
@@ -370,93 +275,51 @@ class MessageStore:
 
     # --- dispatch
 
-    def _dispatch(self, records: Sequence[MessageRecord]) -> None:
-        """Make records readable and tell who wants to know."""
-        self._enter(records)
-        self._dispatched = records[-1].next_offset
-        self._dispatched_timestamp = records[-1].store_timestamp
-        for listener in self.on_dispatch:
-            listener(records)
-        if self.on_arrival:
-            arrived = [record for record in records if record.enters_queue]
-            if arrived:
-                for listener in self.on_arrival:
-                    listener(arrived)
+    @property
+    def dispatch_filter(self) -> Callable[[MessageRecord], bool] | None:
+        """Says whether a record enters its queue; None: all do but half messages and rollbacks.
 
-    def _enter(self, records: Sequence[MessageRecord]) -> None:
-        """Enter records into queues and index."""
-        queues, index = self._queues, self._index
-        queues.tail_bytes += dispatch_records(
-            records,
-            queues.by_topic,
-            queues.make,
-            queues.restart,
-            queues.dirty,
-            None if index is None else index.current(),
-            None if index is None else index.next,
-        )
-
-    def _dispatch_behind(self) -> bool:
-        """Dispatch some of what is in the log and confirmed.
-
-        :returns: whether there was any.
+        It must say the same of a record whenever it is asked.
         """
-        end = min(self.confirm_offset, self._dispatched + DISPATCH_STEP_BYTES_MAX)
-        records: list[MessageRecord] = []
-        for message in scan_log(self._log, self._dispatched, self.confirm_offset, False):
-            record = record_of(message, self.dispatch_filter, self.make_tags_code)
-            if record.next_offset > self.confirm_offset:
-                break
-            records.append(record)
-            if record.next_offset >= end:
-                break
-        if not records:
-            return False
-        self._drop_absurd_offsets(records)
-        self._dispatch(records)
-        for record in records:
-            queue = self._queues.find(record.topic, record.queue_id)
-            if queue is not None and queue.next_offset < queue.max_offset:
-                queue.next_offset = queue.max_offset
-        self._log.last_store_timestamp = records[-1].store_timestamp
-        return True
+        return self._dispatch.filter
 
-    def _drop_absurd_offsets(self, records: Sequence[MessageRecord]) -> None:
-        """Keep records out of their queues whose offset is no offset: the log has no CRC for it."""
-        for record in records:
-            queue = self._queues.find(record.topic, record.queue_id)
-            if not record.enters_queue or queue is None or not queue.max_offset:
-                continue
-            if record.queue_offset - queue.max_offset > MISSING_MAX:
-                self.log.error(
-                    "message at {place} has queue offset {offset}, which {topic}-{queue_id} "
-                    "cannot have: it can be found by place and key only",
-                    place=record.physical_offset,
-                    offset=record.queue_offset,
-                    topic=record.topic,
-                    queue_id=record.queue_id,
-                )
-                record.enters_queue = False
+    @dispatch_filter.setter
+    def dispatch_filter(self, enters: Callable[[MessageRecord], bool] | None) -> None:
+        self._dispatch.filter = enters
 
-    def dispatch_behind_bytes(self) -> int:
-        """Bytes that are confirmed and not readable yet."""
-        return max(0, self.confirm_offset - self._dispatched)
+    @property
+    def make_tags_code(self) -> TagsCode | None:
+        """Gives the number of queue entries recovery makes, where it is not the tag's."""
+        return self._dispatch.make_tags_code
+
+    @make_tags_code.setter
+    def make_tags_code(self, make: TagsCode | None) -> None:
+        self._dispatch.make_tags_code = make
 
     @property
     def confirm_offset(self) -> int:
         """Up to here messages are dispatched and can be read."""
-        return self._log.max_offset if self.confirm_follows else self._confirmed
+        return self._dispatch.confirm_offset
+
+    @property
+    def confirm_follows(self) -> bool:
+        """Whether the confirm offset is simply where the log ends: no replica has a say."""
+        return self._dispatch.confirm_follows
+
+    @confirm_follows.setter
+    def confirm_follows(self, follows: bool) -> None:
+        self._dispatch.confirm_follows = follows
 
     def advance_confirm_offset(self, offset: int) -> None:
         """Replicas agree up to here: make it readable. The offset follows the log no longer.
 
         :param offset: in the commit log; one that is less than before changes nothing.
         """
-        if self.confirm_follows:
-            self.confirm_follows = False
-            self._confirmed = self._dispatched
-        self._confirmed = max(self._confirmed, min(offset, self._log.max_offset))
-        self._dispatch_behind()
+        self._dispatch.advance_confirm_offset(offset)
+
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes that are confirmed and not readable yet."""
+        return self._dispatch.behind_bytes
 
     # --- flush
 
@@ -492,8 +355,8 @@ class MessageStore:
         if now_ms - self._sampled_ms >= _SAMPLE_INTERVAL_MS:
             self._sampled_ms = now_ms
             self.stats.sample(now_ms)
-        if self._dispatched < self.confirm_offset:
-            self._dispatch_behind()
+        if self._dispatch.behind_bytes:
+            self._dispatch.catch_up()
         self._upkeep.step(now_ms)
 
     def _log_flushed(self, timestamp: int) -> None:

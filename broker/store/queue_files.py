@@ -12,7 +12,13 @@ from collections.abc import Iterator
 
 from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
 from twistmq.broker.interfaces import IStoreFile, IStoreIO
-from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER, ConsumeQueue
+from twistmq.broker.store.consume_queue import (
+    ENTRY,
+    ENTRY_SIZE,
+    FILLER,
+    FILLER_SIZE,
+    ConsumeQueue,
+)
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 
 __all__ = ["QueueFiles"]
@@ -21,8 +27,6 @@ __all__ = ["QueueFiles"]
 _RECOVER_FILES = 3
 #: Entries read at a time when a queue is scanned.
 _SCAN_ENTRIES = 4096
-#: Size field of a filler entry.
-_FILLER_SIZE = 0x7FFFFFFF
 
 
 class QueueFiles:
@@ -178,7 +182,7 @@ class QueueFiles:
     def _last_physical(self, queue: ConsumeQueue) -> int:
         """Where the commit log goes on after the queue's last message; -1 without one."""
         last = self.entry(queue, queue.tail_start - 1)
-        if last is None or last[1] == _FILLER_SIZE:
+        if last is None or last[1] == FILLER_SIZE:
             return -1
         return last[0] + last[1]
 
@@ -213,7 +217,7 @@ class QueueFiles:
         count = len(data) // ENTRY_SIZE
         while count:
             offset, size, _ = ENTRY.unpack_from(data, (count - 1) * ENTRY_SIZE)
-            if offset < physical_offset and size != _FILLER_SIZE:
+            if offset < physical_offset and size != FILLER_SIZE:
                 break
             count -= 1
         return count
@@ -241,12 +245,12 @@ class QueueFiles:
         if low >= high:
             return
         first = self.entry(queue, low)
-        if first is not None and first[0] >= log_min_offset and first[1] != _FILLER_SIZE:
+        if first is not None and first[0] >= log_min_offset and first[1] != FILLER_SIZE:
             return
         while low < high:
             middle = (low + high) // 2
             entry = self.entry(queue, middle)
-            if entry is None or entry[1] == _FILLER_SIZE or entry[0] < log_min_offset:
+            if entry is None or entry[1] == FILLER_SIZE or entry[0] < log_min_offset:
                 low = middle + 1
             else:
                 high = middle

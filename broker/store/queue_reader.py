@@ -10,7 +10,7 @@ from __future__ import annotations
 from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER_SIZE, ConsumeQueue
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
@@ -130,7 +130,10 @@ class QueueReader:
             if record is None:
                 if not total:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                skip_below = log.next_file_start(physical_offset)
+                if size != FILLER_SIZE:
+                    # Differs from Apache: a filler says nothing of other messages, because a
+                    # filler in mid-queue would hide all those of the first file.
+                    skip_below = log.next_file_start(physical_offset)
                 continue
             if message_filter is not None and not message_filter.match_record(record):
                 if not total:

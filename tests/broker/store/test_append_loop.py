@@ -4,7 +4,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.append_loop import dispatch_records, encode_records, give_back_offsets
-from twistmq.broker.store.consume_queue import ENTRY, ConsumeQueue
+from twistmq.broker.store.consume_queue import ENTRY, MISSING_MAX, ConsumeQueue
 from twistmq.broker.store.index_tail import ITEM, IndexTail
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.record import (
@@ -28,6 +28,7 @@ class LoopCase(SynchronousTestCase):
         """Everything empty."""
         self.queues: dict[str, dict[int, ConsumeQueue]] = {}
         self.dirty: list[ConsumeQueue] = []
+        self.absurd: list[MessageRecord] = []
         self.restarted: list[tuple[str, int]] = []
         self.indexes = [IndexTail(10, 4, lambda position, size: b"")]
 
@@ -61,7 +62,8 @@ class LoopCase(SynchronousTestCase):
         """Dispatch into queues and index."""
         tail = self.indexes[-1] if index else None
         return dispatch_records(
-            records, self.queues, self.make, self.restart, self.dirty, tail, self.next_index
+            records, self.queues, self.make, self.restart, self.dirty, self.absurd, tail,
+            self.next_index,
         )
 
 
@@ -187,6 +189,16 @@ class DispatchRecordsTests(LoopCase):
         self.assertEqual(self.dispatch(records[0]), 0)
         self.assertEqual(self.indexes[0].count, 3)
         self.assertEqual(self.restarted, [])
+
+    def test_absurd_offset(self) -> None:
+        """An offset no queue can have come to must not fill the memory with fillers."""
+        records = [message(keys="a"), message(keys="b"), message()]
+        self.encode(*records)
+        records[1].queue_offset = 2 + MISSING_MAX
+        self.assertEqual(self.dispatch(*records), 20 * 3)
+        self.assertEqual(self.absurd, [records[1]])
+        self.assertFalse(records[1].enters_queue)
+        self.assertEqual(self.indexes[0].count, 3)
 
     def test_topic_made_again(self) -> None:
         """A newer record with an old offset starts its queue anew."""

@@ -2,8 +2,7 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.store.consume_queue import ENTRY, FILLER, MISSING_MAX, ConsumeQueue
+from twistmq.broker.store.consume_queue import ENTRY, FILLER, ConsumeQueue
 from twistmq.broker.wire.properties import java_string_hash
 
 
@@ -46,12 +45,6 @@ class ConsumeQueueTests(SynchronousTestCase):
         queue = ConsumeQueue("T", 0)
         queue.add(1000, 5, 100, 0)
         self.assertEqual((queue.min_offset, queue.max_offset, len(queue.tail)), (1000, 1001, 20))
-
-    def test_absurd_offset_is_damage(self) -> None:
-        """An offset no store can have come to must not fill the memory."""
-        error = self.assertRaises(StoreDamaged, self.queue.add, 4 + MISSING_MAX, 300, 1, 0)
-        self.assertIn("T-1", str(error))
-        self.assertEqual(self.queue.max_offset, 3)
 
     def test_cut(self) -> None:
         """Entries at or behind the place go, those before stay."""

@@ -15,7 +15,7 @@ from twistmq.broker.errors import (
 )
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import StoreSettings
-from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import StoreBox, message, small_settings
 from twistmq.broker.wire.record import (
     SYS_TRANSACTION_PREPARED,
@@ -175,90 +175,6 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(info["putMessageFailedTimes"], "1")
         self.assertEqual(info["commitLogMaxOffset"], "210")
         self.assertEqual(info["commitLogDiskRatio"], "0.1")
-
-
-class ConfirmTests(SynchronousTestCase):
-    """A confirm offset apart from the log's end, and raw appends."""
-
-    def setUp(self) -> None:
-        """A store whose replicas have a say."""
-        self.box = StoreBox().open()
-        self.store = self.box.store
-        self.arrived: list[bytes] = []
-        self.store.on_arrival.append(lambda rs: self.arrived.extend(r.body for r in rs))
-
-    def test_bounds_what_is_seen(self) -> None:
-        """Messages behind it are neither read nor announced."""
-        self.box.append(message(body=b"a"))
-        self.store.advance_confirm_offset(0)
-        records = self.box.append(message(body=b"b", keys="k"), message(body=b"c"))
-        self.assertEqual((self.box.bodies(), self.arrived), ([b"a"], [b"a"]))
-        self.assertIsNone(self.store.look_message(records[0].physical_offset))
-        self.assertEqual(self.store.query("TopicTest", "k", 1, 0, 2**62)[0], [])
-        self.assertEqual(self.store.dispatch_behind_bytes(), 0)
-        self.store.advance_confirm_offset(records[0].next_offset + 5)
-        self.assertEqual((self.box.bodies(), self.arrived), ([b"a", b"b"], [b"a", b"b"]))
-        self.assertEqual(len(self.store.query("TopicTest", "k", 1, 0, 2**62)[0]), 1)
-        self.store.advance_confirm_offset(0)
-        self.assertEqual(self.store.confirm_offset, records[0].next_offset + 5)
-        self.store.advance_confirm_offset(10**9)
-        self.assertEqual(self.store.confirm_offset, self.store.max_offset)
-        self.assertEqual(self.arrived, [b"a", b"b", b"c"])
-
-    def test_follows_again(self) -> None:
-        """What was held back comes with the next append."""
-        self.store.advance_confirm_offset(0)
-        self.box.append(message(body=b"a"))
-        self.store.confirm_follows = True
-        self.box.append(message(body=b"b"))
-        self.assertEqual(self.arrived, [b"a", b"b"])
-
-    def test_large_backlog_is_dispatched_in_steps(self) -> None:
-        """No step holds the reactor for long."""
-        self.box = StoreBox(mapped_file_size_commit_log=4 << 20).open()
-        store = self.box.store
-        store.advance_confirm_offset(0)
-        self.box.append(*[message(body=bytes(100_000)) for _ in range(20)])
-        store.advance_confirm_offset(store.max_offset)
-        first = store.max_offset_in_queue("TopicTest", 0)
-        self.assertLess(first, 20)
-        self.assertGreater(store.dispatch_behind_bytes(), 0)
-        self.box.step(10, 5)
-        self.assertEqual(store.max_offset_in_queue("TopicTest", 0), 20)
-
-    def test_raw_append_makes_the_same_store(self) -> None:
-        """A master's log, cut anywhere, makes the same messages readable."""
-        master = StoreBox(MemoryDisk()).open()
-        for number in range(40):
-            master.append(message(body=b"%d" % number * 700, keys="k", queue_id=number % 2))
-        log = master.store._log
-        size = 777
-        while self.store.max_offset < master.store.max_offset:
-            offset = self.store.max_offset
-            end = min(offset + size, offset + log.file_size - offset % log.file_size)
-            data = log.read(offset, min(end, master.store.max_offset) - offset)
-            assert data is not None
-            self.store.append_raw(offset, data)
-        self.box.step(1000)
-        for queue_id in range(2):
-            self.assertEqual(
-                self.box.bodies(queue_id=queue_id), master.bodies(queue_id=queue_id)
-            )
-        self.assertEqual(len(self.arrived), 40)
-        self.assertEqual(
-            self.store.query("TopicTest", "k", 64, 0, 2**62),
-            master.store.query("TopicTest", "k", 64, 0, 2**62),
-        )
-        (ours,) = self.box.append(message())
-        (theirs,) = master.append(message())
-        self.assertEqual(ours.queue_offset, theirs.queue_offset)
-        self.assertEqual(ours.physical_offset, theirs.physical_offset)
-
-    def test_raw_append_elsewhere_is_refused(self) -> None:
-        """It must begin where the log ends."""
-        self.box.append(message())
-        error = self.assertRaises(StoreError, self.store.append_raw, 0, b"x")
-        self.assertIn("cannot be stored at 105", str(error))
 
 
 class FlushTests(SynchronousTestCase):

@@ -1,0 +1,154 @@
+"""Making stored records readable: queues, index, and those who want to know.
+
+What is appended is dispatched in the same turn while the confirm offset follows the log. When
+replicas have a say, or records came as raw bytes, they are read back from the log up to it
+instead, a bounded part at a time.
+
+Source: DefaultMessageStore.ReputMessageService, CommitLog.getConfirmOffset @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.logger import Logger
+
+from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX
+from twistmq.broker.store.append_loop import dispatch_records
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.recovery import TagsCode, record_of, scan_log
+from twistmq.broker.wire.record import MessageRecord, StoredMessage
+
+__all__ = ["Dispatch"]
+
+
+class Dispatch:
+    """Dispatches one log into its queues and index.
+
+    :param index: None when messages are not indexed.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, commit_log: CommitLog, queues: QueueTable, index: IndexFiles | None
+    ) -> None:
+        #: Says whether a record enters its queue; None: all do but half messages and rollbacks.
+        #: It must say the same of a record whenever it is asked.
+        self.filter: Callable[[MessageRecord], bool] | None = None
+        #: Gives the number of queue entries recovery makes, for topics where it is not the tag's.
+        self.make_tags_code: TagsCode | None = None
+        self.on_dispatch: list[Callable[[Sequence[MessageRecord]], None]] = []
+        self.on_arrival: list[Callable[[Sequence[MessageRecord]], None]] = []
+        #: Whether the confirm offset is simply where the log ends: no replica has a say.
+        self.confirm_follows = True
+        #: Up to here the log is dispatched, and the store time in ms of the newest of it.
+        self.offset = 0
+        self.timestamp = 0
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._confirmed = 0
+
+    # --- the confirm offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """Up to here messages may be dispatched."""
+        return self._log.max_offset if self.confirm_follows else self._confirmed
+
+    def advance_confirm_offset(self, offset: int) -> None:
+        """Confirm up to an offset; one that is less than before changes nothing."""
+        if self.confirm_follows:
+            self.confirm_follows = False
+            self._confirmed = self.offset
+        self._confirmed = max(self._confirmed, min(offset, self._log.max_offset))
+        self.catch_up()
+
+    def reset(self, offset: int) -> None:
+        """Recovery found that the log ends here and is dispatched."""
+        self.offset = self._confirmed = offset
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes that are confirmed and not dispatched."""
+        return max(0, self.confirm_offset - self.offset)
+
+    # --- dispatching
+
+    def appended(self, records: Sequence[MessageRecord], start: int) -> None:
+        """Dispatch records that were appended from ``start`` on, if they may be."""
+        if not self.confirm_follows:
+            return
+        if self.offset == start:
+            self._dispatch(records)
+        else:
+            self.catch_up()
+
+    def catch_up(self) -> bool:
+        """Read some of what is confirmed from the log and dispatch it.
+
+        :returns: whether there was any.
+        """
+        confirmed = self.confirm_offset
+        enough = self.offset + DISPATCH_STEP_BYTES_MAX
+        records: list[MessageRecord] = []
+        for message in scan_log(self._log, self.offset, confirmed, False):
+            record = self.record_of(message)
+            if record.next_offset > confirmed:
+                break
+            records.append(record)
+            if record.next_offset >= enough:
+                break
+        if not records:
+            return False
+        self._dispatch(records)
+        for record in records:
+            queue = self._queues.find(record.topic, record.queue_id)
+            if queue is not None and queue.next_offset < queue.max_offset:
+                queue.next_offset = queue.max_offset
+        self._log.last_store_timestamp = records[-1].store_timestamp
+        return True
+
+    def record_of(self, message: StoredMessage) -> MessageRecord:
+        """Make of a stored message what its sender appended."""
+        return record_of(message, self.filter, self.make_tags_code)
+
+    def enter(self, records: Sequence[MessageRecord]) -> None:
+        """Enter records into queues and index, and tell nobody."""
+        queues, index = self._queues, self._index
+        absurd: list[MessageRecord] = []
+        queues.tail_bytes += dispatch_records(
+            records,
+            queues.by_topic,
+            queues.make,
+            queues.restart,
+            queues.dirty,
+            absurd,
+            None if index is None else index.current(),
+            None if index is None else index.next,
+        )
+        for record in absurd:
+            self.log.error(
+                "message at {place} has queue offset {offset}, which {topic}-{queue_id} cannot "
+                "have: it can be found by place and key only",
+                place=record.physical_offset,
+                offset=record.queue_offset,
+                topic=record.topic,
+                queue_id=record.queue_id,
+            )
+
+    def _dispatch(self, records: Sequence[MessageRecord]) -> None:
+        """Enter records and tell who wants to know."""
+        self.enter(records)
+        self.offset = records[-1].next_offset
+        self.timestamp = records[-1].store_timestamp
+        for listener in self.on_dispatch:
+            listener(records)
+        if self.on_arrival:
+            arrived = [record for record in records if record.enters_queue]
+            if arrived:
+                for listener in self.on_arrival:
+                    listener(arrived)

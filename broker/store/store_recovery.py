@@ -1,0 +1,136 @@
+"""Recovery of a whole store: where the log ends, what queues and index lack or have too much of.
+
+Source: DefaultMessageStore.recover, CommitLog.recoverNormally, recoverAbnormally @5.3.3.
+"""
+
+from __future__ import annotations
+
+from twisted.logger import Logger
+
+from twistmq.broker.constants import QUEUE_TAILS_FLUSH_BYTES
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.dispatch import Dispatch
+from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.recovery import (
+    scan_log,
+    start_after_crash,
+    start_after_stop,
+    without_torn_end,
+)
+from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.wire.record import MessageRecord, StoredMessage
+
+__all__ = ["StoreRecovery"]
+
+#: Records entered at a time.
+_BATCH_COUNT = 512
+
+
+class StoreRecovery:
+    """Brings the loaded parts of a store to agree.
+
+    :param crashed: whether the last stop was not clean.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        index: IndexFiles | None,
+        dispatch: Dispatch,
+        crashed: bool,
+    ) -> None:
+        self._settings = settings
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._dispatch = dispatch
+        self._crashed = crashed
+
+    def run(self, checkpoint: Checkpoint) -> None:
+        """Find the end of the log, enter what queues and index lack, cut what is too much."""
+        log, queues = self._log, self._queues
+        if not log.starts and any(True for _ in queues):
+            self.log.warn("the commit log is gone, its consume queues are removed")
+            for topic in list(queues.by_topic):
+                queues.destroy(topic)
+        end = self._replay(self._start(checkpoint))
+        if self._crashed or log.read(end, 8) not in (None, bytes(8)):
+            log.truncate(end)
+        log.max_offset = log.flushed_offset = end
+        queues.cut(end)
+        queues.correct_min_offsets(log.min_offset)
+        for queue in queues:
+            queue.next_offset = queue.max_offset
+        self._dispatch.reset(end)
+        self.log.info("the commit log goes from {start} to {end}", start=log.min_offset, end=end)
+
+    def _start(self, checkpoint: Checkpoint) -> int:
+        """Where to read the log from."""
+        if not self._crashed:
+            return start_after_stop(self._log, self._newest_entry_end())
+        start = start_after_crash(
+            self._log,
+            checkpoint,
+            None if self._index is None else self._index.end_physical,
+            self._settings.message_index_safe,
+        )
+        self.log.warn("the last stop was not clean, recovery starts at {start}", start=start)
+        return start
+
+    def _newest_entry_end(self) -> int:
+        """Where the log goes on after the newest message of any queue, if it is really there."""
+        log = self._log
+        queue = self._queues.furthest()
+        if queue is None or queue.max_physical < 0:
+            return -1
+        entry = self._queues.files.entry(queue, queue.max_offset - 1)
+        record = None if entry is None else log.read_record(entry[0])
+        if record is not None and entry is not None and len(record) == entry[1]:
+            return queue.max_physical
+        # The queue points nowhere: look at the whole file.
+        place = min(queue.max_physical, log.max_offset - 1)
+        return max(0, place - place % log.file_size)
+
+    def _replay(self, start: int) -> int:
+        """Read the log and enter what is missing.
+
+        :returns: where the log ends.
+        """
+        log, end = self._log, start
+        batch: list[MessageRecord] = []
+        messages = scan_log(log, start, log.max_offset, self._settings.check_crc_on_recover)
+        for message in without_torn_end(messages):
+            end = message.physical_offset + message.size
+            log.last_store_timestamp = self._dispatch.timestamp = message.store_timestamp
+            if self._is_entered(message):
+                continue
+            batch.append(self._dispatch.record_of(message))
+            if len(batch) >= _BATCH_COUNT:
+                self._enter(batch)
+                batch = []
+        self._enter(batch)
+        return end
+
+    def _is_entered(self, message: StoredMessage) -> bool:
+        """Whether queue and index have a message already; most have, and this costs less."""
+        if self._index is not None and message.physical_offset >= self._index.end_physical:
+            return False
+        queue = self._queues.find(message.topic, message.queue_id)
+        if queue is None:
+            return False
+        return (
+            message.queue_offset < queue.max_offset
+            and message.physical_offset + message.size <= queue.max_physical
+        )
+
+    def _enter(self, records: list[MessageRecord]) -> None:
+        """Enter records that may be entered in part."""
+        self._dispatch.enter(records)
+        if self._queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
+            self._queues.write_tails(len(self._queues.dirty))
