@@ -200,11 +200,16 @@ def python_client_missing() -> str:
     return ""
 
 
-def python_client_round(namesrv: str, *, timeout: float = ROUND_TIMEOUT) -> str:
+def python_client_round(
+    namesrv: str, *, expands_batches: bool = True, timeout: float = ROUND_TIMEOUT
+) -> str:
     """Run the round of PyPI's rocketmq 0.4.4; what it printed.
 
+    :param expands_batches: whether the broker sees this client's batches as batches; Apache's
+        does not.
     :raises RoundError: when a check fails.
     """
     with _home() as home:
-        return run([_python_client(), HERE / "python_round.py", namesrv], timeout,
+        kind = "expands_batches" if expands_batches else "keeps_batches"
+        return run([_python_client(), HERE / "python_round.py", namesrv, kind], timeout,
                    environment={"HOME": str(home), "PYTHONIOENCODING": "utf-8"})
