@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 __all__ = ["PeriodicTask"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PeriodicTask:
     """One task.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -14,6 +14,9 @@ from twistmq.broker.edge.factory import StallWatch
 from twistmq.broker.periodic import PeriodicTask
 
 __all__ = ["PeriodicService"]
+
+#: How long a task waits whose period cannot be told, ms.
+_PERIOD_UNKNOWN_MS = 60_000
 
 
 class PeriodicService(Service):
@@ -49,21 +52,23 @@ class PeriodicService(Service):
     def _run(self, task: PeriodicTask) -> None:
         del self._calls[task]
         begin = self._monotonic()
-        waiting: Deferred[None] | None = None
-        try:
-            waiting = task.run(self._now_ms())
-        except Exception:
-            self.log.failure("periodic task {task} failed", task=task.name)
+        waiting = maybeDeferred(task.run, self._now_ms())
         self._stalls.observe(task.name, self._monotonic() - begin)
-        if waiting is None:
-            self._again(task)
-        else:
-            waiting.addErrback(self._failed, task).addBoth(lambda _: self._again(task))
+        waiting.addErrback(self._failed, task).addBoth(lambda _: self._again(task))
 
     def _failed(self, failure: Failure, task: PeriodicTask) -> None:
         self.log.failure("periodic task {task} failed", failure=failure, task=task.name)
 
     def _again(self, task: PeriodicTask) -> None:
         if self.running:
-            period = task.period_ms
-            self._schedule(task, period if isinstance(period, int) else period())
+            self._schedule(task, self._period_ms(task))
+
+    def _period_ms(self, task: PeriodicTask) -> int:
+        period = task.period_ms
+        if isinstance(period, int):
+            return period
+        try:
+            return int(period())
+        except Exception:
+            self.log.failure("periodic task {task} cannot tell its period", task=task.name)
+            return _PERIOD_UNKNOWN_MS

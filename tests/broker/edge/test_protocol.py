@@ -1,0 +1,368 @@
+"""A connection: first bytes, framing, back-pressure both ways, its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionAborted, ConnectionDone
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import (
+    CONNECTION_BYTES_IN_FLIGHT_MAX,
+    CONNECTION_BYTES_UNSENT_MAX,
+    WRITE_STALL_MAX_MS,
+)
+from twistmq.broker.edge.factory import InFlight, RemotingFactory, TlsRefused
+from twistmq.broker.edge.protocol import RemotingProtocol
+from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.testing.conversation import Conversation, make_server
+from twistmq.broker.wire.command import encode_request
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+
+ECHO, WAIT, BIG = 901, 902, 903
+MIB = 1024 * 1024
+
+
+class ProtocolTestCase(SynchronousTestCase):
+    """A server that echoes, waits, and answers much to little."""
+
+    def setUp(self) -> None:
+        self.waiting: list[Deferred[Reply]] = []
+        self.big = b"x" * MIB
+        self.server = self.make_server()
+        self.client = Conversation(self.server)
+
+    def make_server(self, **arguments: Any) -> RemotingFactory:
+        return make_server([
+            RequestHandler(ECHO, lambda request: Reply(body=request.body)),
+            RequestHandler(WAIT, self.wait),
+            RequestHandler(BIG, lambda request: Reply(body=self.big)),
+        ], **arguments)
+
+    def wait(self, request: Request[Any]) -> Deferred[Reply]:
+        self.waiting.append(Deferred())
+        return self.waiting[-1]
+
+    def now_ms(self) -> int:
+        return self.server.now_ms()
+
+
+class FramingTests(ProtocolTestCase):
+    """Bytes in, frames to the dispatcher."""
+
+    def test_any_cut(self) -> None:
+        """Frames cut anywhere, and several in one read, give the same replies."""
+        data = b"".join(encode_request(ECHO, opaque, None, b"b" * opaque) for opaque in range(5))
+        for size in (1, 3, 7, len(data)):
+            client = Conversation(self.server)
+            for begin in range(0, len(data), size):
+                client.says(data[begin:begin + size])
+            self.assertEqual([(r.opaque, len(r.body)) for r in client.heard()],
+                             [(opaque, opaque) for opaque in range(5)], msg=f"cut by {size}")
+
+    def test_broken_frame_closes(self) -> None:
+        """What cannot be a frame ends its connection, after replies to what came before."""
+        for name, bad in (("negative", b"\xff\xff\xff\xff\0\0\0\0"), ("zero", bytes(8)),
+                          ("too large", (FRAME_SIZE_MAX + 1).to_bytes(4, "big") + bytes(4)),
+                          ("header too long", b"\0\0\0\x08\0\0\0\x7f"),
+                          ("serialisation", b"\0\0\0\x08\x05\0\0\x04")):
+            client = Conversation(self.server)
+            client.says(encode_request(ECHO, 1), bad, encode_request(ECHO, 2))
+            self.assertEqual(client.hears(), [(1, ResponseCode.SUCCESS)], msg=name)
+            self.assertTrue(client.is_closed, msg=name)
+            assert client.connection.lost is not None
+            client.connection.lost.trap(ConnectionDone)
+        self.client.says(encode_request(ECHO, 3))
+        self.assertEqual(self.client.hears(), [(3, ResponseCode.SUCCESS)])
+
+    def test_reads_nothing_after_a_broken_frame(self) -> None:
+        """A peer that does not take its last reply cannot send more in the meantime."""
+        self.client.connection.peer_reads = False
+        self.client.says(encode_request(ECHO, 1), bytes(8))
+        self.assertFalse(self.client.connection.is_reading)
+        self.assertFalse(self.client.is_closed)
+
+
+class _Proxy:
+    """A stage as the PROXY protocol needs it: its line says who the peer is."""
+
+    def recognise(self, data: bytes) -> bool | None:
+        if not b"PROXY ".startswith(data[:6]):
+            return False
+        return True if b"\r\n" in data else None
+
+    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
+        line, _, rest = data.partition(b"\r\n")
+        words = line.decode().split()
+        connection.set_remote_address(words[2], int(words[4]))
+        return rest
+
+
+class _Reverse:
+    """A stage that stands for TLS: behind its mark it turns each byte over."""
+
+    def recognise(self, data: bytes) -> bool | None:
+        return data[:1] == b"\x16"
+
+    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
+        return bytes(255 - byte for byte in data[1:])
+
+
+class FirstBytesStageTests(ProtocolTestCase):
+    """A stage that looks at the first bytes: TLS, the PROXY protocol."""
+
+    def client_of(self, *stages: Any) -> Conversation:
+        return Conversation(self.make_server(first_bytes=stages))
+
+    def test_tls_is_refused_by_name(self) -> None:
+        """A TLS hello closes the connection and is not called a bad frame."""
+        self.client.says(b"\x16\x03\x01\x02\x00")
+        self.assertTrue(self.client.is_closed)
+        self.assertEqual(self.client.connection.writes, [])
+
+    def test_plain_clients_pass(self) -> None:
+        """A connection that is no stage's goes on, whole or byte by byte."""
+        frame = encode_request(ECHO, 1)
+        for data in ([frame], [frame[i:i + 1] for i in range(len(frame))]):
+            client = self.client_of(_Proxy(), _Reverse())
+            for part in data:
+                client.says(part)
+            self.assertEqual(client.hears(), [(1, ResponseCode.SUCCESS)])
+            self.assertEqual(client.protocol.remote_address, "10.1.2.3:40000")
+
+    def test_stages_follow_each_other(self) -> None:
+        """What one stage leaves is looked at by the next; each may wait for more bytes."""
+        frame = encode_request(ECHO, 1)
+        data = b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n\x16" + bytes(255 - b for b in frame)
+        line_end = data.index(b"\n") + 1
+        for cuts in ([len(data)], [3, 20, len(data)], [line_end, len(data)]):
+            client = self.client_of(_Proxy(), _Reverse())
+            begin = 0
+            for end in cuts:
+                client.says(data[begin:end])
+                begin = end
+            self.assertEqual(client.hears(), [(1, ResponseCode.SUCCESS)], msg=repr(cuts))
+            self.assertEqual(client.protocol.remote_address, "192.0.2.7:555")
+            self.assertEqual(client.protocol.remote_host, bytes([192, 0, 2, 7, 0, 0, 2, 43]))
+
+    def test_only_the_first_bytes(self) -> None:
+        """Later bytes are frames, whatever they look like."""
+        client = self.client_of(_Proxy(), TlsRefused())
+        client.says(encode_request(ECHO, 1))
+        client.says(b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n")
+        self.assertTrue(client.is_closed)
+        self.assertEqual(client.protocol.remote_address, "10.1.2.3:40000")
+
+
+class BackPressureInwardsTests(ProtocolTestCase):
+    """Bytes in flight per connection and in total pause reading."""
+
+    def fill(self, client: Conversation, size: int) -> list[Deferred[Reply]]:
+        """Send requests that wait, of so many bytes."""
+        begin = len(self.waiting)
+        for _ in range(size // (8 * MIB)):
+            client.says(encode_request(WAIT, 1, None, bytes(8 * MIB - 16)))
+        return self.waiting[begin:]
+
+    def test_one_connection(self) -> None:
+        """A connection whose requests wait is not read until half of them are answered."""
+        waiting = self.fill(self.client, CONNECTION_BYTES_IN_FLIGHT_MAX)
+        self.assertTrue(self.client.connection.is_reading)
+        self.client.says(encode_request(WAIT, 1, None, bytes(100)))
+        self.assertFalse(self.client.connection.is_reading)
+        other = Conversation(self.server)
+        other.says(encode_request(ECHO, 1))
+        self.assertEqual(other.hears(), [(1, ResponseCode.SUCCESS)])
+        for deferred in waiting[:2]:
+            self.assertFalse(self.client.connection.is_reading)
+            deferred.callback(Reply())
+        self.assertFalse(self.client.connection.is_reading)
+        self.waiting[-1].callback(Reply())
+        self.assertTrue(self.client.connection.is_reading)
+
+    def test_all_connections(self) -> None:
+        """When all of them hold too much, those that bring more are not read."""
+        server = self.make_server(in_flight=InFlight(20 * MIB))
+        first, second, third = (Conversation(server) for _ in range(3))
+        waiting = self.fill(first, 16 * MIB) + self.fill(second, 8 * MIB)
+        self.assertEqual([c.connection.is_reading for c in (first, second, third)],
+                         [True, False, True])
+        third.says(encode_request(ECHO, 1))
+        self.assertEqual(third.hears(), [(1, ResponseCode.SUCCESS)])
+        self.fill(third, 8 * MIB)
+        self.assertFalse(third.connection.is_reading)
+        waiting[0].callback(Reply())
+        waiting[1].callback(Reply())
+        self.assertFalse(second.connection.is_reading)
+        waiting[2].callback(Reply())
+        self.assertTrue(second.connection.is_reading)
+        self.assertTrue(third.connection.is_reading)
+
+    def test_lost_while_paused(self) -> None:
+        """A paused connection that is lost is forgotten; what it held is released when answered."""
+        server = self.make_server(in_flight=InFlight(10 * MIB))
+        client = Conversation(server)
+        waiting = self.fill(client, 16 * MIB)
+        self.assertEqual(server.in_flight.paused, {client.protocol})
+        client.connection.drop()
+        self.assertEqual(server.in_flight.paused, set())
+        for deferred in waiting:
+            deferred.callback(Reply())
+        self.assertEqual(server.in_flight.total_bytes, 0)
+
+
+class BackPressureOutwardsTests(ProtocolTestCase):
+    """A peer that does not read its replies: bounded buffers, then cut off."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.client.connection.peer_reads = False
+
+    def test_reading_stops(self) -> None:
+        """Its requests are not read while its replies wait, and are again once it took them."""
+        self.client.says(encode_request(ECHO, 1, None, b"small"))
+        self.assertTrue(self.client.connection.is_reading)
+        self.client.says(encode_request(BIG, 2))
+        self.assertFalse(self.client.connection.is_reading)
+        self.client.connection.peer_reads = True
+        self.assertEqual(self.client.hears(), [(1, ResponseCode.SUCCESS),
+                                               (2, ResponseCode.SUCCESS)])
+        self.assertTrue(self.client.connection.is_reading)
+
+    def waiting_replies(self, count: int) -> list[Deferred[Reply]]:
+        """Requests whose replies come later, then one whose reply fills the buffer."""
+        for opaque in range(count):
+            self.client.says(encode_request(WAIT, opaque))
+        self.client.says(encode_request(BIG, count))
+        return self.waiting
+
+    def test_bounded(self) -> None:
+        """Replies that come while it does not read are kept up to a bound, then it is cut off."""
+        bound = CONNECTION_BYTES_UNSENT_MAX // MIB
+        replies = self.waiting_replies(bound + 1)
+        for deferred in replies[:bound - 1]:
+            deferred.callback(Reply(body=self.big))
+        self.assertFalse(self.client.is_closed)
+        for deferred in replies[bound - 1:]:
+            deferred.callback(Reply(body=self.big))
+        assert self.client.connection.lost is not None
+        self.client.connection.lost.trap(ConnectionAborted)
+        self.assertEqual(self.server.in_flight.total_bytes, 0)
+
+    def test_the_bound_counts_anew(self) -> None:
+        """A peer that took everything may have as much waiting again."""
+        bound = CONNECTION_BYTES_UNSENT_MAX // MIB
+        for _ in range(2):
+            self.waiting.clear()
+            for deferred in self.waiting_replies(bound - 1):
+                deferred.callback(Reply(body=self.big))
+            self.client.connection.peer_reads = True
+            self.assertEqual(len(self.client.hears()), bound)
+            self.client.connection.peer_reads = False
+        self.assertFalse(self.client.is_closed)
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass and do what is done periodically; this is not about idle connections."""
+        self.server.reactor.advance(milliseconds / 1000)  # type: ignore[attr-defined]
+        self.server.close_idle(self.now_ms(), 10**9)
+
+    def test_stalled(self) -> None:
+        """One that takes nothing for too long is cut off, though replies still come."""
+        replies = self.waiting_replies(2)
+        self.advance(WRITE_STALL_MAX_MS // 2)
+        replies[0].callback(Reply(body=b"more"))
+        self.advance(WRITE_STALL_MAX_MS // 2)
+        self.assertFalse(self.client.is_closed)
+        self.advance(1)
+        assert self.client.connection.lost is not None
+        self.client.connection.lost.trap(ConnectionAborted)
+        replies[1].callback(Reply())
+
+    def test_slow_is_not_stalled(self) -> None:
+        """One that takes what waits in time stays."""
+        for _ in range(4):
+            self.client.says(encode_request(BIG, 1))
+            self.advance(WRITE_STALL_MAX_MS - 1)
+            self.client.connection.peer_reads = True
+            self.client.hears()
+            self.client.connection.peer_reads = False
+        self.assertFalse(self.client.is_closed)
+
+
+class IdleCloseTests(ProtocolTestCase):
+    """Connections that are silent for 120 s are closed."""
+
+    def after(self, seconds: float) -> None:
+        self.server.reactor.advance(seconds)  # type: ignore[attr-defined]
+        self.server.close_idle(self.now_ms(), 120_000)
+        self.client.connection.pump()
+
+    def test_idle(self) -> None:
+        """Just 120 s is not too long; more is."""
+        self.after(120)
+        self.assertFalse(self.client.is_closed)
+        self.after(0.001)
+        self.assertTrue(self.client.is_closed)
+
+    def test_active(self) -> None:
+        """Any bytes count, though they are no whole frame."""
+        frame = encode_request(ECHO, 1)
+        for part in (frame[:5], frame[5:], frame):
+            self.after(100)
+            self.client.says(part)
+        self.after(100)
+        self.assertFalse(self.client.is_closed)
+
+    def test_idle_and_takes_nothing(self) -> None:
+        """One that does not take what was sent before the close is cut off at the next round."""
+        self.client.connection.peer_reads = False
+        self.client.says(encode_request(ECHO, 1, None, b"small"))
+        self.after(121)
+        self.assertFalse(self.client.is_closed)
+        self.after(10)
+        self.assertTrue(self.client.is_closed)
+
+    def test_foreign_channels(self) -> None:
+        """A registry may hold channels of another kind; they are left alone."""
+        class Foreign:
+            channel_id = -1
+
+        self.server.channels.add(Foreign())  # type: ignore[arg-type]
+        self.after(121)
+        self.assertTrue(self.client.is_closed)
+
+
+class CloseTests(ProtocolTestCase):
+    """The end of a connection."""
+
+    def test_close_sends_what_is_buffered(self) -> None:
+        """What was written before arrives; what comes later does not."""
+        self.client.connection.peer_reads = False
+        self.client.says(encode_request(WAIT, 1), encode_request(BIG, 2))
+        self.client.protocol.close()
+        self.client.protocol.close()
+        self.waiting[0].callback(Reply())
+        self.assertFalse(self.client.is_closed)
+        self.client.connection.peer_reads = True
+        self.assertEqual(self.client.hears(), [(2, ResponseCode.SUCCESS)])
+        self.assertTrue(self.client.is_closed)
+
+    def test_after_the_end(self) -> None:
+        """Nothing is wrong with closing or cutting off what is gone."""
+        self.client.connection.drop()
+        self.client.protocol.close()
+        self.client.protocol.abort("is gone")
+        self.client.protocol.write(b"x")
+        self.assertEqual(self.client.connection.writes, [])
+
+    def test_released_after_close(self) -> None:
+        """A paused connection that closes is not told to read again."""
+        for _ in range(3):
+            self.client.says(encode_request(WAIT, 1, None, bytes(12 * MIB)))
+        self.assertFalse(self.client.connection.is_reading)
+        self.client.protocol.close()
+        for deferred in self.waiting:
+            deferred.callback(Reply())
+        self.assertFalse(self.client.connection.is_reading)
