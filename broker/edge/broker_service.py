@@ -22,6 +22,7 @@ from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
 from twistmq.broker.edge.factory import InFlight, RemotingFactory, StallWatch
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.errors import BrokerError
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 #: The VIP port is this much below the main one; the replication port is one above.
 _VIP_PORT_DISTANCE = 2
+#: How often a free pair of ports is looked for when the system chooses.
+_FREE_PORT_ATTEMPTS = 20
 #: Bounds of the registration period, ms. Source: BrokerController.start.
 _REGISTER_PERIOD_MIN_MS, _REGISTER_PERIOD_MAX_MS = 10_000, 60_000
 #: How long a stopping broker waits for name servers to hear of it, ms.
@@ -82,7 +85,7 @@ class BrokerService(Service):
     async def _start(self) -> None:
         raise_open_files_limit()
         await self.kernel.start()
-        self._listen()
+        await self._listen()
         self._start_periodic_tasks()
         self._ready = True
         await self.register(force=True)
@@ -96,22 +99,28 @@ class BrokerService(Service):
     def _failed(self, failure: Failure) -> None:
         self.started.errback(failure)
 
-    def _listen(self) -> None:
-        """Open the main port, then the VIP port two below it."""
-        settings = self.settings
+    async def _listen(self) -> None:
+        """Open the main port and the VIP port two below it."""
+        wanted = self.settings.int("listenPort")
         in_flight = InFlight()
-        main = self._listener(settings.int("listenPort"), self.kernel.dispatcher, in_flight)
         vip_rows = {code: row for code, row in self.kernel.dispatcher.handlers.items()
                     if row.on_vip_port}
         vip_dispatcher = self.kernel.dispatcher.restricted_to(vip_rows)
-        main.startService()
-        self._listeners.append(main)
-        self.kernel.set_address(settings.text("brokerIP1"), main.port)
-        wanted = settings.int("listenPort")
-        vip_port = max(wanted - _VIP_PORT_DISTANCE, 0) if wanted else 0
-        vip = self._listener(vip_port, vip_dispatcher, in_flight)
-        vip.startService()
-        self._listeners.append(vip)
+        for attempts_left in reversed(range(1 if wanted else _FREE_PORT_ATTEMPTS)):
+            main = self._listener(wanted, self.kernel.dispatcher, in_flight)
+            main.startService()
+            vip = self._listener(max(main.port - _VIP_PORT_DISTANCE, 0), vip_dispatcher, in_flight)
+            try:
+                vip.startService()
+            except BrokerError:
+                # The system chose the main port; that the one two below is free too was chance.
+                await main.stopService()
+                if not attempts_left:
+                    raise
+            else:
+                break
+        self._listeners = [main, vip]
+        self.kernel.set_address(self.settings.text("brokerIP1"), main.port)
 
     def _listener(
         self, port: int, dispatcher: Dispatcher, in_flight: InFlight

@@ -1,0 +1,118 @@
+"""Our name server and broker in a process of their own, for clients that are processes too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Servers", "servers"]
+
+_READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
+_MAIN: Final = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
+#: How long a start and a stop may take, seconds.
+_START_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 20.0
+
+
+class Servers:
+    """``twistmq up`` over one folder; it can be stopped and started again.
+
+    :param data: the folder.
+    :param settings: more settings, ``key=value``.
+    """
+
+    def __init__(self, data: Path, *settings: str) -> None:
+        self.data = data
+        self._settings = settings
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: list[str] = []
+        #: "host:port" of the name server and the broker's port, once started.
+        self.namesrv = ""
+        self.broker_port = 0
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start both on free ports, or on those of the last start; wait until they answer."""
+        namesrv_port = self.namesrv.rpartition(":")[2] or "0"
+        command = [sys.executable, "-c", _MAIN, "up",
+                   "--data", str(self.data), "--namesrv-port", namesrv_port,
+                   "--broker-port", str(self.broker_port), *self._settings]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE,
+                                         stderr=subprocess.STDOUT, text=True, env=os.environ)
+        assert self._process.stdout is not None
+        timer = threading.Timer(_START_SECONDS, self._process.kill)
+        timer.start()
+        try:
+            for line in self._process.stdout:
+                self._lines.append(line)
+                ready = _READY.search(line)
+                if ready:
+                    self.broker_port = int(ready[2])
+                    self.namesrv = ready[3]
+                    threading.Thread(target=self._drain, daemon=True).start()
+                    return
+        finally:
+            timer.cancel()
+        self._process.wait()
+        raise RuntimeError("the servers do not start:\n" + "".join(self._lines))
+
+    def _drain(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.append(line)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Stop them; :returns: the exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(how)
+        try:
+            status = process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise RuntimeError("the servers do not stop") from None
+        finally:
+            if process.stdout is not None:
+                with contextlib.suppress(OSError):
+                    process.stdout.close()
+        return status
+
+    def log(self) -> str:
+        """The log file's text."""
+        return "".join(path.read_text() for path in sorted((self.data / "logs").glob("*.log")))
+
+
+@contextlib.contextmanager
+def servers(data: Path, *settings: str) -> Iterator[Servers]:
+    """Servers that are stopped at the end."""
+    running = Servers(data, *settings)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def wait_until(what: str, condition: object, seconds: float = 20.0) -> None:
+    """Wait for a condition; :raises AssertionError: when it does not come true in time."""
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.02)
