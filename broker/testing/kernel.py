@@ -8,7 +8,7 @@ Requests go through the dispatcher as frames, so codecs, checks and hooks take p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -100,6 +100,8 @@ class KernelBox:
         settings: Mapping[str, str] | None = None, disk: IStoreIO | None = None,
     ) -> None:
         self.now_ms = 1_700_000_000_000
+        #: The kernel's clock; replace it to let time pass while something runs.
+        self.clock: Callable[[], int] = lambda: self.now_ms
         self.disk = disk or MemoryDisk()
         hooks = Hooks(plugins)
         rows = [*broker_rows(), *hooks.collect_settings()]
@@ -113,7 +115,7 @@ class KernelBox:
         started.addErrback(lambda failure: failure.raiseException())
 
     def _now(self) -> int:
-        return self.now_ms
+        return self.clock()
 
     def stop(self) -> None:
         """Stop the kernel cleanly."""

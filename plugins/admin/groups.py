@@ -1,0 +1,95 @@
+"""What groups there are and how far each has come: 201, 208, 352.
+
+Source: AdminBrokerProcessor.getAllSubscriptionGroup, getConsumeStats, getSubscriptionGroup @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.wire.bodies import ConsumeStats, MessageQueue, OffsetWrapper
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.topic import (
+    GetConsumeStatsRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+)
+from twistmq.plugins.admin.long_answers import LongAnswers, Work
+from twistmq.plugins.admin.offset_table import OffsetRows
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["GroupQuestions"]
+
+
+class GroupQuestions:
+    """The handlers about groups."""
+
+    def __init__(self, kernel: Kernel, long_answers: LongAnswers) -> None:
+        self._kernel = kernel
+        self.long_answers = long_answers
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._all, EmptyHeader),
+            RequestHandler(RequestCode.GET_CONSUME_STATS, self._progress,
+                           GetConsumeStatsRequestHeader),
+            RequestHandler(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self._config,
+                           GetSubscriptionGroupConfigRequestHeader),
+        ]
+
+    def _all(self, request: Request[EmptyHeader]) -> Reply:
+        return Reply(body=self._kernel.subscription_group.wrapper().encode())
+
+    def _config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Reply:
+        """A group's settings; asking for one creates it where consuming with it would."""
+        config = self._kernel.subscription_group.find(request.header.group)
+        if config is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                                 "No group in this broker")
+        return Reply(body=config.encode_standard())
+
+    # --- progress
+
+    def _progress(self, request: Request[GetConsumeStatsRequestHeader]) -> Handled:
+        return self.long_answers.answer(
+            self._read_progress(request.header.consumer_group, self._topics(request.header)))
+
+    def _topics(self, header: GetConsumeStatsRequestHeader) -> list[str]:
+        """The topics asked for: a list as it is, others only if a live group subscribes to them."""
+        listed = [topic for topic in (header.topic_list or "").split(";") if topic.strip()]
+        if listed:
+            return sorted(set(listed))
+        if header.topic and header.topic.strip():
+            topics = {header.topic}
+        else:
+            topics = self._kernel.consumer_offset.topics_of_group(header.consumer_group)
+        group = self._kernel.clients.consumer_group(header.consumer_group)
+        if group is not None and group.subscriptions:
+            topics &= group.subscriptions.keys()
+        return sorted(topics)
+
+    def _read_progress(self, group: str, topics: list[str]) -> Work:
+        kernel = self._kernel
+        rows = OffsetRows()
+        tps = 0.0
+        for topic in topics:
+            config = kernel.topic_config.get(topic)
+            if config is None:
+                continue
+            for queue_id in range(config.read_queue_nums):
+                rows.add(MessageQueue(topic, kernel.broker_name, queue_id),
+                         self._queue_progress(group, topic, queue_id))
+                yield
+            tps += kernel.stats.group_get_tps(group, topic, kernel.now_ms())
+        return Reply(body=rows.encode_in(ConsumeStats(consume_tps=tps)))
+
+    def _queue_progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        store = self._kernel.store
+        consumed = max(self._kernel.consumer_offset.query(group, topic, queue_id), 0)
+        time_ms = store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
+        return OffsetWrapper(store.max_offset_in_queue(topic, queue_id), consumed, consumed,
+                             max(time_ms, 0))

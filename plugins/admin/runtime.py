@@ -1,0 +1,134 @@
+"""The broker's settings and figures: 26, 28.
+
+Some figures of the runtime table belong to thread pools, which this broker does not have: nothing
+waits in a queue here, and the capacities are Apache's defaults, for tools that divide by them.
+Other plugins add rows through ``add_runtime_info``; theirs win.
+
+Source: AdminBrokerProcessor.getBrokerConfig, prepareRuntimeInfo @5.3.3.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.settings import SettingValue
+from twistmq.broker.wire.bodies import DataVersion, KVTable
+from twistmq.broker.wire.command import VERSION
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["RuntimeQuestions", "readable_size"]
+
+#: What ``VERSION`` is called. Source: MQVersion.
+_VERSION_NAME: Final = "V5_3_3"
+#: Capacities of the queues in front of Apache's thread pools. Source: BrokerConfig.
+_QUEUE_CAPACITIES: Final = {
+    "send": 10_000, "pull": 100_000, "litePull": 100_000, "query": 20_000, "ack": 100_000,
+}
+_END_TRANSACTION_CAPACITY: Final = 100_000
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def readable_size(size: int) -> str:
+    """A number of bytes as the tools show it: ``1.5 KiB``."""
+    if size < 1024:
+        return f"{size} B"
+    exponent = min((size.bit_length() - 1) // 10, len(_UNITS))
+    return f"{size / 1024**exponent:.1f} {_UNITS[exponent - 1]}"
+
+
+class RuntimeQuestions:
+    """The handlers about the broker as a whole."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._settings_version = DataVersion(timestamp=kernel.started_ms)
+        kernel.settings.on_change.append(self._settings_changed)
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.GET_BROKER_CONFIG, self._settings, EmptyHeader),
+            RequestHandler(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, EmptyHeader),
+        ]
+
+    # --- settings
+
+    def _settings_changed(self, changes: Mapping[str, SettingValue]) -> None:
+        self._settings_version.next_version(self._kernel.now_ms())
+
+    def _settings(self, request: Request[EmptyHeader]) -> Reply:
+        version = self._settings_version.encode_standard().decode()
+        return Reply(header=GetBrokerConfigResponseHeader(version=version),
+                     body=self._kernel.settings.format().encode())
+
+    # --- figures
+
+    def _runtime(self, request: Request[EmptyHeader]) -> Reply:
+        kernel = self._kernel
+        table = {**kernel.store.runtime_info(), **self._broker_rows(), **self._day_rows(),
+                 **self._disk_rows(), **_timer_rows(), **_pool_rows(),
+                 **kernel.hooks.runtime_info(kernel)}
+        return Reply(body=KVTable(table).encode())
+
+    def _broker_rows(self) -> dict[str, str]:
+        kernel = self._kernel
+        return {
+            # Whether what only a master does is being done.
+            "brokerActive": "false" if kernel.is_slave else "true",
+            "brokerVersionDesc": _VERSION_NAME,
+            "brokerVersion": str(VERSION),
+            # An append has the reactor for itself: there is no lock to wait for.
+            "pageCacheLockTimeMills": "0",
+            "earliestMessageTimeStamp": str(kernel.store.earliest_store_time()),
+            "startAcceptSendRequestTimeStamp": "0",
+        }
+
+    def _day_rows(self) -> dict[str, str]:
+        stats = self._kernel.stats
+        return {
+            "msgPutTotalYesterdayMorning": str(stats.put_yesterday_morning),
+            "msgPutTotalTodayMorning": str(stats.put_today_morning),
+            "msgPutTotalTodayNow": str(stats.put_total),
+            "msgGetTotalYesterdayMorning": str(stats.get_yesterday_morning),
+            "msgGetTotalTodayMorning": str(stats.get_today_morning),
+            "msgGetTotalTodayNow": str(stats.get_total),
+        }
+
+    def _disk_rows(self) -> dict[str, str]:
+        store = self._kernel.store
+        rows = {
+            # Records are written from the reactor: there is no pool of buffers before the files.
+            "remainTransientStoreBufferNumbs": str(2**31 - 1),
+            "remainHowManyDataToFlush": readable_size(store.max_offset - store.flushed_offset),
+        }
+        try:
+            space = shutil.disk_usage(store.settings.store_path_root_dir)
+        except OSError:
+            return rows  # A folder that is gone has no size; Apache leaves the row out as well.
+        rows["commitLogDirCapacity"] = (
+            f"Total : {readable_size(space.total)}, Free : {readable_size(space.free)}.")
+        return rows
+
+
+def _timer_rows() -> dict[str, str]:
+    """What a broker without timer messages says; a plugin that has them replaces it."""
+    return {"timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"}
+
+
+def _pool_rows() -> dict[str, str]:
+    rows: dict[str, str] = {}
+    for name, capacity in _QUEUE_CAPACITIES.items():
+        rows[f"{name}ThreadPoolQueueSize"] = "0"
+        rows[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+        rows[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    rows["EndTransactionQueueSize"] = "0"
+    rows["EndTransactionThreadPoolQueueCapacity"] = str(_END_TRANSACTION_CAPACITY)
+    return rows

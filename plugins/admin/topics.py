@@ -1,0 +1,91 @@
+"""What topics there are and how full they are: 202, 300, 305, 351.
+
+Source: AdminBrokerProcessor.getTopicStatsInfo, queryTopicConsumeByWho, getTopicConfig,
+getSystemTopicListFromBroker @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.topic_names import SYSTEM_TOPICS
+from twistmq.broker.wire.bodies import (
+    GroupList,
+    MessageQueue,
+    TopicConfig,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.topic import (
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+)
+from twistmq.plugins.admin.long_answers import LongAnswers, Work
+from twistmq.plugins.admin.offset_table import OffsetRows
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["TopicQuestions"]
+
+
+class TopicQuestions:
+    """The handlers about topics."""
+
+    def __init__(self, kernel: Kernel, long_answers: LongAnswers) -> None:
+        self._kernel = kernel
+        self.long_answers = long_answers
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.GET_TOPIC_STATS_INFO, self._offsets,
+                           GetTopicStatsInfoRequestHeader),
+            RequestHandler(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self._groups,
+                           QueryTopicConsumeByWhoRequestHeader),
+            RequestHandler(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self._system_topics,
+                           EmptyHeader),
+            RequestHandler(RequestCode.GET_TOPIC_CONFIG, self._config,
+                           GetTopicConfigRequestHeader),
+        ]
+
+    def _offsets(self, request: Request[GetTopicStatsInfoRequestHeader]) -> Handled:
+        config = self._kernel.topic_config.get(request.header.topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST,
+                                 f"topic[{request.header.topic}] not exist")
+        return self.long_answers.answer(self._read_offsets(config))
+
+    def _read_offsets(self, config: TopicConfig) -> Work:
+        kernel, topic = self._kernel, config.topic_name
+        rows = OffsetRows()
+        for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
+            end = kernel.store.max_offset_in_queue(topic, queue_id)
+            rows.add(MessageQueue(topic, kernel.broker_name, queue_id), TopicOffset(
+                kernel.store.min_offset_in_queue(topic, queue_id), end,
+                kernel.store.store_time(topic, queue_id, end - 1) if end > 0 else 0))
+            yield
+        tps = kernel.stats.topic_put_tps(topic, kernel.now_ms())
+        return Reply(body=rows.encode_in(TopicStatsTable(topic_put_tps=tps)))
+
+    def _groups(self, request: Request[QueryTopicConsumeByWhoRequestHeader]) -> Reply:
+        topic = request.header.topic
+        groups = {*self._kernel.clients.groups_consuming(topic),
+                  *self._kernel.consumer_offset.groups_of_topic(topic)}
+        return Reply(body=GroupList(groups).encode())
+
+    def _system_topics(self, request: Request[EmptyHeader]) -> Reply:
+        topics = SYSTEM_TOPICS | self._kernel.topic_config.system_topics
+        return Reply(body=TopicList(set(topics)).encode())
+
+    def _config(self, request: Request[GetTopicConfigRequestHeader]) -> Reply:
+        config = self._kernel.topic_config.get(request.header.topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST,
+                                 f"No topic in this broker. topic: {request.header.topic}")
+        return Reply(body=config.encode_standard())

@@ -1,0 +1,121 @@
+"""What mqadmin asks about groups."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.bodies import (
+    ConsumerData,
+    ConsumeStats,
+    HeartbeatData,
+    MessageQueue,
+    OffsetWrapper,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
+from twistmq.broker.wire.headers.topic import (
+    GetConsumeStatsRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+)
+from twistmq.plugins import admin
+
+
+class GroupQuestionsTests(SynchronousTestCase):
+    """201 and 352."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)])
+        self.addCleanup(self.box.stop)
+
+    def test_all(self) -> None:
+        """Every group, the system's own among them, with the version of the table."""
+        group = SubscriptionGroupConfig("g", retry_max_times=3)
+        self.box.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group.encode())
+        reply = self.box.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        wrapper = SubscriptionGroupWrapper.decode(reply.body)
+        self.assertEqual(wrapper.subscription_group_table["g"], group)
+        self.assertIn("TOOLS_CONSUMER", wrapper.subscription_group_table)
+        self.assertEqual(wrapper.data_version.counter, 1)
+
+    def test_one(self) -> None:
+        """A group that is not there is made, as it is for a consumer."""
+        header = GetSubscriptionGroupConfigRequestHeader(group="g")
+        reply = self.box.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        self.assertEqual(SubscriptionGroupConfig.decode(reply.body), SubscriptionGroupConfig("g"))
+        self.assertIn("g", self.box.kernel.subscription_group.table)
+
+    def test_one_that_may_not_be_made(self) -> None:
+        """Where groups are not made on demand, a group that is not there is said to be so."""
+        box = KernelBox([("admin", admin)], {"autoCreateSubscriptionGroup": "false"})
+        self.addCleanup(box.stop)
+        header = GetSubscriptionGroupConfigRequestHeader(group="g")
+        reply = box.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker"))
+
+
+class ProgressTests(SynchronousTestCase):
+    """208."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)])
+        self.addCleanup(self.box.stop)
+        kernel = self.box.kernel
+        for topic in ("T", "U"):
+            kernel.topic_config.create_in_send_back(topic, 2, 6, 0)
+            kernel.append([message(topic), message(topic)])
+        kernel.consumer_offset.commit("here", "g", "T", 0, 1)
+        kernel.consumer_offset.commit("here", "g", "gone", 0, 1)
+
+    def progress(self, **fields: str) -> ConsumeStats:
+        header = GetConsumeStatsRequestHeader(consumer_group="g", **fields)
+        reply = self.box.ask(RequestCode.GET_CONSUME_STATS, header)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+        return ConsumeStats.decode(reply.body)
+
+    def topics(self, **fields: str) -> list[str]:
+        return sorted({queue.topic for queue in self.progress(**fields).offset_table})
+
+    def subscribe(self, *topics: str) -> None:
+        subscriptions = tuple(SubscriptionData(topic) for topic in topics)
+        heartbeat = HeartbeatData("client", consumer_data_set=(
+            ConsumerData("g", subscription_data_set=subscriptions),))
+        self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
+
+    def test_queues(self) -> None:
+        """How far the group is in each queue, and when what it consumed last was stored."""
+        self.assertEqual(self.progress().offset_table, {
+            MessageQueue("T", "broker-a", 0): OffsetWrapper(2, 1, 1, self.box.now_ms),
+            MessageQueue("T", "broker-a", 1): OffsetWrapper(0, 0, 0, 0),
+        })
+
+    def test_one_topic(self) -> None:
+        """A topic that is asked for is shown though the group never was there."""
+        self.assertEqual(self.topics(topic="U"), ["U"])
+
+    def test_list_of_topics(self) -> None:
+        """A list counts and not the topic beside it; unknown topics are left out."""
+        self.assertEqual(self.topics(topic="U", topic_list="T;nothing;"), ["T"])
+
+    def test_unsubscribed(self) -> None:
+        """A live group is shown the topics it subscribes to; a list is shown as it is."""
+        self.subscribe("U")
+        self.assertEqual(self.topics(), [])
+        self.assertEqual(self.topics(topic="T"), [])
+        self.assertEqual(self.topics(topic="U"), ["U"])
+        self.assertEqual(self.topics(topic_list="T;U"), ["T", "U"])
+
+    def test_rate(self) -> None:
+        """The rates of all its topics together."""
+        stats = self.box.kernel.stats
+        stats.messages_got("g", "T", 1, 10)
+        stats.messages_got("g", "U", 1, 10)
+        stats.sample(self.box.now_ms)
+        stats.messages_got("g", "T", 20, 10)
+        stats.messages_got("g", "U", 10, 10)
+        self.box.now_ms += 10_000
+        self.assertEqual(self.progress(topic_list="T;U").consume_tps, 3.0)

@@ -1,0 +1,131 @@
+"""What mqadmin asks about the broker as a whole."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.bodies import DataVersion, KVTable
+from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader
+from twistmq.plugins import admin
+from twistmq.plugins.admin.runtime import readable_size
+
+#: Rows `mqadmin clusterList` reads; it fails on a missing one or on text where a number belongs.
+CLUSTER_LIST_NUMBERS = (
+    "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "ackThreadPoolQueueSize",
+    "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills",
+    "ackThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills", "earliestMessageTimeStamp",
+    "commitLogDiskRatio", "timerReadBehind", "timerOffsetBehind", "timerCongestNum",
+    "timerEnqueueTps", "timerDequeueTps", "msgPutTotalTodayNow", "msgPutTotalTodayMorning",
+    "msgPutTotalYesterdayMorning", "msgGetTotalTodayNow", "msgGetTotalTodayMorning",
+    "msgGetTotalYesterdayMorning",
+)
+
+
+class ReadableSizeTests(SynchronousTestCase):
+    """Sizes for people."""
+
+    def test_sizes(self) -> None:
+        """One decimal of the greatest unit that fits, as Apache writes it."""
+        cases = ((0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"),
+                 (1024**2 - 1, "1024.0 KiB"), (1024**2, "1.0 MiB"), (5 * 1024**3, "5.0 GiB"),
+                 (3 * 1024**4, "3.0 TiB"), (2**63 - 1, "8.0 EiB"))
+        for size, text in cases:
+            self.assertEqual(readable_size(size), text, msg=str(size))
+
+
+class SettingsTests(SynchronousTestCase):
+    """26."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)], {"unknownToUs": "kept"})
+        self.addCleanup(self.box.stop)
+
+    def test_text(self) -> None:
+        """A properties text with every setting, unknown ones too."""
+        lines = self.box.ask(RequestCode.GET_BROKER_CONFIG).body.decode().splitlines()
+        self.assertIn("brokerName=broker-a", lines)
+        self.assertIn("unknownToUs=kept", lines)
+        self.assertEqual(len(lines), len(self.box.settings.items()))
+
+    def test_version(self) -> None:
+        """The header says how often the settings changed, and when."""
+        def version() -> DataVersion:
+            header = self.box.ask(RequestCode.GET_BROKER_CONFIG).header(
+                GetBrokerConfigResponseHeader)
+            return DataVersion.decode(header.version.encode())
+
+        self.assertEqual(version(), DataVersion(timestamp=self.box.now_ms))
+        self.box.now_ms += 5
+        self.box.settings.update({"traceOn": "false"})
+        self.assertEqual(version(), DataVersion(timestamp=self.box.now_ms, counter=1))
+
+
+class RuntimeTableTests(SynchronousTestCase):
+    """28."""
+
+    def table(self, box: KernelBox) -> dict[str, str]:
+        return KVTable.decode(box.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+
+    def box(self, *plugins: tuple[str, object]) -> KernelBox:
+        box = KernelBox([("admin", admin), *plugins])
+        self.addCleanup(box.stop)
+        return box
+
+    def test_what_tools_read(self) -> None:
+        """The rows of clusterList are there and are numbers, on an empty store as well."""
+        box = self.box()
+        for _ in range(2):
+            table = self.table(box)
+            for name in CLUSTER_LIST_NUMBERS:
+                float(table[name])
+            self.assertEqual(table["brokerActive"], "true")
+            self.assertEqual(table["brokerVersionDesc"], "V5_3_3")
+            self.assertEqual(table["brokerVersion"], "479")
+            box.kernel.append([message()])
+
+    def test_figures(self) -> None:
+        """What happened is counted."""
+        box = self.box()
+        box.kernel.append([message()])
+        box.kernel.stats.messages_put("TopicTest", 1, 10)
+        box.kernel.stats.record_day()
+        box.kernel.stats.messages_put("TopicTest", 2, 10)
+        box.kernel.stats.messages_got("g", "TopicTest", 3, 10)
+        table = self.table(box)
+        self.assertEqual(table["msgPutTotalTodayMorning"], "1")
+        self.assertEqual(table["msgPutTotalTodayNow"], "3")
+        self.assertEqual(table["msgGetTotalTodayNow"], "3")
+        self.assertEqual(table["earliestMessageTimeStamp"], str(box.now_ms))
+        self.assertNotEqual(table["remainHowManyDataToFlush"], "0 B")
+
+    def test_slave(self) -> None:
+        """A slave does not do what only a master does."""
+        box = self.box()
+        box.kernel.set_role("SLAVE", 1)
+        self.assertEqual(self.table(box)["brokerActive"], "false")
+
+    def test_plugins_add_rows(self) -> None:
+        """Another plugin's rows are there and replace the broker's."""
+        @hookimpl
+        def add_runtime_info() -> dict[str, str]:
+            return {"timerReadBehind": "7", "mine": "8"}
+
+        table = self.table(self.box(("mine", SimpleNamespace(add_runtime_info=add_runtime_info))))
+        self.assertEqual((table["timerReadBehind"], table["mine"]), ("7", "8"))
+
+    def test_disk_space(self) -> None:
+        """The size of the store's disk, where there is one."""
+        root = self.mktemp()
+        box = KernelBox([("admin", admin)], {"storePathRootDir": root})
+        self.addCleanup(box.stop)
+        self.assertNotIn("commitLogDirCapacity", self.table(box))
+        os.mkdir(root)
+        self.assertRegex(self.table(box)["commitLogDirCapacity"],
+                         r"^Total : [\d.]+ \wiB, Free : [\d.]+ \wi?B\.$")
