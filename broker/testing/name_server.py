@@ -1,0 +1,104 @@
+"""A name server without a port: asked directly, its disk in memory, its time what the test says."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.namesrv.registration import Registration
+from twistmq.broker.namesrv.requests import NameServer
+from twistmq.broker.remoting import Reply, Request
+from twistmq.broker.setting_rows import namesrv_rows
+from twistmq.broker.settings import Settings
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from twistmq.broker.wire.command import VERSION, RemotingCommand
+from twistmq.broker.wire.header import CommandHeader, ext_fields_of
+
+__all__ = ["PortlessNameServer", "StillChannel", "make_registration"]
+
+_numbers = itertools.count(1)
+
+
+class StillChannel:
+    """A connection over which nothing is sent; ``active`` says whether it was closed."""
+
+    remote_address = "127.0.0.1:50000"
+    remote_host = bytes((127, 0, 0, 1)) + (50_000).to_bytes(4, "big")
+    local_port = 9876
+
+    def __init__(self) -> None:
+        self.channel_id = next(_numbers)
+        self.active = True
+
+    def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
+        raise AssertionError(f"request {code} to a peer that is not there")
+
+    def call(
+        self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int
+    ) -> Deferred[RemotingCommand]:
+        raise AssertionError(f"request {code} to a peer that is not there")
+
+    def close(self) -> None:
+        self.active = False
+
+
+def make_registration(
+    address: str = "10.0.0.1:10911", topics: dict[str, int] | None = None, *,
+    name: str = "a", broker_id: int = 0, cluster: str = "C", counter: int = 1, state: int = 0,
+    **others: Any,
+) -> Registration:
+    """What a broker says of itself.
+
+    :param topics: each topic's ``perm``; two topics when None.
+    :param counter: with ``state``, the version of its data.
+    :param others: further fields of a Registration.
+    """
+    perms = {"T": 6, "U": 6} if topics is None else topics
+    wrapper = TopicConfigSerializeWrapper(
+        {topic: TopicConfig(topic, 4, 4, perm) for topic, perm in perms.items()},
+        DataVersion(state, 0, counter))
+    return Registration(**{
+        "cluster": cluster, "address": address, "broker_name": name, "broker_id": broker_id,
+        "ha_address": f"{address}-ha", "topics": wrapper, "channel": StillChannel(), **others})
+
+
+class PortlessNameServer(NameServer):
+    """A started name server.
+
+    :param overrides: settings, as on a command line; KV configuration is in ``/ns/kvConfig.json``.
+    :param disk: what an earlier one left, to start from.
+    """
+
+    def __init__(
+        self, overrides: dict[str, str] | None = None, *, disk: MemoryDisk | None = None,
+        now_ms: int = 0,
+    ) -> None:
+        self.settings = Settings.load(
+            namesrv_rows(), None, {"kvConfigPath": "/ns/kvConfig.json", **(overrides or {})})
+        self.disk = disk or MemoryDisk()
+        super().__init__(self.settings, self.disk)
+        self._rows = {row.code: row for row in self.handlers()}
+        self.start(now_ms)
+
+    def ask(
+        self, code: int, header: CommandHeader | dict[str, str] | None = None, body: bytes = b"",
+        *, version: int = VERSION, channel: StillChannel | None = None, now_ms: int = 0,
+    ) -> Reply:
+        """Ask as a connection would, and get the reply, a refusal too."""
+        fields = header if isinstance(header, dict) else ext_fields_of(header) if header else {}
+        command = RemotingCommand(code, version=version, body=body,
+                                  ext_fields=msgspec.Raw(msgspec.json.encode(fields)))
+        row = self._rows[code]
+        try:
+            request = Request(command, command.header(row.header), channel or StillChannel(),
+                              now_ms)
+            answer = row.handle(request)
+        except BrokerError as error:
+            return Reply(error.response_code, remark=str(error))
+        assert isinstance(answer, Reply), answer
+        return answer

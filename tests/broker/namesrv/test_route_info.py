@@ -1,0 +1,416 @@
+"""Registration, leaving and silence: one test a rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.namesrv.registration import (
+    MasterOfGroup,
+    NotifyMinBrokerIdChangeRequestHeader,
+    Registration,
+)
+from twistmq.broker.namesrv.route_info import BROKER_TIMEOUT_MS, RouteInfoManager
+from twistmq.broker.namesrv.route_tables import BrokerKey, RouteTables
+from twistmq.broker.testing.name_server import StillChannel, make_registration
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicQueueMappingInfo,
+)
+
+MASTER, SLAVE, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
+
+
+def static_registration(counter: int, epoch: int) -> Registration:
+    """Broker a registers the static topic S and another one."""
+    topics = TopicConfigSerializeWrapper(
+        {"S": TopicConfig("S"), "S2": TopicConfig("S2")}, DataVersion(0, 0, counter), None,
+        {"S": TopicQueueMappingInfo("S", bname="a", epoch=epoch)})
+    return replace(make_registration(), topics=topics)
+
+
+class RouteInfoCase(SynchronousTestCase):
+    """Tables, and settings that are off until a test names them."""
+
+    def setUp(self) -> None:
+        self.on: set[str] = set()
+        self.tables = RouteTables()
+        self.told: list[tuple[str, NotifyMinBrokerIdChangeRequestHeader]] = []
+        self.routes = RouteInfoManager(
+            self.tables, self.on.__contains__,
+            lambda address, header: self.told.append((address, header)))
+
+    def addresses(self, name: str = "a") -> dict[int, str]:
+        """The addresses of a broker name, none when it is not known."""
+        group = self.tables.brokers.get(name)
+        return group.broker_addrs if group else {}
+
+    def perms(self, name: str = "a") -> dict[str, int]:
+        """The perm of every topic a broker name has."""
+        return {topic: queues[name].perm for topic, queues in self.tables.topics.items()
+                if name in queues}
+
+
+class RegisterTests(RouteInfoCase):
+    """What a registration changes."""
+
+    def test_a_new_broker_is_in_every_table(self) -> None:
+        """Cluster, name, address, sign of life and topics are known at once."""
+        self.routes.register(make_registration(MASTER, {"T": 6, "U": 4}, zone_name="z"), 5)
+        self.assertEqual(self.tables.clusters, {"C": {"a"}})
+        group = self.tables.brokers["a"]
+        self.assertEqual((group.cluster, group.broker_addrs, group.zone_name),
+                         ("C", {0: MASTER}, "z"))
+        self.assertEqual(self.tables.live[BrokerKey("C", MASTER)].last_update_ms, 5)
+        self.assertEqual(self.tables.topics["U"], {"a": QueueData("a", 4, 4, 4, 0)})
+
+    def test_again_is_a_sign_of_life_and_nothing_else(self) -> None:
+        """The same version refreshes time and connection and leaves topics alone."""
+        self.routes.register(make_registration(), 5)
+        channel = StillChannel()
+        self.routes.register(make_registration(topics={"T": 4, "U": 4}, channel=channel), 9)
+        live = self.tables.live[BrokerKey("C", MASTER)]
+        self.assertEqual((live.last_update_ms, live.channel), (9, channel))
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+
+    def test_same_version_still_brings_topics_that_are_not_known(self) -> None:
+        """A topic deleted here comes back with the next registration."""
+        self.routes.register(make_registration(), 0)
+        self.routes.delete_topic("U")
+        self.routes.register(make_registration(), 1)
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+
+    def test_another_version_changes_topics(self) -> None:
+        """Topics take what a registration with another data version says."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(topics={"T": 4, "V": 6}, counter=2), 1)
+        self.assertEqual(self.perms(), {"T": 4, "U": 6, "V": 6})
+
+    def test_missing_topics_go_only_when_the_setting_says_so(self) -> None:
+        """deleteTopicWithBrokerRegistration removes what is not named any more."""
+        self.routes.register(make_registration(), 0)
+        self.on.add("deleteTopicWithBrokerRegistration")
+        self.routes.register(make_registration(topics={"T": 6, "V": 6}, counter=2), 1)
+        self.assertEqual(self.perms(), {"T": 6, "V": 6})
+        self.assertNotIn("U", self.tables.topics)
+
+    def test_static_topics_keep_missing_topics(self) -> None:
+        """A registration with mappings removes nothing, whatever the setting says."""
+        self.routes.register(make_registration(), 0)
+        self.on.add("deleteTopicWithBrokerRegistration")
+        self.routes.register(static_registration(2, 1), 1)
+        self.assertEqual(set(self.perms()), {"S", "S2", "T", "U"})
+        self.assertEqual(set(self.tables.mappings["S"]), {"a"})
+
+    def test_one_topic_before_the_broker_is_refused_and_leaves_nothing(self) -> None:
+        """A broker that is not known cannot begin with a single topic."""
+        self.assertIsNone(self.routes.register(make_registration(topics={"T": 6}), 0))
+        self.assertEqual(self.tables, RouteTables())
+
+    def test_one_topic_of_a_known_broker_is_taken(self) -> None:
+        """Once the broker is known, one changed topic may come alone."""
+        self.routes.register(make_registration(), 0)
+        self.assertIsNotNone(
+            self.routes.register(make_registration(topics={"V": 6}, counter=2), 1))
+        self.assertEqual(self.perms(), {"T": 6, "U": 6, "V": 6})
+
+    def test_no_topic_is_enough_to_be_known(self) -> None:
+        """A slave registers without topics."""
+        self.routes.register(make_registration(topics={}), 0)
+        self.assertEqual(self.addresses(), {0: MASTER})
+
+    def test_a_slaves_topics_do_not_count(self) -> None:
+        """A slave changes no topic when its version is not that of a 5.x broker."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(SLAVE, {"T": 4, "V": 6}, broker_id=1), 1)
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+        self.routes.unregister("C", MASTER, "a")
+        self.routes.register(make_registration(SLAVE, {"T": 4, "V": 6}, broker_id=1, counter=2), 2)
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+
+    def test_the_first_slave_without_master_gives_topics(self) -> None:
+        """Of a group that has no master, the lowest id's topics count."""
+        self.routes.register(
+            make_registration(SLAVE, broker_id=2, acting_master=False), 0)
+        self.routes.register(
+            make_registration(OTHER, {"W": 6, "X": 6}, broker_id=3, acting_master=False), 0)
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+
+    def test_a_slave_that_may_act_as_master_gives_topics_to_read_only(self) -> None:
+        """Write permission is wiped from its topics."""
+        self.routes.register(make_registration(SLAVE, broker_id=1, acting_master=True), 0)
+        self.assertEqual(self.perms(), {"T": 4, "U": 4})
+
+    def test_a_slave_that_becomes_master_leaves_its_old_id(self) -> None:
+        """One address has one id in a group."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(SLAVE, broker_id=1), 0)
+        self.routes.unregister("C", MASTER, "a")
+        self.routes.register(make_registration(SLAVE), 1)
+        self.assertEqual(self.addresses(), {0: SLAVE})
+
+    def test_an_id_goes_to_the_address_that_registers_last(self) -> None:
+        """The address that had the id is forgotten, and its sign of life with it."""
+        self.routes.register(make_registration(filter_servers=["f:1"]), 0)
+        self.routes.register(make_registration(OTHER, {"T": 4, "U": 4}), 1)
+        self.assertEqual(self.addresses(), {0: OTHER})
+        self.assertEqual(set(self.tables.live), {BrokerKey("C", OTHER)})
+        self.assertEqual(self.tables.filter_servers, {})
+        self.assertEqual(self.perms(), {"T": 4, "U": 4})
+
+    def test_an_older_state_does_not_take_the_id(self) -> None:
+        """The holder with the higher state version stays; the other is no broker at all."""
+        self.routes.register(make_registration(state=3), 0)
+        self.routes.register(make_registration(OTHER, broker_id=1), 0)
+        result = self.routes.register(make_registration(OTHER, state=2), 1)
+        self.assertEqual(result, MasterOfGroup())
+        self.assertEqual(self.addresses(), {0: MASTER})
+        self.assertEqual(set(self.tables.live), {BrokerKey("C", MASTER)})
+
+    def test_an_equal_state_takes_the_id(self) -> None:
+        """Only a lower state version is refused."""
+        self.routes.register(make_registration(state=3), 0)
+        self.routes.register(make_registration(OTHER, state=3), 1)
+        self.assertEqual(self.addresses(), {0: OTHER})
+
+    def test_a_slave_is_told_its_master(self) -> None:
+        """Address and HA address; the master itself is told nothing."""
+        self.assertEqual(self.routes.register(make_registration(), 0), MasterOfGroup())
+        self.assertEqual(self.routes.register(make_registration(SLAVE, broker_id=1), 0),
+                         MasterOfGroup(MASTER, f"{MASTER}-ha"))
+
+    def test_a_slave_without_master_is_told_nothing(self) -> None:
+        """There is nobody to name."""
+        self.assertEqual(self.routes.register(make_registration(SLAVE, broker_id=1), 0),
+                         MasterOfGroup())
+
+    def test_filter_servers_stay_go_or_are_replaced(self) -> None:
+        """None leaves them, an empty list removes them, a list replaces them."""
+        key = BrokerKey("C", MASTER)
+        cases = [(["f:1"], ["f:1"]), (None, ["f:1"]), (["f:2"], ["f:2"]), ([], None)]
+        for given, expected in cases:
+            self.routes.register(make_registration(filter_servers=given), 0)
+            self.assertEqual(self.tables.filter_servers.get(key), expected, msg=str(given))
+
+    def test_an_address_with_another_name_leaves_the_first(self) -> None:
+        """A renamed broker is not known under both names."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(name="b"), 1)
+        self.assertEqual(set(self.tables.brokers), {"b"})
+        self.assertEqual(self.tables.clusters, {"C": {"b"}})
+        self.assertEqual(set(self.tables.topics["T"]), {"b"})
+
+    def test_an_address_in_another_cluster_leaves_the_first(self) -> None:
+        """A broker that was moved is in one cluster."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(cluster="D"), 1)
+        self.assertEqual(self.tables.clusters, {"D": {"a"}})
+        self.assertEqual(self.tables.brokers["a"].cluster, "D")
+        self.assertEqual(set(self.tables.live), {BrokerKey("D", MASTER)})
+
+    def test_mappings_of_static_topics_are_kept_by_broker(self) -> None:
+        """They come with a changed version and go under the name they carry."""
+        self.routes.register(static_registration(1, 1), 0)
+        self.routes.register(static_registration(1, 2), 0)
+        self.assertEqual(self.tables.mappings["S"]["a"].epoch, 1)
+        self.routes.register(static_registration(2, 2), 0)
+        self.assertEqual(self.tables.mappings["S"]["a"].epoch, 2)
+
+
+class LeaveTests(RouteInfoCase):
+    """What is forgotten, and when."""
+
+    def test_the_last_of_a_name_takes_its_topics_along(self) -> None:
+        """Nothing of it is left in any table."""
+        self.routes.register(make_registration(filter_servers=["f:1"]), 0)
+        self.assertTrue(self.routes.unregister("C", MASTER, "a"))
+        self.assertEqual(self.tables, RouteTables())
+
+    def test_topics_other_brokers_have_stay(self) -> None:
+        """Only the queues of the broker that left go."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(OTHER, {"T": 6, "V": 6}, name="b"), 0)
+        self.routes.unregister("C", MASTER, "a")
+        self.assertEqual({topic: set(queues) for topic, queues in self.tables.topics.items()},
+                         {"T": {"b"}, "V": {"b"}})
+        self.assertEqual(self.tables.clusters, {"C": {"b"}})
+
+    def test_while_a_slave_lives_topics_stay(self) -> None:
+        """Consumers can still read from the slave."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(SLAVE, broker_id=1), 0)
+        self.routes.unregister("C", MASTER, "a")
+        self.assertEqual(self.addresses(), {1: SLAVE})
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+
+    def test_without_master_topics_are_read_only_when_a_slave_may_act(self) -> None:
+        """Write permission goes with the master, and not with a slave."""
+        for address, broker_id in [(MASTER, 0), (SLAVE, 1), (OTHER, 2)]:
+            self.routes.register(
+                make_registration(address, broker_id=broker_id, acting_master=True), 0)
+        self.routes.unregister("C", OTHER, "a")
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+        self.routes.unregister("C", MASTER, "a")
+        self.assertEqual(self.perms(), {"T": 4, "U": 4})
+
+    def test_who_is_not_known_changes_nothing(self) -> None:
+        """Neither another address, cluster nor name makes a broker go."""
+        self.routes.register(make_registration(), 0)
+        for cluster, address, name in [("C", OTHER, "a"), ("D", MASTER, "a"), ("C", MASTER, "b")]:
+            self.assertFalse(self.routes.unregister(cluster, address, name), msg=name)
+        self.assertEqual(self.addresses(), {0: MASTER})
+
+    def test_silence_of_exactly_the_time_allowed_is_life(self) -> None:
+        """120 s unless the broker says otherwise; one ms more is the end."""
+        registration = make_registration()
+        self.routes.register(registration, 1000)
+        self.assertEqual(self.routes.scan_not_active_broker(1000 + BROKER_TIMEOUT_MS), [])
+        self.assertEqual(self.addresses(), {0: MASTER})
+        self.assertEqual(self.routes.scan_not_active_broker(1001 + BROKER_TIMEOUT_MS),
+                         [registration.channel])
+        self.assertEqual(self.tables, RouteTables())
+
+    def test_a_broker_may_name_its_own_time(self) -> None:
+        """heartbeatTimeoutMillis of the registration counts, also when it is 0."""
+        self.routes.register(make_registration(timeout_ms=10), 0)
+        self.routes.register(make_registration(OTHER, name="b", timeout_ms=0), 5)
+        self.routes.scan_not_active_broker(6)
+        self.assertEqual(set(self.tables.brokers), {"a"})
+        self.routes.scan_not_active_broker(11)
+        self.assertEqual(self.tables.brokers, {})
+
+    def test_a_heartbeat_is_a_sign_of_life(self) -> None:
+        """It puts the end off, and makes nobody known."""
+        self.routes.register(make_registration(timeout_ms=10), 0)
+        self.routes.heartbeat("C", MASTER, 8)
+        self.routes.heartbeat("C", OTHER, 8)
+        self.routes.scan_not_active_broker(18)
+        self.assertEqual(set(self.tables.live), {BrokerKey("C", MASTER)})
+
+    def test_a_connection_that_a_living_broker_uses_is_not_closed(self) -> None:
+        """Brokers of one process share it."""
+        channel = StillChannel()
+        self.routes.register(make_registration(timeout_ms=10, channel=channel), 0)
+        self.routes.register(make_registration(OTHER, name="b", channel=channel), 0)
+        self.assertEqual(self.routes.scan_not_active_broker(11), [])
+        self.assertEqual(set(self.tables.brokers), {"b"})
+
+    def test_a_lost_connection_takes_all_its_brokers_along(self) -> None:
+        """Brokers of other connections stay."""
+        channel = StillChannel()
+        self.routes.register(make_registration(channel=channel), 0)
+        self.routes.register(make_registration(SLAVE, name="b", channel=channel), 0)
+        self.routes.register(make_registration(OTHER, name="c"), 0)
+        self.routes.on_channel_destroy(channel)
+        self.assertEqual(set(self.tables.brokers), {"c"})
+
+    def test_a_connection_a_broker_no_longer_uses_means_nothing(self) -> None:
+        """What counts is the connection of the last registration."""
+        old = StillChannel()
+        self.routes.register(make_registration(channel=old), 0)
+        self.routes.register(make_registration(), 1)
+        self.routes.on_channel_destroy(old)
+        self.assertEqual(self.addresses(), {0: MASTER})
+
+
+class SingleTopicTests(RouteInfoCase):
+    """Topics that are registered and deleted one by one."""
+
+    def test_a_topic_is_added_to_known_brokers(self) -> None:
+        """Other brokers' queues of it stay."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(OTHER, name="b"), 0)
+        self.assertTrue(self.routes.register_topic("V", [QueueData("a", 1, 1, 6)]))
+        self.assertTrue(self.routes.register_topic("V", [QueueData("b", 2, 2, 6)]))
+        self.assertEqual(self.tables.topics["V"],
+                         {"a": QueueData("a", 1, 1, 6), "b": QueueData("b", 2, 2, 6)})
+
+    def test_an_unknown_broker_spoils_the_whole_list(self) -> None:
+        """Neither a new topic nor a known one changes."""
+        self.routes.register(make_registration(), 0)
+        for topic in ("T", "V"):
+            queues = [QueueData("a", 9, 9, 4), QueueData("z", 1, 1, 6)]
+            self.assertFalse(self.routes.register_topic(topic, queues), msg=topic)
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+        self.assertNotIn("V", self.tables.topics)
+
+    def test_no_queues_make_no_topic(self) -> None:
+        """An empty list is taken and changes nothing."""
+        self.routes.register_topic("V", [])
+        self.assertEqual(self.tables.topics, {})
+
+    def test_a_topic_is_deleted_everywhere_or_in_one_cluster(self) -> None:
+        """A cluster that is not known has nothing to delete."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(OTHER, name="b", cluster="D"), 0)
+        self.routes.delete_topic("T", "E")
+        self.routes.delete_topic("none", "D")
+        self.assertEqual(set(self.tables.topics["T"]), {"a", "b"})
+        self.routes.delete_topic("T", "D")
+        self.assertEqual(set(self.tables.topics["T"]), {"a"})
+        self.routes.delete_topic("U")
+        self.routes.delete_topic("T", "C")
+        self.assertEqual(self.tables.topics, {})
+
+    def test_write_permission_is_wiped_and_added(self) -> None:
+        """Both answer with the number of topics; adding gives read and write and no more."""
+        self.routes.register(make_registration(topics={"T": 7, "U": 4}), 0)
+        self.assertEqual(self.tables.wipe_write_permission("a"), 2)
+        self.assertEqual(self.perms(), {"T": 5, "U": 4})
+        self.assertEqual(self.tables.add_write_permission("a"), 2)
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+        self.assertEqual(self.tables.wipe_write_permission("b"), 0)
+
+    def test_wiped_stays_wiped_until_the_version_changes(self) -> None:
+        """A registration with the same version does not give it back."""
+        self.routes.register(make_registration(), 0)
+        self.tables.wipe_write_permission("a")
+        self.routes.register(make_registration(), 1)
+        self.assertEqual(self.perms(), {"T": 4, "U": 4})
+        self.routes.register(make_registration(counter=2), 2)
+        self.assertEqual(self.perms(), {"T": 6, "U": 6})
+
+
+class NotifyTests(RouteInfoCase):
+    """Brokers are told who has the lowest id."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.on.add("notifyMinBrokerIdChanged")
+        self.register(SLAVE, 1)
+        self.register(OTHER, 2)
+        self.told.clear()
+
+    def register(self, address: str, broker_id: int) -> None:
+        """Register a broker of group a that may act as master."""
+        self.routes.register(
+            make_registration(address, broker_id=broker_id, acting_master=True), 0)
+
+    def test_a_lower_id_is_told_to_the_others(self) -> None:
+        """The one that came is not told of itself."""
+        self.register(MASTER, 0)
+        self.assertEqual(self.told, [
+            (address, NotifyMinBrokerIdChangeRequestHeader(
+                min_broker_id=0, min_broker_addr=MASTER, ha_broker_addr=f"{MASTER}-ha"))
+            for address in (SLAVE, OTHER)])
+
+    def test_the_lowest_that_leaves_is_told_to_those_that_stay(self) -> None:
+        """With the address that left; a higher one that leaves is not told."""
+        self.register(MASTER, 0)
+        self.told.clear()
+        self.routes.unregister("C", OTHER, "a")
+        self.assertEqual(self.told, [])
+        self.routes.unregister("C", MASTER, "a")
+        self.assertEqual(self.told, [(SLAVE, NotifyMinBrokerIdChangeRequestHeader(
+            min_broker_id=1, min_broker_addr=SLAVE, offline_broker_addr=MASTER))])
+
+    def test_nobody_is_told_without_the_setting(self) -> None:
+        """notifyMinBrokerIdChanged is off by default."""
+        self.on.clear()
+        self.register(MASTER, 0)
+        self.routes.unregister("C", MASTER, "a")
+        self.assertEqual(self.told, [])

@@ -1,0 +1,174 @@
+"""The tables agree with each other and with a simple model, whatever brokers do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from twistmq.broker.namesrv.registration import MasterOfGroup, Registration
+from twistmq.broker.namesrv.route_info import RouteInfoManager
+from twistmq.broker.namesrv.route_tables import BrokerKey, RouteTables
+from twistmq.broker.namesrv.route_views import RouteViews
+from twistmq.broker.testing.name_server import StillChannel, make_registration
+from twistmq.broker.wire.bodies import QueueData
+
+CLUSTERS = st.sampled_from(["C", "D"])
+NAMES = st.sampled_from(["a", "b", "c"])
+IDS = st.integers(0, 2)
+ADDRESSES = st.sampled_from(["h1:1", "h2:1", "h3:1", "h4:1"])
+TOPICS = st.sets(st.sampled_from(["T", "U", "V"]))
+TIMEOUT_MS = 10
+
+
+class RoutesMachine(RuleBasedStateMachine):
+    """Brokers come, change what they are, fall silent and go.
+
+    The model knows one thing: who was heard of last at each address, and when.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on: set[str] = set()
+        self.tables = RouteTables()
+        self.routes = RouteInfoManager(self.tables, self.on.__contains__)
+        self.views = RouteViews(self.tables, self.on.__contains__)
+        self.channels = [StillChannel() for _ in range(3)]
+        self.now_ms = 0
+        #: By address: its registration, and when it last gave a sign of life.
+        self.model: dict[str, tuple[Registration, int]] = {}
+
+    @initialize(on=st.sets(st.sampled_from(
+        ["supportActingMaster", "deleteTopicWithBrokerRegistration"])))
+    def choose_settings(self, on: set[str]) -> None:
+        """Any mix of the settings that change tables and routes."""
+        self.on |= on
+
+    @rule(cluster=CLUSTERS, name=NAMES, broker_id=IDS, address=ADDRESSES, topics=TOPICS,
+          counter=st.integers(1, 3), state=st.integers(0, 1), channel=st.integers(0, 2),
+          acting=st.sampled_from([None, False, True]),
+          filters=st.sampled_from([None, [], ["f:1"]]))
+    def register(
+        self, cluster: str, name: str, broker_id: int, address: str, topics: set[str],
+        channel: int, filters: Any, acting: Any, **version: int,
+    ) -> None:
+        """A registration is taken in, refused, or found outdated, as the model says."""
+        new = make_registration(
+            address, dict.fromkeys(topics, 6), name=name, broker_id=broker_id, cluster=cluster,
+            timeout_ms=TIMEOUT_MS, channel=self.channels[channel], acting_master=acting,
+            filter_servers=filters, **version)
+        holder = next((each for each, _ in self.model.values()
+                       if (each.broker_name, each.broker_id) == (name, broker_id)), None)
+        result = self.routes.register(new, self.now_ms)
+        if (holder is not None and holder.address != address and holder.cluster == cluster
+                and holder.topics.data_version.state_version > version["state"]):
+            assert result == MasterOfGroup()
+            if address in self.model and self.model[address][0].cluster == cluster:
+                del self.model[address]
+        elif holder is None and len(topics) == 1:
+            assert result is None
+        else:
+            assert result is not None
+            if holder is not None:
+                del self.model[holder.address]
+            self.model[address] = (new, self.now_ms)
+
+    @rule(cluster=CLUSTERS, name=NAMES, address=ADDRESSES)
+    def unregister(self, cluster: str, name: str, address: str) -> None:
+        """Only who is known under exactly this name and cluster goes."""
+        known = self.model.get(address)
+        is_known = known is not None and (
+            known[0].cluster, known[0].broker_name) == (cluster, name)
+        assert self.routes.unregister(cluster, address, name) == is_known
+        if is_known:
+            del self.model[address]
+
+    @rule(cluster=CLUSTERS, address=ADDRESSES)
+    def heartbeat(self, cluster: str, address: str) -> None:
+        """A sign of life of a known broker counts."""
+        self.routes.heartbeat(cluster, address, self.now_ms)
+        if address in self.model and self.model[address][0].cluster == cluster:
+            self.model[address] = (self.model[address][0], self.now_ms)
+
+    @rule(passed_ms=st.integers(0, TIMEOUT_MS + 2))
+    def scan(self, passed_ms: int) -> None:
+        """Time passes, and who was silent too long goes."""
+        self.now_ms += passed_ms
+        closed = self.routes.scan_not_active_broker(self.now_ms)
+        silent = [address for address, (_, heard_ms) in self.model.items()
+                  if heard_ms + TIMEOUT_MS < self.now_ms]
+        theirs = {id(self.model.pop(address)[0].channel) for address in silent}
+        in_use = {id(new.channel) for new, _ in self.model.values()}
+        assert {id(channel) for channel in closed} == theirs - in_use
+
+    @rule(channel=st.integers(0, 2))
+    def lose_connection(self, channel: int) -> None:
+        """Everybody on a connection goes."""
+        self.routes.on_channel_destroy(self.channels[channel])
+        self.model = {address: (new, heard_ms) for address, (new, heard_ms) in self.model.items()
+                      if new.channel is not self.channels[channel]}
+
+    @rule(topic=st.sampled_from(["T", "X"]), names=st.lists(NAMES))
+    def register_topic(self, topic: str, names: list[str]) -> None:
+        """One topic comes on some brokers."""
+        known = {new.broker_name for new, _ in self.model.values()}
+        queues = [QueueData(name, 1, 1, 6) for name in names]
+        assert self.routes.register_topic(topic, queues) == known.issuperset(names)
+
+    @rule(topic=st.sampled_from(["T", "X"]), cluster=st.sampled_from([None, "C", "D"]))
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """A topic goes."""
+        self.routes.delete_topic(topic, cluster)
+
+    @invariant()
+    def live_is_the_model(self) -> None:
+        """Exactly those the model knows are alive, with what they said last."""
+        assert {key: (live.broker_name, live.last_update_ms, live.channel, live.data_version)
+                for key, live in self.tables.live.items()} == {
+            new.key: (new.broker_name, heard_ms, new.channel, new.topics.data_version)
+            for new, heard_ms in self.model.values()}
+
+    @invariant()
+    def brokers_are_the_model(self) -> None:
+        """Each name has the addresses of its living brokers under their ids."""
+        expected: dict[str, dict[int, str]] = {}
+        for new, _ in self.model.values():
+            expected.setdefault(new.broker_name, {})[new.broker_id] = new.address
+        assert {name: group.broker_addrs
+                for name, group in self.tables.brokers.items()} == expected
+
+    @invariant()
+    def clusters_hold_exactly_the_names(self) -> None:
+        """No cluster is empty, and every living broker's cluster has its name."""
+        assert all(self.tables.clusters.values())
+        assert set().union(*self.tables.clusters.values()) == set(self.tables.brokers)
+        for new, _ in self.model.values():
+            assert new.broker_name in self.tables.clusters[new.cluster]
+
+    @invariant()
+    def nothing_points_nowhere(self) -> None:
+        """Topics have queues, of known brokers; filter servers belong to living ones."""
+        for queues in self.tables.topics.values():
+            assert queues
+            assert queues.keys() <= self.tables.brokers.keys()
+            assert all(queue.broker_name == name for name, queue in queues.items())
+        assert self.tables.filter_servers.keys() <= self.tables.live.keys()
+
+    @invariant()
+    def every_topic_has_a_route(self) -> None:
+        """A route names each broker of the topic once, with a living address."""
+        for topic, queues in self.tables.topics.items():
+            route = self.views.route(topic)
+            assert route is not None
+            assert [group.broker_name for group in route.broker_datas] == list(queues)
+            for group in route.broker_datas:
+                assert group.broker_addrs
+                assert all(any(BrokerKey(cluster, address) in self.tables.live
+                               for cluster in ("C", "D"))
+                           for address in group.broker_addrs.values())
+
+
+RoutesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+RouteTablesTests = RoutesMachine.TestCase
