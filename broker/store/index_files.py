@@ -214,6 +214,11 @@ class IndexFiles:
         """Place of the newest message that has items; 0 without any."""
         return self.files[-1].tail.end_physical if self.files else 0
 
+    @property
+    def end_timestamp(self) -> int:
+        """Store time in ms of that message; 0 without any."""
+        return self.files[-1].tail.end_timestamp if self.files else 0
+
     # --- filling
 
     def current(self) -> IndexTail:

@@ -140,8 +140,11 @@ class MessageStore:
         self._queues.load(thorough=crashed)
         self._checkpoint.load()
         if self._index is not None:
-            newest = self._checkpoint.values.index_msg_timestamp if crashed else None
-            self._index.load(newest)
+            values = self._checkpoint.values
+            self._index.load(values.index_msg_timestamp if crashed else None)
+            if not crashed:
+                # Apache's broker notes this of full files only; a clean stop covers all.
+                values.index_msg_timestamp = self._index.end_timestamp
         recovery = StoreRecovery(
             self.settings, self._log, self._queues, self._index, self._dispatch, crashed
         )
@@ -360,7 +363,8 @@ class MessageStore:
         self._upkeep.step(now_ms)
 
     def _log_flushed(self, timestamp: int) -> None:
-        self._checkpoint.values.physic_msg_timestamp = timestamp
+        if timestamp > 0:
+            self._checkpoint.values.physic_msg_timestamp = timestamp
 
     def _index_flushed(self, timestamp: int) -> Deferred[None]:
         values = self._checkpoint.values

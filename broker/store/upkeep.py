@@ -152,7 +152,7 @@ class Upkeep:
         if result is not None:
             # The kernel may have dropped what it could not write: a later sync proves nothing.
             self._queues_lost = True
-        elif not self._queues_lost:
+        elif not self._queues_lost and timestamp > 0:
             self._checkpoint.values.logics_msg_timestamp = timestamp
         return result
 
