@@ -19,14 +19,16 @@ __all__ = ["UpService", "load_hooks", "make_broker_service", "make_namesrv_servi
            "make_up_service"]
 
 
-def load_hooks(settings: Settings) -> Hooks:
+def load_hooks(settings: Settings, plugins: Sequence[tuple[str, object]] = ()) -> Hooks:
     """Import the plugins the settings allow, and let them declare settings of their own.
 
+    :param plugins: (name, plugin) that are there without being installed, as in a test.
     :raises SettingsError: when a plugin that is asked for is not installed.
     """
     enabled = settings.names("plugins.enabled")
     pinned = enabled if settings.is_given("plugins.enabled") else None
-    hooks = Hooks(find_plugins(pinned, settings.names("plugins.disabled")))
+    found = find_plugins(pinned, settings.names("plugins.disabled"))
+    hooks = Hooks([*found, *plugins])
     settings.add_rows(hooks.collect_settings())
     return hooks
 
@@ -43,7 +45,7 @@ def make_broker_service(reactor: Any, settings: Settings) -> BrokerService:
 def make_up_service(
     reactor: Any, namesrv_settings: Settings, broker_settings: Settings
 ) -> UpService:
-    """Both in one process; the broker registers with this name server and no other."""
+    """Both in one process; the broker registers with this name server and those configured."""
     return UpService(reactor, namesrv_settings, broker_settings)
 
 
@@ -68,7 +70,8 @@ class UpService(MultiService):
         await self.namesrv.started
         host = self.namesrv.settings.text("bindAddress")
         address = "127.0.0.1" if host == "0.0.0.0" else host
-        self.broker.name_servers.addresses = [f"{address}:{self.namesrv.port}"]
+        own = f"{address}:{self.namesrv.port}"
+        self.broker.name_servers.addresses = [own, *self.broker.name_servers.addresses]
         self.broker.setServiceParent(self)  # type: ignore[no-untyped-call]
         await self.broker.started
         return self

@@ -35,7 +35,9 @@ final class LitePullRound {
         Collection<MessageQueue> queues = consumer.fetchMessageQueues(topic);
         Check.same(4, queues.size(), "queues to pull from");
         consumer.assign(List.of(queue));
-        Check.same("lite-0", textAt(consumer, base, base + COUNT), "from the first offset on");
+        // The message that made the topic may lie in this queue too.
+        Check.same(base > 0 ? "seed-0" : "lite-0", textAt(consumer, 0, base + COUNT),
+            "from the first offset on");
         consumer.seek(queue, base + 7);
         Check.same("lite-7", textAt(consumer, base + 7, base + COUNT), "after seek");
         consumer.seek(queue, base + 15);

@@ -1,0 +1,77 @@
+"""One cluster of our broker and Apache's, with our name server and with Apache's."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.interop import clients
+from tests.interop.servers import Servers
+
+VERSION = "5.3.3"
+PEER = Path(__file__).resolve().parent / "peer.py"
+
+
+def free_port() -> int:
+    """A port that is free, with the ones around it that a broker takes."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            try:
+                first = stack.enter_context(socket.socket())
+                first.bind(("127.0.0.1", 0))
+                port: int = first.getsockname()[1]
+                for neighbour in (port - 2, port + 1):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", neighbour))
+            except OSError:
+                continue
+            return port
+
+
+class MixedClusterTests(SynchronousTestCase):
+    """A stock client that knows nothing but a name server uses both brokers at once."""
+
+    timeout = 300
+
+    def setUp(self) -> None:
+        reason = clients.java_missing(VERSION)
+        if reason:
+            raise SkipTest(reason)
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def peer(self, *options: str) -> None:
+        """Start Apache's servers; they stop when the test ends."""
+        command = [sys.executable, str(PEER)]
+        subprocess.run([*command, "start", str(self.folder / "peer"), "--heap", "512m", *options],
+                       check=True, stdout=subprocess.DEVNULL)
+        self.addCleanup(subprocess.run, [*command, "stop", str(self.folder / "peer")], check=True)
+
+    def ours(self, *settings: str) -> Servers:
+        running = Servers(self.folder / "ours", "brokerName=broker-ours", *settings)
+        running.start()
+        self.addCleanup(running.stop)
+        return running
+
+    def use_both(self, namesrv: str) -> None:
+        output = clients.java_round(VERSION, "cluster", namesrv, self.folder / "unused")
+        self.assertRegex(output, r"ok \d+ checks")
+
+    def test_apaches_broker_registers_with_our_name_server(self) -> None:
+        """Our name server tells clients of both brokers."""
+        namesrv = self.ours().namesrv
+        self.peer("--no-namesrv", "--namesrv-addr", namesrv, "--broker", str(free_port()))
+        self.use_both(namesrv)
+
+    def test_our_broker_registers_with_apaches_name_server(self) -> None:
+        """Apache's name server tells clients of both brokers."""
+        port = free_port()
+        self.peer("--namesrv", str(port), "--broker", str(free_port()))
+        self.ours(f"namesrvAddr=127.0.0.1:{port}")
+        self.use_both(f"127.0.0.1:{port}")
