@@ -47,9 +47,13 @@ class RecordMaker:
 
         The order of properties has no meaning; Apache's is that of a Java hash map.
         """
-        fields = parse_properties(text) if text else {}
-        fields.pop(WAIT, None)
-        fields.pop(POP_CK, None)
+        fields: dict[str, str] = {}
+        if text:
+            fields = parse_properties(text)
+            if WAIT in fields:
+                del fields[WAIT]
+            if POP_CK in fields:
+                del fields[POP_CK]
         fields[MSG_REGION] = self._region
         fields[TRACE_ON] = self._trace_on
         fields[CLUSTER] = self._cluster

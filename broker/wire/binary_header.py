@@ -74,6 +74,8 @@ def parse_pairs(data: bytes) -> dict[str, str]:
     :raises BinaryHeaderError: when a length points outside ``data`` or a text is not UTF-8.
     """
     fields: dict[str, str] = {}
+    # One text for all slices: what is ASCII, nearly everything, is right as it is cut out.
+    text = data.decode("latin-1")
     position = 0
     size = len(data)
     while position < size:
@@ -84,16 +86,19 @@ def parse_pairs(data: bytes) -> dict[str, str]:
         if name_size > 32767 or name_end + 4 > size:
             raise BinaryHeaderError(f"name length {name_size} does not fit extFields")
         value_start = name_end + 4
-        value_size = (
-            data[name_end] << 24
-            | data[name_end + 1] << 16
-            | data[name_end + 2] << 8
-            | data[name_end + 3]
-        )
+        value_size = data[name_end + 2] << 8 | data[name_end + 3]
+        if data[name_end] or data[name_end + 1]:
+            value_size |= data[name_end] << 24 | data[name_end + 1] << 16
         value_end = value_start + value_size
         if value_end > size:
             raise BinaryHeaderError(f"value length {value_size} does not fit extFields")
-        fields[_text(data, position + 2, name_end)] = _text(data, value_start, value_end)
+        name = text[position + 2 : name_end]
+        value = text[value_start:value_end]
+        if not name.isascii():
+            name = _text(data, position + 2, name_end)
+        if not value.isascii():
+            value = _text(data, value_start, value_end)
+        fields[name] = value
         position = value_end
     return fields
 
