@@ -87,7 +87,7 @@ class RouteInfoManager:
         """Whether another address holds the broker id with a later state."""
         if holder is None or holder == new.address:
             return False
-        live = self.tables.live.get(BrokerKey(new.cluster, holder))
+        live = self.tables.live_as(new.cluster, holder, new.broker_name)
         if live is None:
             return False
         theirs, ours = live.data_version.state_version, new.topics.data_version.state_version
@@ -102,9 +102,14 @@ class RouteInfoManager:
             self._leave([new.key])
 
     def _drop_other_identities(self, new: Registration) -> None:
-        """Forget what the address was before under another name or in another cluster."""
+        """Forget what the address was before: its name elsewhere, or another name here.
+
+        With another name in another cluster it is another broker, which stays: clusters may lie
+        in networks that use the same addresses.
+        """
         others = [key for key in self.tables.keys_of(new.address)
-                  if key != new.key or self.tables.live[key].broker_name != new.broker_name]
+                  if (key.cluster == new.cluster)
+                  != (self.tables.live[key].broker_name == new.broker_name)]
         if others:
             self._leave(others)
 
@@ -127,8 +132,9 @@ class RouteInfoManager:
         addresses[new.broker_id] = new.address
         if holder is not None and holder != new.address:
             for key in tables.keys_of(holder):
-                del tables.live[key]
-                tables.filter_servers.pop(key, None)
+                if tables.live[key].broker_name == new.broker_name:
+                    del tables.live[key]
+                    tables.filter_servers.pop(key, None)
         return not holder
 
     def _put_live(self, new: Registration, now_ms: int) -> None:
@@ -151,7 +157,9 @@ class RouteInfoManager:
         if new.broker_id == MASTER_ID:
             return MasterOfGroup()
         address = self.tables.brokers[new.broker_name].broker_addrs.get(MASTER_ID)
-        live = self.tables.live.get(BrokerKey(new.cluster, address)) if address else None
+        if address is None:
+            return MasterOfGroup()
+        live = self.tables.live_as(new.cluster, address, new.broker_name)
         return MasterOfGroup(address, live.ha_address) if live else MasterOfGroup()
 
     # --- single topics
@@ -203,13 +211,11 @@ class RouteInfoManager:
         Differs from Apache: a name that is not the one the address registered with is no
         reason to forget anything.
         """
-        key = BrokerKey(cluster, address)
-        live = self.tables.live.get(key)
-        if live is None or live.broker_name != broker_name:
+        if self.tables.live_as(cluster, address, broker_name) is None:
             self.log.info("{address} of {cluster} leaves and is not known as {name}",
                           address=address, cluster=cluster, name=broker_name)
             return False
-        self._leave([key])
+        self._leave([BrokerKey(cluster, address)])
         return True
 
     def scan_not_active_broker(self, now_ms: int) -> list[Channel]:

@@ -7,9 +7,10 @@
     filter_servers  (cluster, address) -> filter servers
     mappings        static topic -> broker name -> TopicQueueMappingInfo
 
-What always holds, and is tested: every address in ``brokers`` has exactly one entry in ``live``
-and the reverse; no broker name is without an address, no cluster without a name, no topic without
-a queue; whatever names a broker, ``mappings`` apart, names one of ``brokers``.
+What always holds, and is tested: every address of a name in ``brokers`` has exactly one entry with
+that name in ``live`` and the reverse; no broker name is without an address, no cluster without a
+name, no topic without a queue; whatever names a broker, ``mappings`` apart, names one of
+``brokers``.
 
 Differs from Apache: there, entries that point nowhere stay behind when a broker changes its name,
 its cluster or its address without leaving first, and are looked at by every scan from then on.
@@ -37,7 +38,7 @@ PERM_WRITE: Final = 2
 
 
 class BrokerKey(NamedTuple):
-    """What tells one broker from all others."""
+    """What tells one broker from all others: two clusters may use the same addresses."""
 
     cluster: str
     address: str
@@ -71,9 +72,14 @@ class RouteTables:
     mappings: dict[str, dict[str, TopicQueueMappingInfo]] = field(default_factory=dict)
 
     def keys_of(self, address: str) -> list[BrokerKey]:
-        """The keys under which an address is known; more than one only between two steps."""
+        """The keys under which an address is known, at most one a cluster."""
         keys = [BrokerKey(cluster, address) for cluster in self.clusters]
         return [key for key in keys if key in self.live]
+
+    def live_as(self, cluster: str, address: str, name: str) -> BrokerLive | None:
+        """The live broker at an address; None when there it has another name, or is none."""
+        live = self.live.get(BrokerKey(cluster, address))
+        return live if live is not None and live.broker_name == name else None
 
     def drop_address(self, key: BrokerKey) -> bool:
         """Forget one live broker, and its name when no other broker has it.

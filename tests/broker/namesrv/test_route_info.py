@@ -212,6 +212,27 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.tables.brokers["a"].cluster, "D")
         self.assertEqual(set(self.tables.live), {BrokerKey("D", MASTER)})
 
+    def test_two_clusters_may_use_one_address(self) -> None:
+        """Another name in another cluster is another broker, and both stay and go alone."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(name="b", cluster="D"), 1)
+        self.routes.register(make_registration(), 2)
+        self.assertEqual(self.tables.clusters, {"C": {"a"}, "D": {"b"}})
+        self.assertEqual((self.addresses("a"), self.addresses("b")), ({0: MASTER}, {0: MASTER}))
+        self.routes.register(make_registration(OTHER), 3)
+        self.assertEqual((self.addresses("a"), self.addresses("b")), ({0: OTHER}, {0: MASTER}))
+        self.assertTrue(self.routes.unregister("D", MASTER, "b"))
+        self.assertEqual(self.tables.clusters, {"C": {"a"}})
+
+    def test_who_has_a_masters_address_elsewhere_is_not_the_master(self) -> None:
+        """Neither its state nor its replication address counts for a name it does not have."""
+        self.routes.register(make_registration(), 0)
+        self.routes.register(make_registration(MASTER, name="b", cluster="D", state=9), 0)
+        slave = make_registration(SLAVE, broker_id=1, cluster="D")
+        self.assertEqual(self.routes.register(slave, 0), MasterOfGroup())
+        self.routes.register(make_registration(OTHER, cluster="D"), 0)
+        self.assertEqual(self.addresses("a"), {0: OTHER, 1: SLAVE})
+
     def test_mappings_of_static_topics_are_kept_by_broker(self) -> None:
         """They come with a changed version and go under the name they carry."""
         self.routes.register(static_registration(1, 1), 0)

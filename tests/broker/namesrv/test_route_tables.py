@@ -26,7 +26,7 @@ TIMEOUT_MS = 10
 class RoutesMachine(RuleBasedStateMachine):
     """Brokers come, change what they are, fall silent and go.
 
-    The model knows one thing: who was heard of last at each address, and when.
+    The model knows one thing: who was heard of last at each address of a cluster, and when.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class RoutesMachine(RuleBasedStateMachine):
         self.channels = [StillChannel() for _ in range(3)]
         self.now_ms = 0
         #: By address: its registration, and when it last gave a sign of life.
-        self.model: dict[str, tuple[Registration, int]] = {}
+        self.model: dict[BrokerKey, tuple[Registration, int]] = {}
 
     @initialize(on=st.sets(st.sampled_from(
         ["supportActingMaster", "deleteTopicWithBrokerRegistration"])))
@@ -65,41 +65,45 @@ class RoutesMachine(RuleBasedStateMachine):
         if (holder is not None and holder.address != address and holder.cluster == cluster
                 and holder.topics.data_version.state_version > version["state"]):
             assert result == MasterOfGroup()
-            if address in self.model and self.model[address][0].cluster == cluster:
-                del self.model[address]
+            self.model.pop(new.key, None)
         elif holder is None and len(topics) == 1:
             assert result is None
         else:
             assert result is not None
+            for key, (other, _) in list(self.model.items()):
+                if key.address == address and (
+                        (other.broker_name == name) != (key.cluster == cluster)):
+                    del self.model[key]
             if holder is not None:
-                del self.model[holder.address]
-            self.model[address] = (new, self.now_ms)
+                self.model.pop(holder.key, None)
+            # A broker that takes another id leaves its own.
+            self.model[new.key] = (new, self.now_ms)
 
     @rule(cluster=CLUSTERS, name=NAMES, address=ADDRESSES)
     def unregister(self, cluster: str, name: str, address: str) -> None:
         """Only who is known under exactly this name and cluster goes."""
-        known = self.model.get(address)
-        is_known = known is not None and (
-            known[0].cluster, known[0].broker_name) == (cluster, name)
+        key = BrokerKey(cluster, address)
+        is_known = key in self.model and self.model[key][0].broker_name == name
         assert self.routes.unregister(cluster, address, name) == is_known
         if is_known:
-            del self.model[address]
+            del self.model[key]
 
     @rule(cluster=CLUSTERS, address=ADDRESSES)
     def heartbeat(self, cluster: str, address: str) -> None:
         """A sign of life of a known broker counts."""
         self.routes.heartbeat(cluster, address, self.now_ms)
-        if address in self.model and self.model[address][0].cluster == cluster:
-            self.model[address] = (self.model[address][0], self.now_ms)
+        key = BrokerKey(cluster, address)
+        if key in self.model:
+            self.model[key] = (self.model[key][0], self.now_ms)
 
     @rule(passed_ms=st.integers(0, TIMEOUT_MS + 2))
     def scan(self, passed_ms: int) -> None:
         """Time passes, and who was silent too long goes."""
         self.now_ms += passed_ms
         closed = self.routes.scan_not_active_broker(self.now_ms)
-        silent = [address for address, (_, heard_ms) in self.model.items()
+        silent = [key for key, (_, heard_ms) in self.model.items()
                   if heard_ms + TIMEOUT_MS < self.now_ms]
-        theirs = {id(self.model.pop(address)[0].channel) for address in silent}
+        theirs = {id(self.model.pop(key)[0].channel) for key in silent}
         in_use = {id(new.channel) for new, _ in self.model.values()}
         assert {id(channel) for channel in closed} == theirs - in_use
 
@@ -107,7 +111,7 @@ class RoutesMachine(RuleBasedStateMachine):
     def lose_connection(self, channel: int) -> None:
         """Everybody on a connection goes."""
         self.routes.on_channel_destroy(self.channels[channel])
-        self.model = {address: (new, heard_ms) for address, (new, heard_ms) in self.model.items()
+        self.model = {key: (new, heard_ms) for key, (new, heard_ms) in self.model.items()
                       if new.channel is not self.channels[channel]}
 
     @rule(topic=st.sampled_from(["T", "X"]), names=st.lists(NAMES))
