@@ -6,7 +6,14 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.namesrv.registration import MasterOfGroup, Registration
 from twistmq.broker.namesrv.route_info import RouteInfoManager
@@ -174,5 +181,11 @@ class RoutesMachine(RuleBasedStateMachine):
                            for address in group.broker_addrs.values())
 
 
-RoutesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-RouteTablesTests = RoutesMachine.TestCase
+class RouteTablesTests(SynchronousTestCase):
+    """The machine above, run."""
+
+    def test_tables_agree_with_the_model_after_every_step(self) -> None:
+        """For any mix of registrations, departures, silence and lost connections."""
+        run_state_machine_as_test(
+            RoutesMachine,
+            settings=settings(max_examples=60, stateful_step_count=30, deadline=None))

@@ -1,0 +1,263 @@
+"""Requests that change the tables, as they come over the wire."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.namesrv.broker_requests import FILTER_SERVERS_VERSION_MIN
+from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE
+from twistmq.broker.namesrv.route_tables import BrokerKey
+from twistmq.broker.remoting import Reply
+from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    KVTable,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicRouteData,
+)
+from twistmq.broker.wire.headers.namesrv import (
+    AddWritePermOfBrokerResponseHeader,
+    BrokerHeartbeatRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    RegisterTopicRequestHeader,
+    UnRegisterBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+
+ADDRESS = "10.0.0.1:10911"
+TOPICS = TopicConfigSerializeWrapper({"T": TopicConfig("T"), "U": TopicConfig("U")},
+                                     DataVersion(0, 0, 1))
+BODY = RegisterBrokerBody(TOPICS, ["f:1"])
+KEY = BrokerKey("C", ADDRESS)
+
+
+class BrokerRequestsCase(SynchronousTestCase):
+    """A name server and what a broker tells it."""
+
+    def setUp(self) -> None:
+        self.server = PortlessNameServer()
+        self.tables = self.server.routes.tables
+
+    def register(
+        self, body: bytes = BODY.encode(), *, now_ms: int = 0, version: int = 479,
+        channel: StillChannel | None = None, **fields: Any,
+    ) -> Reply:
+        """Register the master of group a; ``fields`` are other fields of the header."""
+        header = RegisterBrokerRequestHeader(**{
+            "broker_name": "a", "broker_addr": ADDRESS, "cluster_name": "C",
+            "ha_server_addr": "10.0.0.1:10912", "broker_id": 0, **fields})
+        return self.server.ask(RequestCode.REGISTER_BROKER, header, body, now_ms=now_ms,
+                               version=version, channel=channel)
+
+
+class RegisterBrokerTests(BrokerRequestsCase):
+    """Request 103."""
+
+    def test_a_registration_in_either_form_is_taken(self) -> None:
+        """Plain and compressed say the same."""
+        for compressed in (False, True):
+            self.setUp()
+            body = BODY.encode(compressed)
+            crc = zlib.crc32(body) & 0x7FFFFFFF
+            reply = self.register(body, compressed=compressed, body_crc32=crc)
+            self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=str(compressed))
+            self.assertEqual(set(self.tables.topics), {"T", "U"}, msg=str(compressed))
+            self.assertEqual(self.tables.filter_servers, {KEY: ["f:1"]}, msg=str(compressed))
+
+    def test_a_wrong_crc_changes_nothing(self) -> None:
+        """The remark is Apache's; 0 is no CRC."""
+        reply = self.register(body_crc32=7)
+        self.assertEqual((reply.code, reply.remark),
+                         (ResponseCode.SYSTEM_ERROR, "crc32 not match"))
+        self.assertEqual(self.tables.brokers, {})
+
+    def test_a_body_that_cannot_be_read_changes_nothing(self) -> None:
+        """Neither form of damage does."""
+        for body, compressed in [(b"{", False), (b"x", True)]:
+            reply = self.register(body, compressed=compressed)
+            self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR, msg=str(body))
+            self.assertTrue(reply.remark, msg=str(body))
+        self.assertEqual(self.tables.brokers, {})
+
+    def test_no_body_is_a_broker_without_topics(self) -> None:
+        """With the version of nothing, and no filter servers."""
+        self.register()
+        self.register(b"")
+        self.assertEqual(self.tables.live[KEY].data_version, DataVersion())
+        self.assertEqual(self.tables.filter_servers, {})
+
+    def test_brokers_before_3_0_11_send_topics_alone(self) -> None:
+        """Their filter servers stay as they were."""
+        self.register()
+        wrapper = TopicConfigSerializeWrapper({"V": TopicConfig("V")}, DataVersion(0, 0, 2))
+        self.register(wrapper.encode(), version=FILTER_SERVERS_VERSION_MIN - 1)
+        self.assertEqual(set(self.tables.topics), {"T", "U", "V"})
+        self.assertEqual(self.tables.filter_servers, {KEY: ["f:1"]})
+        self.register(b"", version=FILTER_SERVERS_VERSION_MIN - 1)
+        self.assertEqual(self.tables.live[KEY].data_version, DataVersion())
+
+    def test_from_3_0_11_on_topics_alone_are_not_understood(self) -> None:
+        """Their names are none of the body's."""
+        self.register(TOPICS.encode(), version=FILTER_SERVERS_VERSION_MIN)
+        self.assertEqual(self.tables.topics, {})
+
+    def test_a_refused_registration_says_so(self) -> None:
+        """One topic before the broker is known."""
+        body = RegisterBrokerBody(TopicConfigSerializeWrapper({"T": TopicConfig("T")}))
+        reply = self.register(body.encode())
+        self.assertEqual((reply.code, reply.remark),
+                         (ResponseCode.SYSTEM_ERROR, "register broker failed"))
+
+    def test_a_slave_is_told_its_master(self) -> None:
+        """In the header; the master is told nothing."""
+        self.assertEqual(self.register().header, RegisterBrokerResponseHeader())
+        reply = self.register(broker_id=1, broker_addr="10.0.0.2:10911")
+        self.assertEqual(reply.header, RegisterBrokerResponseHeader(
+            ha_server_addr="10.0.0.1:10912", master_addr=ADDRESS))
+
+    def test_ordered_topics_are_told_to_brokers(self) -> None:
+        """As the body, once there are some, and not when the setting forbids it."""
+        self.assertEqual(self.register().body, b"")
+        self.server.kv_config.put(ORDER_TOPIC_NAMESPACE, "T", "a:4")
+        self.assertEqual(KVTable.decode(self.register().body).table, {"T": "a:4"})
+        self.server.settings.update({"returnOrderTopicConfigToBroker": "false"})
+        self.assertEqual(self.register().body, b"")
+
+    def test_zone_timeout_and_acting_master_are_kept(self) -> None:
+        """The zone is a field of its own, which a hook adds."""
+        self.server.ask(RequestCode.REGISTER_BROKER, {
+            "brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "C", "haServerAddr": "h",
+            "brokerId": "0", "__ZONE_NAME": "z", "heartbeatTimeoutMillis": "7",
+            "enableActingMaster": "true"}, BODY.encode(), now_ms=5)
+        group = self.tables.brokers["a"]
+        self.assertEqual((group.zone_name, group.enable_acting_master), ("z", True))
+        live = self.tables.live[KEY]
+        self.assertEqual((live.timeout_ms, live.last_update_ms), (7, 5))
+
+    def test_a_missing_field_is_named(self) -> None:
+        """And nothing is changed."""
+        reply = self.server.ask(RequestCode.REGISTER_BROKER, {"brokerName": "a"}, BODY.encode())
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("brokerAddr", reply.remark or "")
+
+
+class LifeTests(BrokerRequestsCase):
+    """Requests 104, 322 and 904, and what time does."""
+
+    def test_a_broker_leaves(self) -> None:
+        """One that is not known may leave too."""
+        self.register()
+        header = UnRegisterBrokerRequestHeader(
+            broker_name="a", broker_addr=ADDRESS, cluster_name="C", broker_id=0)
+        for _ in range(2):
+            reply = self.server.ask(RequestCode.UNREGISTER_BROKER, header)
+            self.assertEqual(reply.code, ResponseCode.SUCCESS)
+            self.assertEqual(self.tables.brokers, {})
+
+    def query(self, version: DataVersion | None, now_ms: int = 0) -> Reply:
+        """Ask whether the broker must register again."""
+        header = QueryDataVersionRequestHeader(
+            broker_name="a", broker_addr=ADDRESS, cluster_name="C", broker_id=0)
+        return self.server.ask(RequestCode.QUERY_DATA_VERSION, header,
+                               version.encode() if version else b"", now_ms=now_ms)
+
+    def test_a_version_is_compared_whole(self) -> None:
+        """The answer has the version that is known; no version is another one."""
+        self.register()
+        for version, changed in [(DataVersion(0, 0, 1), False), (DataVersion(0, 1, 1), True),
+                                 (DataVersion(0, 0, 2), True), (DataVersion(1, 0, 1), True),
+                                 (None, True)]:
+            reply = self.query(version)
+            self.assertEqual(reply.header, QueryDataVersionResponseHeader(changed=changed),
+                             msg=str(version))
+            self.assertEqual(DataVersion.decode(reply.body), DataVersion(0, 0, 1))
+
+    def test_a_broker_that_is_not_known_must_register(self) -> None:
+        """There is no version to answer with."""
+        reply = self.query(DataVersion(0, 0, 1))
+        self.assertEqual((reply.header, reply.body),
+                         (QueryDataVersionResponseHeader(changed=True), b""))
+
+    def test_asking_and_heartbeats_are_signs_of_life(self) -> None:
+        """Both put the end off."""
+        self.register()
+        self.query(None, now_ms=100)
+        self.assertEqual(self.tables.live[KEY].last_update_ms, 100)
+        header = BrokerHeartbeatRequestHeader(
+            cluster_name="C", broker_addr=ADDRESS, broker_name="a")
+        reply = self.server.ask(RequestCode.BROKER_HEARTBEAT, header, now_ms=200)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual(self.tables.live[KEY].last_update_ms, 200)
+
+    def test_the_scan_closes_the_connection_of_a_silent_broker(self) -> None:
+        """It runs as often as the setting says, also after that was changed."""
+        channel = StillChannel()
+        self.register(channel=channel)
+        task = self.server.periodic_tasks()[0]
+        assert callable(task.period_ms)
+        self.assertEqual((task.first_ms, task.period_ms()), (5, 5000))
+        self.server.settings.update({"scanNotActiveBrokerInterval": "70"})
+        self.assertEqual(task.period_ms(), 70)
+        task.run(120_000)
+        self.assertTrue(channel.active)
+        task.run(120_001)
+        self.assertFalse(channel.active)
+        self.assertEqual(self.tables.brokers, {})
+
+    def test_a_lost_connection_is_the_end_until_the_server_stops(self) -> None:
+        """A server that stops closes connections itself."""
+        channel = StillChannel()
+        self.register(channel=channel)
+        self.server.stop()
+        self.server.connection_lost(channel)
+        self.assertEqual(set(self.tables.brokers), {"a"})
+        self.server.start(0)
+        self.server.connection_lost(channel)
+        self.assertEqual(self.tables.brokers, {})
+
+
+class TopicRequestTests(BrokerRequestsCase):
+    """Requests 205, 216, 217 and 327."""
+
+    def test_a_topic_is_registered_on_known_brokers(self) -> None:
+        """Success is said in any case; no body, no topic."""
+        self.register()
+        for topic, name in [("V", "a"), ("W", "z")]:
+            body = TopicRouteData(queue_datas=[QueueData(name, 1, 1, 6)]).encode()
+            reply = self.server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+                                    RegisterTopicRequestHeader(topic=topic), body)
+            self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=topic)
+        self.server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+                        RegisterTopicRequestHeader(topic="X"))
+        self.assertEqual(set(self.tables.topics), {"T", "U", "V"})
+
+    def test_a_topic_is_deleted(self) -> None:
+        """An empty cluster is none."""
+        self.register()
+        for topic, cluster, left in [("T", "D", {"T", "U"}), ("T", "C", {"U"}), ("U", "", set())]:
+            header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
+            self.server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+            self.assertEqual(set(self.tables.topics), left, msg=cluster)
+
+    def test_write_permission_is_wiped_and_added(self) -> None:
+        """The answers count the broker's topics."""
+        self.register()
+        header = WipeWritePermOfBrokerRequestHeader(broker_name="a")
+        reply = self.server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        self.assertEqual(reply.header, WipeWritePermOfBrokerResponseHeader(wipe_topic_count=2))
+        self.assertEqual(self.tables.topics["T"]["a"].perm, 4)
+        reply = self.server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        self.assertEqual(reply.header, AddWritePermOfBrokerResponseHeader(add_topic_count=2))
+        self.assertEqual(self.tables.topics["T"]["a"].perm, 6)

@@ -1,0 +1,141 @@
+"""Requests for values and settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.remoting import Reply
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.name_server import PortlessNameServer
+from twistmq.broker.wire.bodies import KVTable
+from twistmq.broker.wire.headers.namesrv import GetKVConfigResponseHeader
+
+FILE = "/ns/kvConfig.json"
+
+
+class ValueRequestTests(SynchronousTestCase):
+    """Requests 100, 101, 102 and 219."""
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.server = PortlessNameServer(disk=self.disk)
+
+    def ask(self, code: int, **fields: str) -> Reply:
+        """Ask about namespace N."""
+        return self.server.ask(code, {"namespace": "N", **fields})
+
+    def test_a_value_is_put_read_and_deleted(self) -> None:
+        """A restarted server still has it."""
+        self.assertEqual(self.ask(RequestCode.PUT_KV_CONFIG, key="k", value="v").code,
+                         ResponseCode.SUCCESS)
+        self.server = PortlessNameServer(disk=self.disk)
+        self.assertEqual(self.ask(RequestCode.GET_KV_CONFIG, key="k").header,
+                         GetKVConfigResponseHeader(value="v"))
+        reply = self.ask(RequestCode.GET_KVLIST_BY_NAMESPACE)
+        self.assertEqual(KVTable.decode(reply.body).table, {"k": "v"})
+        self.ask(RequestCode.DELETE_KV_CONFIG, key="k")
+        self.assertEqual(self.ask(RequestCode.GET_KV_CONFIG, key="k").code,
+                         ResponseCode.QUERY_NOT_FOUND)
+        self.assertEqual(self.ask(RequestCode.GET_KVLIST_BY_NAMESPACE).body, b'{"table":{}}')
+
+    def test_what_is_not_there_is_said_as_apache_does(self) -> None:
+        """Tools look for the code and show the remark."""
+        reply = self.ask(RequestCode.GET_KV_CONFIG, key="k")
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.QUERY_NOT_FOUND, "No config item, Namespace: N Key: k"))
+        reply = self.ask(RequestCode.GET_KVLIST_BY_NAMESPACE)
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.QUERY_NOT_FOUND, "No config item, Namespace: N"))
+        self.assertEqual(self.ask(RequestCode.DELETE_KV_CONFIG, key="k").code,
+                         ResponseCode.SUCCESS)
+
+    def test_a_value_that_cannot_be_kept_is_refused(self) -> None:
+        """And is not there afterwards."""
+        self.disk.room_bytes = 0
+        reply = self.ask(RequestCode.PUT_KV_CONFIG, key="k", value="v")
+        self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertIn(FILE, reply.remark or "")
+        self.assertEqual(self.ask(RequestCode.GET_KV_CONFIG, key="k").code,
+                         ResponseCode.QUERY_NOT_FOUND)
+
+    def test_a_missing_field_is_named(self) -> None:
+        """A key without a value is no request."""
+        reply = self.ask(RequestCode.PUT_KV_CONFIG, key="k")
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("value", reply.remark or "")
+
+    def test_values_are_logged_now_and_then(self) -> None:
+        """First after a minute, then every ten."""
+        task = self.server.periodic_tasks()[1]
+        self.assertEqual((task.first_ms, task.period_ms), (60_000, 600_000))
+        self.assertIsNone(task.run(0))
+
+
+class SettingRequestTests(SynchronousTestCase):
+    """Requests 318 and 319."""
+
+    def setUp(self) -> None:
+        self.file = Path(self.mktemp())
+        self.server = PortlessNameServer()
+        self.settings = self.server.settings
+        self.settings.file = str(self.file)
+
+    def update(self, text: str) -> Reply:
+        """Change settings by a properties text."""
+        return self.server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=text.encode())
+
+    def test_settings_are_read_as_properties(self) -> None:
+        """Every one of them, with the value it has."""
+        body = self.server.ask(RequestCode.GET_NAMESRV_CONFIG).body.decode()
+        self.assertIn("\nscanNotActiveBrokerInterval=5000\n", body)
+        self.assertIn(f"kvConfigPath={FILE}\n", body)
+
+    def test_a_change_counts_at_once_and_is_saved(self) -> None:
+        """The file has what changed."""
+        reply = self.update("orderMessageEnable=true\nwaitSecondsForService=7\n")
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertTrue(self.settings.flag("orderMessageEnable"))
+        self.assertEqual(self.file.read_text(),
+                         "orderMessageEnable=true\nwaitSecondsForService=7\n")
+
+    def test_no_text_changes_nothing(self) -> None:
+        """It is a success."""
+        self.assertEqual(self.update("").code, ResponseCode.SUCCESS)
+
+    def test_black_listed_settings_are_refused(self) -> None:
+        """Those of the setting, and some that the setting cannot take off; nothing is changed."""
+        self.settings.put("configBlackList", "bindAddress;waitSecondsForService")
+        for name in ("bindAddress", "waitSecondsForService", "kvConfigPath", "configStorePath",
+                     "rocketmqHome", "configBlackList"):
+            reply = self.update(f"orderMessageEnable=true\n{name}=1\n")
+            self.assertEqual((reply.code, reply.remark), (
+                ResponseCode.NO_PERMISSION, "Can not update config in black list."), msg=name)
+        self.assertFalse(self.settings.flag("orderMessageEnable"))
+
+    def test_a_value_without_meaning_refuses_the_whole(self) -> None:
+        """The remark names it."""
+        for text in ("scanNotActiveBrokerInterval=soon", "scanNotActiveBrokerInterval=0",
+                     "orderMessageEnable=perhaps", "a=\\u12"):
+            reply = self.update(f"enableTopicList=false\n{text}\n")
+            self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR, msg=text)
+            self.assertTrue(reply.remark, msg=text)
+        self.assertTrue(self.settings.flag("enableTopicList"))
+        self.assertFalse(self.file.exists())
+
+    def test_a_change_that_cannot_be_saved_is_undone(self) -> None:
+        """The remark names the file."""
+        self.file.mkdir()
+        reply = self.update("orderMessageEnable=true\n")
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn(str(self.file), reply.remark or "")
+        self.assertFalse(self.settings.flag("orderMessageEnable"))
+
+    def test_who_changed_settings_is_logged(self) -> None:
+        """With the address, before anything is changed."""
+        with capturedLogs() as events:
+            self.update("orderMessageEnable=true\n")
+        self.assertIn("127.0.0.1:50000", [event.get("peer") for event in events])

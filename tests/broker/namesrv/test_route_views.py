@@ -1,0 +1,179 @@
+"""What is read from the tables: routes, stand-ins for masters, zones, lists."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.namesrv.route_info import RouteInfoManager
+from twistmq.broker.namesrv.route_tables import RouteTables
+from twistmq.broker.namesrv.route_views import (
+    UNIT_FLAG,
+    UNIT_SUB_FLAG,
+    RouteViews,
+    filter_by_zone,
+)
+from twistmq.broker.testing.name_server import make_registration
+from twistmq.broker.wire.bodies import TopicQueueMappingInfo, TopicRouteData
+
+MASTER, SLAVE, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
+
+
+class RouteViewsCase(SynchronousTestCase):
+    """Tables with two brokers: a in cluster C and b in cluster D."""
+
+    def setUp(self) -> None:
+        self.on: set[str] = set()
+        self.tables = RouteTables()
+        self.routes = RouteInfoManager(self.tables, self.on.__contains__)
+        self.views = RouteViews(self.tables, self.on.__contains__)
+        self.routes.register(make_registration(filter_servers=["f:1"], zone_name="z1"), 0)
+        self.routes.register(make_registration(
+            OTHER, {"T": 4, "V": 6}, name="b", cluster="D", zone_name="z2"), 0)
+
+    def route(self, topic: str) -> TopicRouteData:
+        """The route of a topic that has one."""
+        route = self.views.route(topic)
+        assert route is not None
+        return route
+
+
+class RouteTests(RouteViewsCase):
+    """Where a topic is."""
+
+    def test_a_route_has_queues_brokers_and_filter_servers(self) -> None:
+        """Of every broker that has the topic, and of no other."""
+        route = self.route("T")
+        self.assertEqual([(each.broker_name, each.perm) for each in route.queue_datas],
+                         [("a", 6), ("b", 4)])
+        self.assertEqual([(each.cluster, each.broker_addrs) for each in route.broker_datas],
+                         [("C", {0: MASTER}), ("D", {0: OTHER})])
+        self.assertEqual(route.filter_server_table, {MASTER: ["f:1"]})
+        self.assertIsNone(route.topic_queue_mapping_by_broker)
+        self.assertEqual([each.broker_name for each in self.route("V").broker_datas], ["b"])
+
+    def test_no_queue_is_no_route(self) -> None:
+        """A topic nobody has is not found."""
+        self.assertIsNone(self.views.route("none"))
+
+    def test_a_static_topics_mapping_is_in_its_route(self) -> None:
+        """By broker name."""
+        info = TopicQueueMappingInfo("T", bname="a")
+        self.tables.mappings["T"] = {"a": info}
+        self.assertEqual(self.route("T").topic_queue_mapping_by_broker, {"a": info})
+
+
+class ActingMasterTests(RouteViewsCase):
+    """A slave stands in for a master that is gone."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.on.add("supportActingMaster")
+        topics = {"T": 6, "rmq_sys_SYNC_BROKER_MEMBER_g": 6}
+        for address, broker_id in [("m:1", 0), ("s:1", 1), ("s:2", 2)]:
+            self.routes.register(make_registration(
+                address, topics, name="g", broker_id=broker_id, acting_master=True), 0)
+
+    def addresses(self, topic: str = "T") -> dict[int, str]:
+        """The addresses of group g in a topic's route."""
+        group = next(each for each in self.route(topic).broker_datas if each.broker_name == "g")
+        return group.broker_addrs
+
+    def test_with_its_master_a_group_is_as_it_is(self) -> None:
+        """Nobody stands in for one that is there."""
+        self.assertEqual(self.addresses(), {0: "m:1", 1: "s:1", 2: "s:2"})
+
+    def test_the_lowest_slave_gets_the_masters_id(self) -> None:
+        """In the route only; the tables keep who is really there."""
+        self.routes.unregister("C", "m:1", "g")
+        self.assertEqual(self.addresses(), {0: "s:1", 2: "s:2"})
+        self.assertEqual(self.tables.brokers["g"].broker_addrs, {1: "s:1", 2: "s:2"})
+
+    def test_nobody_stands_in_without_the_setting(self) -> None:
+        """supportActingMaster is off by default."""
+        self.routes.unregister("C", "m:1", "g")
+        self.on.clear()
+        self.assertEqual(self.addresses(), {1: "s:1", 2: "s:2"})
+
+    def test_nobody_stands_in_where_writing_is_allowed(self) -> None:
+        """Producers must not take a slave for a master."""
+        self.routes.unregister("C", "m:1", "g")
+        self.tables.add_write_permission("g")
+        self.assertEqual(self.addresses(), {1: "s:1", 2: "s:2"})
+
+    def test_nobody_stands_in_where_brokers_look_for_each_other(self) -> None:
+        """The topic by which a group's members find each other shows who is really there."""
+        self.routes.unregister("C", "m:1", "g")
+        self.assertEqual(self.addresses("rmq_sys_SYNC_BROKER_MEMBER_g"), {1: "s:1", 2: "s:2"})
+
+    def test_nobody_stands_in_for_a_group_that_does_not_want_it(self) -> None:
+        """Its brokers say so when they register."""
+        for address, broker_id in [("m:5", 0), ("s:5", 1)]:
+            self.routes.register(make_registration(
+                address, {"W": 4, "X": 4}, name="h", broker_id=broker_id), 0)
+        self.routes.unregister("C", "m:5", "h")
+        self.assertEqual(self.route("W").broker_datas[0].broker_addrs, {1: "s:5"})
+
+
+class ZoneTests(RouteViewsCase):
+    """A client may ask for its own zone only."""
+
+    def names(self, zone_name: str) -> list[str | None]:
+        """The brokers a client of a zone sees; queues agree with them."""
+        route = filter_by_zone(self.route("T"), zone_name)
+        names = [each.broker_name for each in route.broker_datas]
+        self.assertEqual([each.broker_name for each in route.queue_datas], names)
+        return names
+
+    def test_only_the_own_zone_is_left(self) -> None:
+        """Case does not matter; a zone nobody is in has nobody."""
+        self.assertEqual(self.names("Z1"), ["a"])
+        self.assertEqual(self.names("z2"), ["b"])
+        self.assertEqual(self.names("z3"), [])
+
+    def test_filter_servers_of_other_zones_go(self) -> None:
+        """Those of the own zone stay."""
+        route = self.route("T")
+        self.assertEqual(filter_by_zone(route, "z2").filter_server_table, {})
+        self.assertEqual(filter_by_zone(route, "z1").filter_server_table, {MASTER: ["f:1"]})
+
+    def test_a_group_without_master_is_in_every_zone(self) -> None:
+        """Its slaves are read from anywhere."""
+        self.routes.register(make_registration(SLAVE, broker_id=1, zone_name="z1"), 0)
+        self.routes.unregister("C", MASTER, "a")
+        self.assertEqual(self.names("z2"), ["a", "b"])
+
+
+class ListTests(RouteViewsCase):
+    """Lists of topics, brokers and clusters."""
+
+    def test_topics_of_all_and_of_one_cluster(self) -> None:
+        """A cluster that is not known has none."""
+        self.assertEqual(self.views.all_topics().topic_list, {"T", "U", "V"})
+        self.assertEqual(self.views.topics_of_cluster("D").topic_list, {"T", "V"})
+        self.assertEqual(self.views.topics_of_cluster("E").topic_list, set())
+
+    def test_system_topics_are_names_of_clusters_and_brokers(self) -> None:
+        """With the address of a broker, when there is one."""
+        topics = self.views.system_topics()
+        self.assertEqual((topics.topic_list, topics.broker_addr), ({"a", "b", "C", "D"}, MASTER))
+        nothing = RouteViews(RouteTables(), self.on.__contains__).system_topics()
+        self.assertEqual((nothing.topic_list, nothing.broker_addr), (set(), None))
+
+    def test_topics_by_their_flags(self) -> None:
+        """Unit, unit-subscribed, and the latter without the former."""
+        for topic, flags in [("T", UNIT_FLAG), ("U", UNIT_SUB_FLAG),
+                             ("V", UNIT_FLAG | UNIT_SUB_FLAG)]:
+            for queue in self.tables.topics[topic].values():
+                queue.topic_sys_flag = flags
+        self.assertEqual(self.views.topics_with_flags(UNIT_FLAG).topic_list, {"T", "V"})
+        self.assertEqual(self.views.topics_with_flags(UNIT_SUB_FLAG).topic_list, {"U", "V"})
+        self.assertEqual(
+            self.views.topics_with_flags(UNIT_SUB_FLAG, UNIT_FLAG).topic_list, {"U"})
+
+    def test_a_group_and_all_of_them(self) -> None:
+        """Members of a name, and the whole of both tables."""
+        self.assertEqual(self.views.member_group("C", "a").broker_addrs, {0: MASTER})
+        self.assertEqual(self.views.member_group("C", "none").broker_addrs, {})
+        info = self.views.cluster_info()
+        self.assertEqual(set(info.broker_addr_table), {"a", "b"})
+        self.assertEqual(info.cluster_addr_table, {"C": {"a"}, "D": {"b"}})
