@@ -14,6 +14,7 @@ __all__ = [
     "CONNECTION_BYTES_UNSENT_MAX",
     "DISPATCH_STEP_BYTES_MAX",
     "FLUSH_STEP_ITEM_BYTES_MAX",
+    "FLUSH_STEP_MS",
     "FLUSH_STEP_PAGES_MAX",
     "FLUSH_STEP_TAILS_MAX",
     "HELD_PULLS_MAX",
@@ -25,6 +26,7 @@ __all__ = [
     "QUEUE_ENTRY_SIZE_BYTES",
     "QUEUE_TAILS_FLUSH_BYTES",
     "QUEUE_TAILS_TOTAL_BYTES_MAX",
+    "QUEUE_TAIL_LEAST_BYTES",
     "STALL_SECONDS",
     "TOTAL_BYTES_IN_FLIGHT_MAX",
     "WRITE_STALL_MAX_MS",
@@ -64,17 +66,20 @@ PULL_SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
 #: Bytes of the checkpoint file. Source: StoreCheckpoint maps one page.
 CHECKPOINT_SIZE_BYTES: Final = PAGE_SIZE_BYTES
 
-#: Consume-queue files that stay open. Each needs one descriptor; 10,000 topics have 40,000 queues,
-#: of which few are read from disk at a time, and half of Linux's usual 1,024 is left to clients
-#: when the limit could not be raised.
-OPEN_QUEUE_FILES_MAX: Final = 512
+#: Consume-queue files that stay open at most: each needs one descriptor, and opening one again for
+#: each write costs ten times the write. No more than half of what the process may open are used.
+OPEN_QUEUE_FILES_MAX: Final = 16_384
 
 #: Commit-log files that stay mapped. Each map keeps a descriptor; old files are mapped again when
 #: a slow consumer comes to them.
 OPEN_LOG_FILES_MAX: Final = 32
 
+#: Bytes of one queue's entries in memory that are worth a write each second; fewer wait for the
+#: thorough flush. Source: flushConsumeQueueLeastPages is two pages.
+QUEUE_TAIL_LEAST_BYTES: Final = 2 * PAGE_SIZE_BYTES
+
 #: Bytes of consume-queue entries in memory over all queues at which they are written before
-#: their second is over: two seconds at 100,000 messages a second.
+#: their second is over, however few each queue has: two seconds at 100,000 messages a second.
 QUEUE_TAILS_FLUSH_BYTES: Final = 4 * 1024 * 1024
 
 #: Bytes of consume-queue entries in memory over all queues, at which the store refuses messages.
@@ -85,6 +90,10 @@ QUEUE_TAILS_TOTAL_BYTES_MAX: Final = 64 * 1024 * 1024
 #: so that a step stays well under the 10 ms a reactor may be held.
 FLUSH_STEP_TAILS_MAX: Final = 200
 FLUSH_STEP_PAGES_MAX: Final = 400
+
+#: Ms after which a step of the flush ends early: the tail of a new queue takes a directory and a
+#: file to be made, 100 times as long as a write.
+FLUSH_STEP_MS: Final = 4
 
 #: Bytes of index items written in one step.
 FLUSH_STEP_ITEM_BYTES_MAX: Final = 1024 * 1024
@@ -105,5 +114,6 @@ CHECKPOINT_MARGIN_MS: Final = 3_000
 assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX
+assert QUEUE_TAIL_LEAST_BYTES < QUEUE_TAILS_FLUSH_BYTES
 assert QUEUE_TAILS_FLUSH_BYTES < QUEUE_TAILS_TOTAL_BYTES_MAX
 assert CHECKPOINT_SIZE_BYTES % PAGE_SIZE_BYTES == 0

@@ -162,6 +162,9 @@ class IStoreIO(Interface):
     def physical_memory_bytes() -> int:
         """The machine's memory."""
 
+    def open_files_max() -> int:
+        """How many files and connections the process may have open."""
+
     def process_id() -> int:
         """The number the abort file holds."""
 

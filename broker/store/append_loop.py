@@ -114,7 +114,7 @@ def dispatch_records(
     queues: Queues,
     make_queue: Callable[[str, int], ConsumeQueue],
     restart_queue: Callable[[ConsumeQueue, int], None],
-    dirty: list[ConsumeQueue],
+    dirty: dict[ConsumeQueue, None],
     absurd: list[MessageRecord],
     index: IndexTail | None,
     next_index: Callable[[], IndexTail] | None,
@@ -160,7 +160,7 @@ def dispatch_records(
             if len(tail) > before:
                 added += len(tail) - before
                 if before == 0:
-                    dirty.append(queue)
+                    dirty[queue] = None
         elif record.keys:
             key_hash = java_string_hash(record.topic + "#")
         if index is None or record.physical_offset < index.end_physical:

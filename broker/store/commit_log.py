@@ -173,6 +173,10 @@ class CommitLog:
         start = self._map_start
         return self._map[offset - start : end - start]
 
+    def current_map(self) -> tuple[mmap | None, int, int]:
+        """The map reads fell into last, and what part of the log it holds: from, to."""
+        return self._map, self._map_start, min(self._map_end, self.max_offset)
+
     def read_record(self, offset: int) -> bytes | None:
         """Copy the record that starts at an offset; None when no record starts there."""
         head = self.read(offset, RECORD_SIZE_MIN)

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from typing import Final
@@ -218,6 +219,10 @@ class RealDisk:
     def physical_memory_bytes(self) -> int:
         """See IStoreIO."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def open_files_max(self) -> int:
+        """See IStoreIO."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def process_id(self) -> int:
         """See IStoreIO."""

@@ -108,6 +108,7 @@ class MessageStore:
             self._checkpoint,
             in_thread,
             lambda: self._dispatch.timestamp,
+            now_ms,
         )
         self._reader = QueueReader(
             settings, self._log, self._queues, self._index, io.physical_memory_bytes()

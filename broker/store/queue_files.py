@@ -43,7 +43,7 @@ class QueueFiles:
         #: Paths written since the last thorough flush.
         self.unsynced: set[str] = set()
         self._io = io
-        self._files = OpenFiles(io, OPEN_QUEUE_FILES_MAX)
+        self._files = OpenFiles(io, min(OPEN_QUEUE_FILES_MAX, io.open_files_max() // 2))
 
     def queue_directory(self, queue: ConsumeQueue) -> str:
         """Directory of one queue's files."""

@@ -80,7 +80,10 @@ class QueueReader:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if offset > high:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        size_max = max(self._settings.max_filter_message_size, max_count * ENTRY_SIZE)
+        size_max = max_count * ENTRY_SIZE
+        if message_filter is not None:
+            # Entries that do not match are looked at until one read has had its share.
+            size_max = max(self._settings.max_filter_message_size, size_max)
         entries = self._queues.files.read(queue, offset, -(-size_max // ENTRY_SIZE))
         if entries is None:
             per_file = self._settings.mapped_file_size_consume_queue // ENTRY_SIZE
@@ -101,55 +104,18 @@ class QueueReader:
     ) -> None:
         """Take messages of consecutive entries until there are enough of them."""
         log = self._log
-        read = log.read
-        messages = result.messages
-        in_memory, on_disk = self._memory_limits, self._disk_limits
-        log_end = log.max_offset
-        in_memory_from = log_end - self._in_memory_bytes
-        total = count = looked = 0
-        last_physical = skip_below = 0
-        for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
-            if total:
-                size_max, transfer_max = in_memory if physical_offset >= in_memory_from else on_disk
-                if (
-                    count >= count_max
-                    or count >= transfer_max
-                    or total + size > size_limit
-                    or total + size > size_max
-                ):
-                    break
-            last_physical = physical_offset
-            looked += 1
-            if physical_offset < skip_below:
-                continue
-            if message_filter is not None and not message_filter.match_queue_entry(tags_code):
-                if not total:
-                    result.status = GetMessageStatus.NO_MATCHED_MESSAGE
-                continue
-            record = read(physical_offset, size)
-            if record is None:
-                if not total:
-                    result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                if size != FILLER_SIZE:
-                    # Differs from Apache: a filler says nothing of other messages, because a
-                    # filler in mid-queue would hide all those of the first file.
-                    skip_below = log.next_file_start(physical_offset)
-                continue
-            if message_filter is not None and not message_filter.match_record(record):
-                if not total:
-                    result.status = GetMessageStatus.NO_MATCHED_MESSAGE
-                result.filtered_count += 1
-                continue
-            messages.append(record)
-            total += size
-            count += 1
-            skip_below = 0
-        if count:
-            result.status = GetMessageStatus.FOUND
+        log_map, map_start, map_end = log.current_map()
+        messages, total, looked, filtered, last_physical, outcome = collect_messages(
+            entries, log_map, map_start, map_end, log.read, log.next_file_start, count_max,
+            size_limit, log.max_offset - self._in_memory_bytes, self._memory_limits,
+            self._disk_limits, message_filter)
+        result.messages = messages
         result.size = total
-        result.message_count = count
+        result.message_count = len(messages)
+        result.filtered_count = filtered
         result.next_begin_offset += looked
-        result.suggest_slave = log_end - last_physical > self._in_memory_bytes
+        result.status = _STATUS_OF_OUTCOME[outcome]
+        result.suggest_slave = log.max_offset - last_physical > self._in_memory_bytes
 
     # --- by key
 

@@ -30,10 +30,11 @@ class QueueTable:
         self.by_topic: Queues = {}
         self.files = QueueFiles(io, directory, file_size)
         #: Queues with entries in memory, the oldest first.
-        self.dirty: list[ConsumeQueue] = []
+        self.dirty: dict[ConsumeQueue, None] = {}
         #: Bytes of all those entries.
         self.tail_bytes = 0
         self._io = io
+        self._writing: list[ConsumeQueue] = []
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for by_id in self.by_topic.values():
@@ -112,8 +113,7 @@ class QueueTable:
         """Leave a queue's entries in memory unwritten."""
         self.tail_bytes -= len(queue.tail)
         queue.tail.clear()
-        if queue in self.dirty:
-            self.dirty.remove(queue)
+        self.dirty.pop(queue, None)
 
     # --- flush
 
@@ -128,20 +128,33 @@ class QueueTable:
         finally:
             self.tail_bytes -= before - len(queue.tail)
 
-    def write_tails(self, count_max: int) -> bool:
-        """Write the entries of some queues.
+    def begin_writing(self, size_min: int = 1) -> None:
+        """Choose the queues that write_tails is to write: those with so many bytes in memory."""
+        self._writing = [queue for queue in self.dirty if len(queue.tail) >= size_min]
+        self._writing.reverse()
 
-        :returns: whether none is left.
+    def write_tails(self, count_max: int) -> bool:
+        """Write the entries of some of the queues that begin_writing chose, the oldest first.
+
+        :returns: whether none of them is left.
         :raises StoreFull, OSError: when the disk is full or fails; the entries wait on.
         """
-        written = 0
-        try:
-            for queue in self.dirty[:count_max]:
+        for _ in range(min(count_max, len(self._writing))):
+            queue = self._writing[-1]
+            # A topic may have been deleted since.
+            if queue in self.dirty:
                 self.write_tail(queue)
-                written += 1
-        finally:
-            del self.dirty[:written]
-        return not self.dirty
+                del self.dirty[queue]
+            self._writing.pop()
+        return not self._writing
+
+    def write_all(self) -> None:
+        """Write the entries of all queues at once, for recovery and the end.
+
+        :raises StoreFull, OSError: when the disk is full or fails; the entries wait on.
+        """
+        self.begin_writing()
+        self.write_tails(len(self._writing))
 
     def sync_job(self) -> Callable[[], None]:
         """Make the job that puts all written entries on disk; run it on a thread."""

@@ -133,4 +133,4 @@ class StoreRecovery:
         """Enter records that may be entered in part."""
         self._dispatch.enter(records)
         if self._queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
-            self._queues.write_tails(len(self._queues.dirty))
+            self._queues.write_all()

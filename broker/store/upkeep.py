@@ -1,8 +1,8 @@
 """What a running store does from time to time, in steps of a few milliseconds.
 
-Entries of queues are written each second and made durable each minute; the index is made durable
-in rounds; the checkpoint follows what is durable. All of it can be made again from the commit log,
-which is why it may wait.
+Entries of queues are written when there are many and made durable each minute; the index is made
+durable in rounds; the checkpoint follows what is durable. All of it can be made again from the
+commit log, which is why it may wait.
 
 Source: FlushConsumeQueueService, StoreCheckpoint, DefaultMessageStore.addScheduleTask @5.3.3.
 """
@@ -17,8 +17,10 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.constants import (
     CHECKPOINT_FLUSH_INTERVAL_MS,
+    FLUSH_STEP_MS,
     FLUSH_STEP_TAILS_MAX,
     INDEX_FLUSH_INTERVAL_MS,
+    QUEUE_TAIL_LEAST_BYTES,
     QUEUE_TAILS_FLUSH_BYTES,
 )
 from twistmq.broker.errors import StoreError
@@ -29,6 +31,9 @@ from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.settings import StoreSettings
 
 __all__ = ["CheckpointFile", "Upkeep"]
+
+#: Tails written between two looks at the clock: making as many new files takes about 5 ms.
+_TAILS_AT_ONCE = 10
 
 
 class CheckpointFile:
@@ -89,6 +94,7 @@ class Upkeep:
         checkpoint: CheckpointFile,
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
         dispatched_timestamp: Callable[[], int],
+        now_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._queues = queues
@@ -96,6 +102,9 @@ class Upkeep:
         self._checkpoint = checkpoint
         self._in_thread = in_thread
         self._dispatched_timestamp = dispatched_timestamp
+        self._now_ms = now_ms
+        #: Store time up to which the tails being written cover the log; 0: not all are written.
+        self._sync_timestamp = 0
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
         self._syncing = False
@@ -127,23 +136,41 @@ class Upkeep:
     def _step_tails(self, now_ms: int) -> None:
         """Write some tails; when all are written, sync them if a minute is over."""
         settings = self._settings
-        due = now_ms - self._tails_ms >= settings.flush_interval_consume_queue
-        if due or self._queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
+        queues = self._queues
+        if not self._writing_tails:
+            elapsed_ms = now_ms - self._thorough_ms
+            thorough = elapsed_ms >= settings.flush_consume_queue_thorough_interval
+            if thorough or queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
+                queues.begin_writing()
+            elif now_ms - self._tails_ms >= settings.flush_interval_consume_queue:
+                queues.begin_writing(QUEUE_TAIL_LEAST_BYTES)
+            else:
+                return
             self._tails_ms = now_ms
             self._writing_tails = True
-        if not self._writing_tails or not self._queues.write_tails(FLUSH_STEP_TAILS_MAX):
+            self._sync_timestamp = self._dispatched_timestamp() if thorough else 0
+        if not self._write_some(now_ms):
             return
         self._writing_tails = False
-        thorough = settings.flush_consume_queue_thorough_interval
-        if now_ms - self._thorough_ms >= thorough and not self._syncing:
+        if self._sync_timestamp and not self._syncing:
             self._thorough_ms = now_ms
-            self.sync_queues().addErrback(self._failed)
+            self.sync_queues(self._sync_timestamp).addErrback(self._failed)
 
-    def sync_queues(self) -> Deferred[None]:
-        """Make every written entry durable; no tail may be waiting."""
-        assert not self._queues.dirty
+    def _write_some(self, began_ms: int) -> bool:
+        """Write tails until the time of a step is over; whether none is left."""
+        for _ in range(FLUSH_STEP_TAILS_MAX // _TAILS_AT_ONCE):
+            if self._queues.write_tails(_TAILS_AT_ONCE):
+                return True
+            if self._now_ms() - began_ms >= FLUSH_STEP_MS:
+                break
+        return False
+
+    def sync_queues(self, timestamp: int) -> Deferred[None]:
+        """Make every written entry durable.
+
+        :param timestamp: the entries of all messages up to this store time are written, ms.
+        """
         self._syncing = True
-        timestamp = self._dispatched_timestamp()
         synced = self._in_thread(self._queues.sync_job())
         return synced.addBoth(self._synced, timestamp)
 
@@ -173,9 +200,8 @@ class Upkeep:
 
         :raises StoreFull, OSError: when the disk is full or fails.
         """
-        while not self._queues.write_tails(FLUSH_STEP_TAILS_MAX):
-            continue
-        await self.sync_queues()
+        self._queues.write_all()
+        await self.sync_queues(self._dispatched_timestamp())
         if self._index is not None:
             await self._index.finish()
         await self._checkpoint.save()

@@ -198,6 +198,10 @@ class MemoryDisk:
         """See IStoreIO."""
         return 8 << 30
 
+    def open_files_max(self) -> int:
+        """See IStoreIO."""
+        return 1024
+
     def process_id(self) -> int:
         """See IStoreIO."""
         return 4711

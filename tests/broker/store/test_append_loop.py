@@ -27,7 +27,7 @@ class LoopCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Everything empty."""
         self.queues: dict[str, dict[int, ConsumeQueue]] = {}
-        self.dirty: list[ConsumeQueue] = []
+        self.dirty: dict[ConsumeQueue, None] = {}
         self.absurd: list[MessageRecord] = []
         self.restarted: list[tuple[str, int]] = []
         self.indexes = [IndexTail(10, 4, lambda position, size: b"")]

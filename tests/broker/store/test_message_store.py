@@ -331,7 +331,7 @@ class QueuesTests(SynchronousTestCase):
                 message(f"T{number}", body, queue_id) for number in range(250)
                 for queue_id in range(4)
             ])
-            box.step(1000, 8)
+            box.step(30_000, 8)
         for again in (StoreBox.after_kill, StoreBox.after_stop):
             box = again(box)
             queues = box.store.queues()
@@ -344,7 +344,7 @@ class QueuesTests(SynchronousTestCase):
         """Its queues are gone; its messages stay findable by place and key."""
         box = StoreBox().open()
         box.append(message(body=b"a", keys="k"), message("Other"))
-        box.step(1000)
+        box.step(60_000)
         self.assertEqual(box.store.delete_topic("TopicTest"), 1)
         self.assertEqual(box.store.delete_topic("TopicTest"), 0)
         self.assertEqual(box.store.queues(), {"Other": [0]})
@@ -371,7 +371,7 @@ class RealDiskStoreTests(SynchronousTestCase):
         box = StoreBox(RealDisk(), small_settings(root, mapped_file_size_commit_log=5000)).open()
         for number in range(100):
             box.append(message(body=b"%d" % number, keys=f"k{number}", queue_id=number % 3))
-        box.step(1000, 5)
+        box.step(30_000, 5)
         box = box.after_stop()
         box.append(message(body=b"100", queue_id=1))
         box = box.after_kill()

@@ -147,13 +147,13 @@ class GetMessageTests(SynchronousTestCase):
     def test_read_ends_with_a_queue_file(self) -> None:
         """Entries of the next file come with the next read."""
         self.box.append(*[message() for _ in range(25)])
-        self.box.step(1000)
+        self.box.step(60_000)
         self.check(self.get(18), "FOUND", 20, 2)
 
     def test_queue_file_is_gone(self) -> None:
         """The reader goes on at the next file."""
         self.box.append(*[message() for _ in range(45)])
-        self.box.step(1000)
+        self.box.step(60_000)
         queue = self.box.store.queue("TopicTest", 0)
         assert queue is not None
         del queue.starts[0]
@@ -251,7 +251,7 @@ class TimeTests(SynchronousTestCase):
         for second in (10, 20, 20, 20, 40):
             self.box.now_ms = second * 1000
             self.box.append(message())
-        self.box.step(1000)
+        self.box.step(60_000)
 
     def test_lower_and_upper(self) -> None:
         """First at or after, last at or before."""

@@ -20,7 +20,7 @@ class QueueTableTests(SynchronousTestCase):
         """Add messages of 10 bytes to a topic's queue 0, as dispatch does."""
         queue = self.table.find(topic, 0) or self.table.make(topic, 0)
         if not queue.tail:
-            self.table.dirty.append(queue)
+            self.table.dirty[queue] = None
         for _ in range(count):
             queue.add(queue.max_offset, queue.max_offset * 10, 10, 0)
         self.table.tail_bytes += 20 * count
@@ -37,19 +37,32 @@ class QueueTableTests(SynchronousTestCase):
         """The oldest first; the bytes in memory are counted down."""
         for number in range(5):
             self.add(f"T{number}", number + 1)
+        self.table.begin_writing()
         self.assertFalse(self.table.write_tails(2))
         self.assertEqual(self.table.tail_bytes, 20 * (3 + 4 + 5))
         self.assertEqual([queue.topic for queue in self.table.dirty], ["T2", "T3", "T4"])
         self.assertTrue(self.table.write_tails(9))
+        self.assertTrue(self.table.write_tails(9))
         self.assertEqual(self.table.tail_bytes, 0)
         self.table.sync_job()()
         self.assertEqual((self.disk.sync_count, self.table.files.unsynced), (5, set()))
+
+    def test_writes_where_there_is_much(self) -> None:
+        """Queues with few entries are left out; deleted ones are passed over."""
+        for number in range(5):
+            self.add(f"T{number}", number + 1)
+        self.table.begin_writing(60)
+        self.table.destroy("T3")
+        self.assertTrue(self.table.write_tails(9))
+        self.assertEqual([queue.topic for queue in self.table.dirty], ["T0", "T1"])
+        self.assertEqual(self.table.tail_bytes, 60)
 
     def test_full_disk_in_mid_step(self) -> None:
         """What was written is done; the rest waits and is counted."""
         for number in range(3):
             self.add(f"T{number}", 2)
         self.disk.room_bytes = 60
+        self.table.begin_writing()
         self.assertRaises(StoreFull, self.table.write_tails, 9)
         self.assertEqual([queue.topic for queue in self.table.dirty], ["T1", "T2"])
         self.assertEqual(self.table.tail_bytes, 80)
@@ -61,7 +74,7 @@ class QueueTableTests(SynchronousTestCase):
         """Every queue is found again with its numbers."""
         self.add("A", 3)
         self.add("B", 12)
-        self.table.write_tails(9)
+        self.table.write_all()
         table = QueueTable(self.disk, "/cq", 200)
         table.load(thorough=False)
         self.assertEqual({queue.topic: queue.max_offset for queue in table}, {"A": 3, "B": 12})
@@ -80,7 +93,7 @@ class QueueTableTests(SynchronousTestCase):
     def test_destroy(self) -> None:
         """A topic's queues leave memory and disk; a sync under way does not mind."""
         self.add("A", 12)
-        self.table.write_tails(9)
+        self.table.write_all()
         self.add("A", 2)
         self.add("B", 1)
         sync = self.table.sync_job()
@@ -94,14 +107,14 @@ class QueueTableTests(SynchronousTestCase):
     def test_restart(self) -> None:
         """The queue is empty and goes on at the offset, on disk too."""
         self.add("A", 12)
-        self.table.write_tails(9)
+        self.table.write_all()
         self.add("A", 2)
         queue = self.table.find("A", 0)
         assert queue is not None
         self.table.restart(queue, 0)
-        self.assertEqual((queue.max_offset, self.table.tail_bytes, self.table.dirty), (0, 0, []))
+        self.assertEqual((queue.max_offset, self.table.tail_bytes, self.table.dirty), (0, 0, {}))
         self.add("A", 3)
-        self.table.write_tails(9)
+        self.table.write_all()
         table = QueueTable(self.disk, "/cq", 200)
         table.load(thorough=True)
         self.assertEqual([queue.max_offset for queue in table], [3])

@@ -66,7 +66,7 @@ class CleanStartTests(SynchronousTestCase):
         """Nothing that was acknowledged is lost, whatever was written of queues and index."""
         for steps in range(0, 40, 3):
             self.setUp()
-            self.box.step(500, steps)
+            self.box.step(4000, steps)
             self.box.append(message("T5", b"last", keys="last"))
             box = self.box.after_kill()
             self.check(box)
@@ -188,7 +188,7 @@ class DamageTests(SynchronousTestCase):
         The format has no check of a record's other fields.
         """
         self.setUp()
-        self.box.step(500, steps)
+        self.box.step(4000, steps)
         position = self.records[number].physical_offset + field[0]
         overwrite(self.box, LOG_PATH, position, data[: field[1]])
         box = self.box.after_kill()
@@ -205,7 +205,7 @@ class TopicMadeAgainTests(SynchronousTestCase):
         """Messages of the new topic are there, those of the old are not."""
         box = StoreBox().open()
         box.append(*[message(body=b"old%d" % n) for n in range(30)])
-        box.step(1000)
+        box.step(60_000)
         self.assertEqual(box.store.delete_topic("TopicTest"), 1)
         box.append(*[message(body=b"new%d" % n) for n in range(3)])
         self.assertEqual(len(box.bodies()), 3)

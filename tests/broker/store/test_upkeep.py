@@ -24,22 +24,50 @@ class UpkeepTests(SynchronousTestCase):
         """What the checkpoint file says."""
         return Checkpoint.decode(self.disk.read_file("/store/checkpoint"), "")
 
-    def test_tails_are_written_each_second(self) -> None:
-        """Not before; a queue that had no message has no file."""
-        self.box.append(message())
+    def topics(self) -> list[str]:
+        """Topics whose queues have files."""
+        return self.disk.list_directory("/store/consumequeue")
+
+    def test_long_tails_are_written_each_second(self) -> None:
+        """Two pages of entries, not before; few entries wait for a minute."""
+        self.box.append(*[message("Many") for _ in range(410)], message("Few"))
         self.box.step(999)
-        self.assertEqual(self.disk.list_directory("/store/consumequeue"), [])
+        self.assertEqual(self.topics(), [])
         self.box.step(1)
-        self.assertEqual(self.disk.list_directory("/store/consumequeue/TopicTest"), ["0"])
+        self.assertEqual(self.topics(), ["Many"])
+        self.box.step(1000, 58)
+        self.assertEqual(self.topics(), ["Many"])
+        self.box.step(1000)
+        self.assertEqual(self.topics(), ["Few", "Many"])
+
+    def test_many_entries_in_all_are_written_at_once(self) -> None:
+        """However few each queue has: memory is bounded."""
+        self.box.append(message("A"), message("B"))
+        self.box.store._queues.tail_bytes += 4 << 20
+        self.box.step(1)
+        self.assertEqual(self.topics(), ["A", "B"])
 
     def test_many_tails_take_several_steps(self) -> None:
         """A thousand queues are not written in one step."""
         self.box.append(*[message(f"T{number}") for number in range(1000)])
-        self.box.step(1000)
-        written = len(self.disk.list_directory("/store/consumequeue"))
-        self.assertLess(written, 1000)
+        self.box.step(60_000)
+        self.assertLess(len(self.topics()), 1000)
         self.box.step(0, 10)
-        self.assertEqual(len(self.disk.list_directory("/store/consumequeue")), 1000)
+        self.assertEqual(len(self.topics()), 1000)
+
+    def test_a_step_ends_when_its_time_is_over(self) -> None:
+        """On a disk so slow that each write takes a millisecond."""
+        self.box.append(*[message(f"T{number}") for number in range(100)])
+        self.disk.before_write = self.slow_write  # type: ignore[method-assign]
+        self.box.step(60_000)
+        self.assertLess(len(self.topics()), 20)
+        self.box.step(0, 20)
+        self.assertEqual(len(self.topics()), 100)
+
+    def slow_write(self, path: str, size: int) -> int:
+        """Let a millisecond pass."""
+        self.box.now_ms += 1
+        return size
 
     def test_queues_are_synced_each_minute(self) -> None:
         """Then the checkpoint says so, with the time of the newest message."""
@@ -71,11 +99,11 @@ class UpkeepTests(SynchronousTestCase):
         """Queues stay readable, and are written when there is room again."""
         self.box.append(*[message(body=b"%d" % n) for n in range(5)])
         self.disk.room_bytes = 0
-        self.box.step(1000, 5)
+        self.box.step(30_000, 5)
         self.assertEqual(len(self.box.bodies()), 5)
         self.disk.room_bytes = None
-        self.box.step(1000, 2)
-        self.assertEqual(self.disk.list_directory("/store/consumequeue"), ["TopicTest"])
+        self.box.step(60_000, 2)
+        self.assertEqual(self.topics(), ["TopicTest"])
         self.flushLoggedErrors()
         self.assertEqual(len(self.box.after_kill().bodies()), 5)
 

@@ -102,6 +102,7 @@ class DiskContract:
         self.assertEqual(self.io.disk_used_ratio(f"{self.root}/none"), -1.0)
         self.assertEqual(self.io.physical_memory_bytes() > 1 << 20, True)
         self.assertEqual(self.io.process_id() > 0, True)
+        self.assertEqual(self.io.open_files_max() > 100, True)
 
 
 class RealDiskTests(DiskContract, SynchronousTestCase):
