@@ -9,15 +9,20 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.channels import ChannelTable
+from twistmq.broker.client.remoting_client import RemotingClient
+from twistmq.broker.codes import RequestCode
 from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
 from twistmq.broker.edge.factory import RemotingFactory, StallWatch
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.errors import RemotingError
 from twistmq.broker.hooks import Hooks
+from twistmq.broker.namesrv.registration import NotifyMinBrokerIdChangeRequestHeader
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.settings import Settings
@@ -31,9 +36,13 @@ class NamesrvService(Service):
     ``started`` fires with this service once the name server answers, or fails with why it cannot.
     """
 
+    log = Logger()
+
     def __init__(self, reactor: Any, settings: Settings) -> None:
         self.settings = settings
         self.name_server = NameServer(settings)
+        self.name_server.routes.notify = self._notify
+        self._client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
         self.stalls = StallWatch()
         self.started: Deferred[NamesrvService] = Deferred()
         channels = ChannelTable()
@@ -68,9 +77,30 @@ class NamesrvService(Service):
         else:
             self.started.callback(self)
 
-    def stopService(self) -> Deferred[object]:
+    def stopService(self) -> Deferred[None]:
         super().stopService()  # type: ignore[no-untyped-call]
         if self._periodic.running:
             self._periodic.stopService()
         self.name_server.stop()
-        return self._listener.stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self._listener.stopService()
+        await self._client.close()
+
+    def _notify(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:
+        """Tell a broker who has the lowest id of its group now.
+
+        One that cannot be told learns it when it asks for its group the next time.
+        """
+        told = Deferred.fromCoroutine(self._client.invoke_oneway(
+            address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header))
+        told.addErrback(self._not_told, address)
+
+    def _not_told(self, failure: Failure, address: str) -> None:
+        if failure.check(RemotingError):
+            self.log.warn("the broker at {address} is not told of the lowest id: {reason}",
+                          address=address, reason=failure.getErrorMessage())
+        else:
+            self.log.failure("the broker at {address} is not told of the lowest id",
+                             failure=failure, address=address)
