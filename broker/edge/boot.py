@@ -43,6 +43,11 @@ EXIT_CONFLICT: Final = -4 & 0xFF
 
 #: Replication that is asked for by settings which nothing here reads.
 _REPLICATION: Final = ("enableDLegerCommitLog", "enableControllerMode")
+#: What else Apache's name server can be, and what is missing where ours is asked to be it.
+_OTHER_NAME_SERVERS: Final = {
+    "clusterTest": "routes that are not known here are not asked for elsewhere",
+    "enableControllerInNamesrv": "there is no controller here",
+}
 _LOCAL: Final = "127.0.0.1"
 
 
@@ -65,8 +70,12 @@ def exit_status(error: BaseException) -> int:
 
 
 def namesrv_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
-    """The settings of ``twistmq namesrv``."""
+    """The settings of ``twistmq namesrv``.
+
+    :raises SettingsError: when they cannot be a name server's.
+    """
     settings = Settings.load(namesrv_rows(), file, overrides)
+    _check_name_server(settings)
     if file is not None:
         settings.put_default("configStorePath", file)
     settings.file = settings.text("configStorePath")
@@ -106,6 +115,7 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
     settings.put_default("namesrvAddr", "")
     for name in ("bindAddress", "brokerIP1", "brokerIP2"):
         settings.put_default(name, _LOCAL)
+    _check_name_server(settings)
     _check_broker(settings)
     return settings
 
@@ -131,6 +141,14 @@ def log_folder(settings: Settings) -> str:
     if settings.has("storePathRootDir"):
         return os.path.join(os.path.abspath(settings.text("storePathRootDir")), "logs")
     return os.path.join(os.path.dirname(os.path.abspath(settings.text("kvConfigPath"))), "logs")
+
+
+def _check_name_server(settings: Settings) -> None:
+    """Refuse what would leave clients without routes, or brokers without a controller."""
+    for name, missing in _OTHER_NAME_SERVERS.items():
+        if settings.unknown.get(name, "").strip().lower() == "true":
+            # Differs from Apache: refused, because nothing here does what is asked for.
+            raise StartRefused(EXIT_REFUSED, f"{name}=true: {missing}")
 
 
 def _check_broker(settings: Settings) -> None:

@@ -122,6 +122,17 @@ class NamesrvSettingsTests(SynchronousTestCase):
         self.assertEqual(settings.text("configStorePath"), str(file))
         self.assertEqual(settings.file, str(file))
 
+    def test_other_name_servers_are_refused(self) -> None:
+        """What only Apache's name server can be is not left out in silence."""
+        for name in ("clusterTest", "enableControllerInNamesrv"):
+            for make in (lambda pairs: boot.namesrv_settings(None, pairs),
+                         lambda pairs: boot.up_settings(self.mktemp(), None, pairs)):
+                error = self.assertRaises(boot.StartRefused, make, {name: "TRUE"})
+                self.assertEqual(error.status, 253)
+                self.assertIn(f"{name}=true: ", str(error))
+        settings = boot.namesrv_settings(None, {"clusterTest": "false"})
+        self.assertEqual(settings.unknown, {"clusterTest": "false"})
+
     def test_log_folder(self) -> None:
         """Logs are beside the key-value file."""
         settings = boot.namesrv_settings(None, {"kvConfigPath": "/n/kv.json"})
