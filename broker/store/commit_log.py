@@ -173,7 +173,7 @@ class CommitLog:
         start = self._map_start
         return self._map[offset - start : end - start]
 
-    def current_map(self) -> tuple[mmap | None, int, int]:
+    def current_map(self) -> tuple[ReadMap | None, int, int]:
         """The map reads fell into last, and what part of the log it holds: from, to."""
         return self._map, self._map_start, min(self._map_end, self.max_offset)
 

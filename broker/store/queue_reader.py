@@ -10,10 +10,11 @@ from __future__ import annotations
 from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER_SIZE, ConsumeQueue
+from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.read_loop import FILTERED, FOUND, REMOVED, collect_messages
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.wire.properties import index_keys
 from twistmq.broker.wire.record import decode_record
@@ -22,6 +23,11 @@ __all__ = ["QueueReader"]
 
 #: Least total size a reader may ask for, bytes. Source: DefaultMessageStore.getMessage.
 _TOTAL_SIZE_LEAST = 100
+_STATUS_OF_OUTCOME = {
+    FOUND: GetMessageStatus.FOUND,
+    FILTERED: GetMessageStatus.NO_MATCHED_MESSAGE,
+    REMOVED: GetMessageStatus.MESSAGE_WAS_REMOVING,
+}
 
 
 class QueueReader:
@@ -80,7 +86,7 @@ class QueueReader:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if offset > high:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        size_max = max_count * ENTRY_SIZE
+        size_max = max(max_count, 1) * ENTRY_SIZE
         if message_filter is not None:
             # Entries that do not match are looked at until one read has had its share.
             size_max = max(self._settings.max_filter_message_size, size_max)

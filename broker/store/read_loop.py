@@ -9,8 +9,8 @@ Source: DefaultMessageStore.getMessage @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from mmap import mmap
 
+from twistmq.broker.interfaces import ReadMap
 from twistmq.broker.store.consume_queue import ENTRY, FILLER_SIZE
 from twistmq.broker.store.get_message import MessageFilter
 
@@ -25,7 +25,7 @@ Limits = tuple[int, int]
 
 def collect_messages(
     entries: bytes,
-    log_map: mmap | None,
+    log_map: ReadMap | None,
     map_start: int,
     map_end: int,
     read: Callable[[int, int], bytes | None],
