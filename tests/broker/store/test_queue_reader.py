@@ -107,6 +107,15 @@ class GetMessageTests(SynchronousTestCase):
         self.check(result, "FOUND", 20, 3)
         self.assertFalse(result.suggest_slave)
 
+    def test_in_memory(self) -> None:
+        """Only messages near the log's end are in the page cache; what is not there is not."""
+        self.box = StoreBox(LittleMemoryDisk()).open()
+        self.box.append(*[message() for _ in range(20)])
+        store = self.box.store
+        near = [store.is_in_memory("TopicTest", 0, offset) for offset in (0, 16, 17, 19, 20)]
+        self.assertEqual(near, [False, False, True, True, False])
+        self.assertFalse(store.is_in_memory("Other", 0, 0))
+
     def test_size_limits(self) -> None:
         """The first message comes whatever its size; the others must fit."""
         self.box.append(*[message(body=bytes(1000)) for _ in range(4)])
