@@ -486,7 +486,8 @@ class MessageStore:
     def runtime_info(self) -> dict[str, str]:
         """List what `mqadmin brokerStatus` prints of a store."""
         ratio = self.commit_log_disk_ratio()
-        queue_ratio = self._io.disk_used_ratio(self.settings.path("consumequeue"))
+        # The queues' own directory is there once the first entries were written.
+        queue_ratio = self._io.disk_used_ratio(self.settings.store_path_root_dir)
         return {
             **self.stats.runtime_info(self._now_ms()),
             f"commitLogDiskRatio_{self.settings.commit_log_path}": str(ratio),

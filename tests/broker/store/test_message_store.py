@@ -175,6 +175,7 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(info["putMessageFailedTimes"], "1")
         self.assertEqual(info["commitLogMaxOffset"], "210")
         self.assertEqual(info["commitLogDiskRatio"], "0.1")
+        self.assertEqual(info["consumeQueueDiskRatio"], "0.1")
 
 
 class FlushTests(SynchronousTestCase):
