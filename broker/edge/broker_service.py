@@ -5,15 +5,12 @@ Source: BrokerStartup, BrokerController.start and shutdown @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
 from twistmq.broker.client.name_servers import BrokerIdentity, NameServers
 from twistmq.broker.client.remoting_client import RemotingClient
@@ -22,6 +19,7 @@ from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
 from twistmq.broker.edge.factory import InFlight, RemotingFactory, StallWatch
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.edge.worker_threads import WorkerThreads
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
@@ -33,12 +31,13 @@ from twistmq.broker.store.message_store import MessageStore
 
 __all__ = ["BrokerService"]
 
-T = TypeVar("T")
 
 #: The VIP port is this much below the main one; the replication port is one above.
 _VIP_PORT_DISTANCE = 2
 #: How often a free pair of ports is looked for when the system chooses.
 _FREE_PORT_ATTEMPTS = 20
+#: One for flushes, one so that an allocation does not hold them up.
+_THREAD_COUNT = 2
 #: Bounds of the registration period, ms. Source: BrokerController.start.
 _REGISTER_PERIOD_MIN_MS, _REGISTER_PERIOD_MAX_MS = 10_000, 60_000
 #: How long a stopping broker waits for name servers to hear of it, ms.
@@ -60,9 +59,10 @@ class BrokerService(Service):
     ) -> None:
         self._reactor = reactor
         self.settings = settings
-        self._threads = ThreadPool(0, 4, "store")
+        self._threads = WorkerThreads(reactor, _THREAD_COUNT, "store")
         self.stalls = StallWatch()
-        store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms, self._in_thread)
+        store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
+                             self._threads.do)
         self.kernel = Kernel(settings, store, hooks, now_ms)
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
                                      settings.int("connectTimeoutMillis"))
@@ -73,6 +73,8 @@ class BrokerService(Service):
         self._periodic: PeriodicService | None = None
         self._registering: Deferred[None] | None = None
         self._register_again = False
+        self._starting: Deferred[None] | None = None
+        self._kernel_started = False
         self._ready = False
 
     # --- start
@@ -80,23 +82,32 @@ class BrokerService(Service):
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
         self._threads.start()
-        Deferred.fromCoroutine(self._start()).addCallbacks(self._started, self._failed)
+        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting.addCallbacks(self._started, self._failed)
 
     async def _start(self) -> None:
         raise_open_files_limit()
-        await self.kernel.start()
-        await self._listen()
-        self._start_periodic_tasks()
-        self._ready = True
-        await self.register(force=True)
+        try:
+            await self.kernel.start()
+            self._kernel_started = True
+            await self._listen()
+            self._start_periodic_tasks()
+            self._ready = True
+            await self.register(force=True)
+        except Exception:
+            # Nothing stays behind of a broker that does not run: no port, no lock, no thread.
+            await self._close()
+            raise
 
     def _started(self, _: None) -> None:
+        self._starting = None
         self.log.info("broker {name} answers on {address}, plugins: {plugins}",
                       name=self.kernel.broker_name, address=self.kernel.broker_address,
                       plugins=", ".join(self.kernel.hooks.plugin_names) or "none")
         self.started.callback(self)
 
     def _failed(self, failure: Failure) -> None:
+        self._starting = None
         self.started.errback(failure)
 
     async def _listen(self) -> None:
@@ -219,25 +230,30 @@ class BrokerService(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        if self._starting is not None:
+            given_up: Deferred[None] = Deferred()
+            self._starting.addBoth(given_up.callback)
+            self._starting.cancel()
+            await given_up
+        await self._close()
+
+    async def _close(self) -> None:
         """Leave the name servers, take no more connections, save and flush everything."""
         if self._periodic is not None:
             self._periodic.stopService()
+            self._periodic = None
         for listener in self._listeners:
             await listener.stop_listening()
         if self._ready:
+            self._ready = False
             await self.name_servers.unregister(self.identity, timeout_ms=_UNREGISTER_TIMEOUT_MS)
+        if self._kernel_started:
+            self._kernel_started = False
             await self.kernel.stop()
         for listener in self._listeners:
             await listener.stopService()
         await self.client.close()
-        await self._stop_threads()
+        if self._threads.started:
+            # They are idle once the store is stopped.
+            self._threads.stop()
 
-    def _stop_threads(self) -> Deferred[None]:
-        """Stop the store's threads; they are idle once the store is stopped."""
-        self._threads.stop()
-        done: Deferred[None] = Deferred()
-        done.callback(None)
-        return done
-
-    def _in_thread(self, work: Callable[[], T]) -> Deferred[T]:
-        return deferToThreadPool(self._reactor, self._threads, work)

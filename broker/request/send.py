@@ -238,20 +238,23 @@ class SendRequests:
         for position, error in refusals.items():
             replies[owners[position]] = self._refused(error)
         counts: dict[str, tuple[int, int]] = {}
-        waits = bool(kernel.acknowledgement.stages)
+        stored: list[tuple[int, Reply]] = []
         for index, records in enumerate(records_of):
             if replies[index] is not None:
                 continue
-            reply = self._stored(requests[index], records)
+            stored.append((index, self._stored(requests[index], records)))
             topic = requests[index].header.topic
             count, size = counts.get(topic, (0, 0))
             for record in records:
                 size += record.size
             counts[topic] = (count + len(records), size)
-            replies[index] = reply if not waits else self._when_safe(
-                requests[index], records, reply)
         for topic, (count, size) in counts.items():
             kernel.stats.messages_put(topic, count, size)
+        if kernel.acknowledgement.stages:
+            self._when_safe(requests, records_of, stored, replies)
+        else:
+            for index, reply in stored:
+                replies[index] = reply
 
     def _stored(self, request: Request[Any], records: list[MessageRecord]) -> Reply:
         first = records[0]
@@ -267,23 +270,38 @@ class SendRequests:
             transaction_id=unique_key, msg_region=self._region, trace_on=self._trace_on))
 
     def _when_safe(
-        self, request: Request[Any], records: list[MessageRecord], reply: Reply
-    ) -> Handled:
-        """Hold a reply until the message is as safe as the settings demand."""
-        if f"{names.WAIT}\x01false" in (request.header.properties or ""):
-            return reply
-        waiting = self._kernel.acknowledgement.wait(records[-1].next_offset, request.now_ms)
-        if waiting is None:
-            return reply
+        self, requests: Sequence[Request[Any]], records_of: Sequence[list[MessageRecord]],
+        stored: Sequence[tuple[int, Reply]], replies: list[Handled],
+    ) -> None:
+        """Hold replies until the messages are as safe as the settings demand.
 
-        def safe(code: ResponseCode) -> Reply:
-            reply.code = code
-            return reply
-
-        answer: Deferred[Reply] = waiting.addCallback(safe)
-        return answer
+        The whole batch waits for its last message: one write made all of it, one flush covers it.
+        """
+        waiting: list[tuple[Reply, Deferred[Reply]]] = []
+        offset = 0
+        for index, reply in stored:
+            replies[index] = reply
+            if f"{names.WAIT}\x01false" not in (requests[index].header.properties or ""):
+                held: Deferred[Reply] = Deferred()
+                replies[index] = held
+                waiting.append((reply, held))
+                offset = records_of[index][-1].next_offset
+        if not waiting:
+            return
+        safe = self._kernel.acknowledgement.wait(offset, requests[0].now_ms)
+        if safe is None:
+            answer(ResponseCode.SUCCESS, waiting)
+        else:
+            safe.addCallback(answer, waiting)
 
     def _refused(self, error: BrokerError) -> Reply:
         """The reply to a refused send: Apache adds region and trace switch to these too."""
         return Reply(error.response_code, SendRefusedResponseHeader(
             msg_region=self._region, trace_on=self._trace_on), remark=str(error))
+
+
+def answer(code: ResponseCode, waiting: Sequence[tuple[Reply, Deferred[Reply]]]) -> None:
+    """Give replies that were held; the code says whether the messages are safe."""
+    for reply, held in waiting:
+        reply.code = code
+        held.callback(reply)
