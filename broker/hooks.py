@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import CancelledError, maybeDeferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -250,11 +250,12 @@ class Hooks:
         """Run every ``on_start`` in order; a failure is logged and the others still run.
 
         :raises SettingsError: when a plugin says so: what the user asked for has no meaning.
+        :raises CancelledError: when the start is given up.
         """
         for implementation in self._implementations("on_start"):
             try:
                 await maybeDeferred(implementation.call, kernel)
-            except SettingsError:
+            except (SettingsError, CancelledError):
                 raise
             except Exception:
                 self.log.failure("plugin {plugin} raised in on_start", plugin=implementation.plugin)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
@@ -52,6 +52,13 @@ __all__ = ["MASTER_ID", "Kernel"]
 MASTER_ID = 0
 
 
+class SavedTable(Protocol):
+    """A table that has a file."""
+
+    def persist(self) -> None:
+        """Save it if it changed; :raises StoreError, OSError: when that cannot be."""
+
+
 class Kernel:
     """One broker.
 
@@ -89,6 +96,12 @@ class Kernel:
             settings, store.config_file("subscriptionGroup.json"), now_ms)
         self.consumer_offset = ConsumerOffsetTable(
             store.config_file("consumerOffset.json"), now_ms)
+        self._tables: tuple[SavedTable, ...] = (
+            self.consumer_offset, self.subscription_group, self.topic_config)
+        self.subscription_group.save = lambda: self.persist((self.subscription_group,))
+        self.topic_config.save = lambda: self.persist((self.topic_config,))
+        #: Tables that could not be saved and will be tried again.
+        self.unsaved: list[SavedTable] = []
         self.clients = ClientTable(self._client_changed)
         self.channels.on_lost.append(self.clients.connection_lost)
         self.acknowledgement = Acknowledgement(store)
@@ -114,11 +127,21 @@ class Kernel:
         """Load what was saved, recover the store, let plugins start.
 
         :raises StoreError: when a file is missing or damaged; the text names it.
+        :raises SettingsError: when a plugin finds no meaning in a setting of its own.
         """
         self.topic_config.load()
         self.consumer_offset.load()
         self.subscription_group.load()
         self.store.load()
+        try:
+            await self._start()
+        except Exception:
+            await self.hooks.stop(self)
+            await self.store.stop()
+            raise
+
+    async def _start(self) -> None:
+        """The part of a start that has a store to close when it fails."""
         self.store.start()
         self.filters.add_languages(self.hooks.collect_filter_languages(self))
         self.transaction_service = self.hooks.transaction_service(self)
@@ -136,10 +159,25 @@ class Kernel:
         self.persist()
         await self.store.stop()
 
-    def persist(self) -> None:
-        """Save every table that changed since it was saved."""
-        for table in (self.consumer_offset, self.subscription_group, self.topic_config):
-            table.persist()
+    def persist(self, tables: Sequence[SavedTable] | None = None) -> None:
+        """Save tables that changed since they were saved.
+
+        One that cannot be saved is logged and tried again later: what it says holds already, and
+        a full disk must not keep consumers from reading.
+
+        :param tables: None: all.
+        """
+        for table in self._tables if tables is None else tables:
+            try:
+                table.persist()
+                saved = True
+            except (StoreError, OSError) as error:
+                self.log.error("{table} cannot be saved: {error}", table=type(table).__name__,
+                               error=str(error))
+                saved = False
+            self.unsaved = [other for other in self.unsaved if other is not table]
+            if not saved:
+                self.unsaved.append(table)
 
     def handler_table(self) -> dict[int, AnyHandler]:
         """The kernel's rows, and the plugins' in front of them."""
@@ -223,7 +261,7 @@ class Kernel:
         :returns: a Deferred that fires once the name servers were told; None when nobody is to
             be told. It never fails.
         """
-        self.topic_config.persist()
+        self.topic_config.save()
         told = [listener() for listener in self.on_topic_change]
         waiting = [deferred for deferred in told if deferred is not None]
         if not waiting:

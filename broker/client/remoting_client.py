@@ -149,9 +149,10 @@ class RemotingClient:
             waiting.errback(RemotingConnectError(f"connect to {address} failed: {reason}"))
 
     def _lost(self, channel: Channel) -> None:
-        closing = self._closing.pop(channel.channel_id, None)
-        if closing is not None:
-            closing.callback(None)
         for address, connection in list(self._connections.items()):
             if connection is channel:
                 del self._connections[address]
+        # Last: who waits may close the client again, which must find the connection gone.
+        closing = self._closing.pop(channel.channel_id, None)
+        if closing is not None:
+            closing.callback(None)

@@ -59,6 +59,8 @@ class BrokerService(Service):
     ) -> None:
         self._reactor = reactor
         self.settings = settings
+        # Before the store, which opens as many queue files as the limit allows.
+        raise_open_files_limit()
         self._threads = WorkerThreads(reactor, _THREAD_COUNT, "store")
         self.stalls = StallWatch()
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
@@ -86,7 +88,6 @@ class BrokerService(Service):
         self._starting.addCallbacks(self._started, self._failed)
 
     async def _start(self) -> None:
-        raise_open_files_limit()
         try:
             await self.kernel.start()
             self._kernel_started = True

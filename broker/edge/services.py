@@ -5,6 +5,7 @@ Each has ``started``, a Deferred that fires once it answers or fails with why it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.application.service import MultiService
@@ -13,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.namesrv_service import NamesrvService
 from twistmq.broker.hooks import Hooks, find_plugins
+from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.settings import Settings
 
 __all__ = ["UpService", "load_hooks", "make_broker_service", "make_namesrv_service",
@@ -50,14 +52,20 @@ def make_up_service(
 
 
 class UpService(MultiService):
-    """A name server and a broker in one process: the broker starts once the other answers."""
+    """A name server and a broker in one process: the broker starts once the other answers.
+
+    :param plugins: see :func:`load_hooks`.
+    :param io: the broker's disk; None: the real one.
+    """
 
     def __init__(
-        self, reactor: Any, namesrv_settings: Settings, broker_settings: Settings
+        self, reactor: Any, namesrv_settings: Settings, broker_settings: Settings,
+        plugins: Sequence[tuple[str, object]] = (), io: IStoreIO | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.namesrv = NamesrvService(reactor, namesrv_settings)
-        self.broker = make_broker_service(reactor, broker_settings)
+        self.broker = BrokerService(
+            reactor, broker_settings, load_hooks(broker_settings, plugins), io)
         self.namesrv.setServiceParent(self)  # type: ignore[no-untyped-call]
         self.started: Deferred[UpService] = Deferred()
 

@@ -28,7 +28,7 @@ from twistmq.broker.edge.logs import begin_logging
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.settings import Settings
 
-__all__ = ["Options", "Starter", "makeService", "run"]
+__all__ = ["Options", "Starter", "makeService", "process_reactor", "run"]
 
 
 class Starter:
@@ -116,6 +116,13 @@ def _broker_line(service: Any) -> str:
     return f"{line} and name server is {addresses}" if addresses else line
 
 
+def process_reactor() -> Any:
+    """The process's reactor; asking for it installs one if there is none."""
+    from twisted.internet import reactor
+
+    return reactor
+
+
 def run(kind: str, settings: Settings) -> int:
     """Run a service until a signal stops it: no acknowledged message is lost by SIGTERM.
 
@@ -123,8 +130,7 @@ def run(kind: str, settings: Settings) -> int:
     :raises SettingsError: when it cannot even be made.
     """
     begin_logging(kind, boot.log_folder(settings), settings)
-    from twisted.internet import reactor
-
+    reactor = process_reactor()
     starter = Starter(reactor, kind, settings)
     reactor.addSystemEventTrigger(
         "before", "shutdown", starter.service.stopService)
@@ -212,11 +218,9 @@ class Options(usage.Options):
 
 def makeService(options: Options) -> IService:
     """What ``twistd`` runs. Its own options say where logs go and whether it is a daemon."""
-    from twisted.internet import reactor
-
     server = options.subOptions
     assert isinstance(server, ServerOptions)
-    starter = Starter(reactor, server.kind, server.settings, prints=False)
+    starter = Starter(process_reactor(), server.kind, server.settings, prints=False)
 
     def end() -> None:
         # twistd has no way to be told a status; it has removed its files when this runs.

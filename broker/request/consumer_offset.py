@@ -50,8 +50,8 @@ class ConsumerOffsetTable:
 
     def persist(self) -> None:
         if self._dirty:
-            self._dirty = False
             self._file.save(self._saved().encode_pretty().decode())
+            self._dirty = False
 
     def _saved(self) -> ConsumerOffsetSerializeWrapper:
         topics: dict[str, set[str]] = {}

@@ -34,7 +34,7 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
     silence_max_ms = settings.int("channelExpiredTimeout")
 
     def save_offsets(_: int) -> None:
-        kernel.consumer_offset.persist()
+        kernel.persist((kernel.consumer_offset, *kernel.unsaved))
 
     def expire_clients(now_ms: int) -> None:
         kernel.clients.expire(now_ms, silence_max_ms)

@@ -36,6 +36,8 @@ class SubscriptionGroupTable:
 
     def __init__(self, settings: Settings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
         self._file = file
+        #: How a change is saved; the kernel's way outlives a full disk.
+        self.save: Callable[[], None] = self.persist
         self._now_ms = now_ms
         self._auto_create = settings.flag("autoCreateSubscriptionGroup")
         self.data_version = DataVersion()
@@ -103,4 +105,4 @@ class SubscriptionGroupTable:
     def changed(self) -> None:
         """Count one more change and save."""
         self.data_version.next_version(self._now_ms())
-        self.persist()
+        self.save()

@@ -33,6 +33,8 @@ class TopicConfigTable:
 
     def __init__(self, settings: Settings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
         self._file = file
+        #: How a change is saved; the kernel's way outlives a full disk.
+        self.save: Callable[[], None] = self.persist
         self._now_ms = now_ms
         self._auto_create = settings.flag("autoCreateTopicEnable")
         self._broker_permission = settings.int("brokerPermission")
@@ -179,7 +181,7 @@ class TopicConfigTable:
             config.order = True
         if new:
             self.changed()
-            self.persist()
+            self.save()
 
     def changed(self) -> None:
         """Count one more change."""

@@ -127,5 +127,4 @@ class TopicRequests:
         kernel.subscription_group.delete(request.header.group_name)
         if request.header.clean_offset:
             kernel.consumer_offset.clean_group(request.header.group_name)
-        kernel.subscription_group.persist()
         return Reply()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.errors import StoreDamaged, WireError
 from twistmq.broker.interfaces import IStoreIO
 
 __all__ = ["ConfigFile"]
@@ -34,8 +34,8 @@ class ConfigFile:
     def load(self, decode: Callable[[str], None]) -> bool:
         """Read the file, or its backup when it is missing, empty or damaged.
 
-        :param decode: takes the text in; raises ValueError (or what json and msgspec raise, which
-            are ValueErrors) when it cannot.
+        :param decode: takes the text in; raises ValueError (what json and msgspec raise is one)
+            or WireError when it cannot.
         :returns: whether there was anything to load.
         :raises StoreDamaged: when what there is cannot be decoded.
         """
@@ -48,7 +48,7 @@ class ConfigFile:
                 decode(text)
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, WireError) as error:
                 problems.append(f"{path}: {error}")
                 continue
             if problems:

@@ -1,0 +1,180 @@
+"""A name server and a broker that run beside the code under test, in the same process.
+
+They run on a reactor of their own, on a thread of its own: the process's reactor stays what it
+is, installed or not, running or not. So plain synchronous code can use them, and under pytest
+they do not disturb trial's test cases, which run the process's reactor.
+
+The start takes a few hundredths of a second once Twisted is imported.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+from twisted.internet.defer import maybeDeferred
+from twisted.python.failure import Failure
+
+from twistmq.broker.edge import boot
+from twistmq.broker.edge.services import UpService
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.kernel import Kernel
+from twistmq.broker.settings import Settings
+from twistmq.broker.testing.blocking_client import BlockingClient
+
+__all__ = ["ReactorThread", "RunningBroker", "running_broker", "up_service"]
+
+T = TypeVar("T")
+
+#: Bound on anything that is waited for here, seconds; a start takes far less.
+_TIMEOUT_S = 30.0
+
+Plugins = Sequence[tuple[str, object]]
+
+
+def up_service(
+    reactor: Any, data: Path, settings: Mapping[str, str] | None = None, plugins: Plugins = (),
+    io: IStoreIO | None = None,
+) -> UpService:
+    """A name server and a broker on free ports, not yet started.
+
+    :param data: the folder of everything they keep.
+    :param settings: texts by name, as on the command line.
+    :param plugins: (name, plugin) to use beside those that are installed.
+    :param io: the broker's disk; None: the real one.
+    :raises SettingsError: when a setting has no meaning.
+    """
+    overrides = {"listenPort": "0", "namesrv.port": "0", **(settings or {})}
+    values: Settings = boot.up_settings(str(data), None, overrides)
+    return UpService(reactor, boot.name_server_settings(values), values, plugins, io)
+
+
+class ReactorThread:
+    """A reactor of its own on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.reactor = _new_reactor()
+        self._thread = Thread(target=self._run, name="twistmq-reactor", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.reactor.run(installSignalHandlers=False)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function on the reactor's thread and wait.
+
+        :returns: what it returns, or what the Deferred or coroutine it returns fires with.
+        :raises Exception: what it raises.
+        :raises TimeoutError: when that takes too long.
+        """
+        future: Future[Any] = Future()
+
+        def failed(failure: Failure) -> None:
+            future.set_exception(failure.value or RuntimeError(failure.getErrorMessage()))
+
+        def run() -> None:
+            maybeDeferred(function, *arguments).addCallbacks(future.set_result, failed)
+
+        self.reactor.callFromThread(run)
+        return future.result(_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Stop the reactor and give back what it holds."""
+        self.reactor.callFromThread(self.reactor.stop)
+        self._thread.join(_TIMEOUT_S)
+        # A process has one reactor for its whole life, so a reactor leaves these to its end.
+        self.reactor.waker.connectionLost(None)
+        poller: Any = getattr(self.reactor, "_poller", None)
+        if poller is not None:
+            poller.close()
+
+
+def _new_reactor() -> Any:
+    """A reactor that is not installed as the process's."""
+    try:
+        from twisted.internet.epollreactor import EPollReactor
+    except ImportError:
+        from twisted.internet.selectreactor import SelectReactor
+
+        return SelectReactor()
+    return EPollReactor()  # type: ignore[no-untyped-call]
+
+
+class RunningBroker:
+    """A name server and a broker that answer.
+
+    :param data: the folder of everything they keep.
+    """
+
+    def __init__(self, thread: ReactorThread, service: UpService, data: Path) -> None:
+        self._thread = thread
+        #: The services; touch them, and the kernel, only in :meth:`call`.
+        self.service = service
+        self.data = data
+
+    @property
+    def kernel(self) -> Kernel:
+        """The broker's kernel."""
+        return self.service.broker.kernel
+
+    @property
+    def namesrv_address(self) -> str:
+        """What clients are configured with: "127.0.0.1:port"."""
+        return f"127.0.0.1:{self.service.namesrv.port}"
+
+    @property
+    def broker_address(self) -> str:
+        """Where the broker itself answers: "127.0.0.1:port"."""
+        return f"127.0.0.1:{self.service.broker.port}"
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function on the reactor's thread; :returns: its result, waited for."""
+        result: T = self._thread.call(function, *arguments)
+        return result
+
+    def client(self) -> BlockingClient:
+        """A new connection to the broker."""
+        return BlockingClient(self.broker_address)
+
+
+@contextmanager
+def running_broker(
+    settings: Mapping[str, str] | None = None, *, plugins: Plugins = (),
+    data: Path | str | None = None, io: IStoreIO | None = None,
+) -> Iterator[RunningBroker]:
+    """Run a name server and a broker on free ports of 127.0.0.1 while the block runs.
+
+    :param settings: texts by name, as on the command line.
+    :param plugins: (name, plugin) to use beside those that are installed.
+    :param data: the folder of everything they keep; None: a temporary one, removed afterwards.
+    :param io: the broker's disk; None: the real one.
+    :raises BrokerError, SettingsError: when they cannot start; the text says why.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="twistmq-")) if data is None else Path(data)
+    thread = ReactorThread()
+    service: UpService | None = None
+
+    def start() -> Any:
+        nonlocal service
+        service = up_service(thread.reactor, folder, settings, plugins, io)
+        service.startService()
+        return service.started
+
+    try:
+        try:
+            thread.call(start)
+            assert service is not None
+            yield RunningBroker(thread, service, folder)
+        finally:
+            if service is not None:
+                thread.call(service.stopService)
+    finally:
+        thread.stop()
+        if data is None:
+            shutil.rmtree(folder, ignore_errors=True)

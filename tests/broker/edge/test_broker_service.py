@@ -1,0 +1,227 @@
+"""The broker as a service: ports, registration, failed starts, orderly stop."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any, ClassVar
+
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.edge import broker_service as broker_service_module
+from twistmq.broker.edge.broker_service import BrokerService
+from twistmq.broker.errors import BrokerError, SettingsError, StoreError, StoreFull
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.setting_rows import broker_rows
+from twistmq.broker.settings import Settings
+from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
+from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
+
+
+def make_service(
+    disk: MemoryDisk | None = None, plugin: object = None, **settings: str
+) -> BrokerService:
+    """A broker without name server, on a free port and a disk in memory."""
+    values = Settings.load(broker_rows(), overrides={
+        "listenPort": "0", "bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1",
+        "namesrvAddr": "", "storePathRootDir": "/store", **settings})
+    hooks = Hooks([("plugin", plugin)] if plugin is not None else [])
+    return BrokerService(reactor, values, hooks, disk or MemoryDisk())
+
+
+class ServiceTests(BrokerTestCase):
+    """A broker that runs beside a name server."""
+
+    settings: ClassVar[dict[str, str]] = {"brokerName": "a", "registerNameServerPeriod": "10000"}
+
+    async def test_vip_port(self) -> None:
+        """The port two below serves everything but pulls."""
+        vip = f"127.0.0.1:{self.service.broker.vip_port}"
+        self.assertEqual(self.service.broker.vip_port, self.service.broker.port - 2)
+        reply = await self.request(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x", vip)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        reply = await self.request(RequestCode.PULL_MESSAGE, pull_header("T"), address=vip)
+        self.assertEqual(reply.code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        self.assertEqual(len(await self.pull("T")), 1)
+
+    async def test_new_topics_are_registered_at_once(self) -> None:
+        """A topic a send created is in the routes without waiting for the next period."""
+        await self.send("T", b"x")
+        header = GetRouteInfoRequestHeader(topic="T")
+        reply = await self.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header,
+                                   address=self.namesrv_address)
+        while reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            await deferLater(reactor, 0)
+            reply = await self.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header,
+                                       address=self.namesrv_address)
+        self.assertIn(self.broker_address.encode(), reply.body)
+
+    async def test_stop_unregisters(self) -> None:
+        """A broker that stops leaves the name server, which goes on."""
+        tables = self.service.namesrv.name_server.routes.tables
+        self.assertEqual(list(tables.brokers), ["a"])
+        await self.service.broker.stopService()
+        self.assertEqual(list(tables.brokers), [])
+
+    async def test_held_polls_are_answered_at_the_stop(self) -> None:
+        """A stop answers pulls that wait before it closes their connections."""
+        await self.send("T", b"x")
+        reply = Deferred.fromCoroutine(self.request(
+            RequestCode.PULL_MESSAGE, pull_header("T", 1, hold_ms=60_000)))
+        while not self.kernel.pull_hold.count:
+            await deferLater(reactor, 0)
+        await self.service.broker.stopService()
+        self.assertEqual((await reply).code, ResponseCode.PULL_NOT_FOUND)
+
+
+class StopTests(TestCase):
+    """What a stop saves, whatever fails."""
+
+    async def test_clean_stop(self) -> None:
+        """The abort file is gone, tables are saved, a second stop does nothing."""
+        disk = MemoryDisk()
+        service = make_service(disk)
+        service.startService()
+        await service.started
+        self.assertTrue(disk.exists("/store/abort"))
+        service.kernel.consumer_offset.commit("host", "G", "T", 0, 7)
+        await service.stopService()
+        await service.stopService()
+        self.assertFalse(disk.exists("/store/abort"))
+        self.assertIn(b'"T@G"', disk.read_file("/store/config/consumerOffset.json"))
+        again = make_service(disk)
+        again.startService()
+        await again.started
+        await again.stopService()
+
+    async def test_tables_that_cannot_be_saved(self) -> None:
+        """A full disk is logged; the store is stopped and the lock given up all the same."""
+        disk = FaultyDisk()
+        service = make_service(disk)
+        service.startService()
+        await service.started
+        service.kernel.consumer_offset.commit("host", "G", "T", 0, 7)
+        disk.room_bytes = 0
+        await service.stopService()
+        disk.room_bytes = None
+        again = make_service(disk)
+        again.startService()
+        await again.started
+        await again.stopService()
+
+    async def test_name_server_that_does_not_answer(self) -> None:
+        """It cannot keep a broker from starting, nor from stopping for longer than its bound."""
+        self.patch(broker_service_module, "_UNREGISTER_TIMEOUT_MS", 50)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            service = make_service(namesrvAddr=f"{address};127.0.0.1:1",
+                                   registerBrokerTimeoutMills="50")
+            service.startService()
+            await service.started
+            await service.stopService()
+
+
+class FailedStartTests(TestCase):
+    """A start that fails says why and leaves nothing behind: the disk can be used again."""
+
+    async def fails(self, service: BrokerService, kind: type[Exception]) -> str:
+        """:returns: the text of the error."""
+        service.startService()
+        error = await self.assertFailure(service.started, kind)
+        # trial looks for what stays: a port, a delayed call, a thread that runs.
+        await service.stopService()
+        return str(error)
+
+    async def works(self, disk: MemoryDisk) -> None:
+        """Nothing holds the store."""
+        service = make_service(disk)
+        service.startService()
+        await service.started
+        await service.stopService()
+
+    async def test_port_in_use(self) -> None:
+        """The port is named."""
+        disk = MemoryDisk()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            text = await self.fails(make_service(disk, listenPort=str(port)), BrokerError)
+        self.assertIn(f"cannot listen on 127.0.0.1:{port}", text)
+        self.assertFalse(disk.exists("/store/abort"))
+        await self.works(disk)
+
+    async def test_locked_store(self) -> None:
+        """Two brokers cannot have one store; the first goes on."""
+        disk = MemoryDisk()
+        first = make_service(disk)
+        first.startService()
+        await first.started
+        await self.fails(make_service(disk), StoreError)
+        self.assertTrue(disk.exists("/store/abort"))
+        await first.stopService()
+        await self.works(disk)
+
+    async def test_damaged_table(self) -> None:
+        """The file is named."""
+        disk = MemoryDisk()
+        disk.make_directory("/store/config")
+        disk.write_file("/store/config/topics.json", b"{broken")
+        text = await self.fails(make_service(disk), StoreError)
+        self.assertIn("/store/config/topics.json", text)
+
+    async def test_unwritable_store(self) -> None:
+        """A folder that cannot be made is named."""
+        file = Path(self.mktemp())
+        file.write_text("a file where a folder should be")
+        values = Settings.load(broker_rows(), overrides={
+            "listenPort": "0", "bindAddress": "127.0.0.1", "namesrvAddr": "",
+            "storePathRootDir": str(file / "store")})
+        text = await self.fails(BrokerService(reactor, values, Hooks()), StoreError)
+        self.assertIn(str(file), text)
+
+    async def test_full_disk(self) -> None:
+        """A disk without room for the first file is an error of the store."""
+        disk = FaultyDisk()
+        disk.room_bytes = 0
+        await self.fails(make_service(disk), StoreFull)
+
+    async def test_plugin_that_refuses_its_settings(self) -> None:
+        """A plugin's SettingsError stops the start; the plugins are told of the stop."""
+        calls: list[str] = []
+
+        class Plugin:
+            @staticmethod
+            @hookimpl
+            def on_start() -> None:
+                raise SettingsError("plugin.rate=many")
+
+            @staticmethod
+            @hookimpl
+            def on_stop() -> None:
+                calls.append("stop")
+
+        disk = MemoryDisk()
+        text = await self.fails(make_service(disk, Plugin), SettingsError)
+        self.assertEqual((text, calls), ("plugin.rate=many", ["stop"]))
+        await self.works(disk)
+
+    async def test_stop_during_the_start(self) -> None:
+        """A stop does not wait for a plugin that never becomes ready."""
+        class Plugin:
+            @staticmethod
+            @hookimpl
+            def on_start() -> Deferred[Any]:
+                return Deferred()
+
+        disk = MemoryDisk()
+        service = make_service(disk, Plugin)
+        service.startService()
+        failed = self.assertFailure(service.started, CancelledError)
+        await service.stopService()
+        await failed
+        await self.works(disk)
