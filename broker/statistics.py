@@ -1,15 +1,16 @@
 """What went in and out, by topic and group: sliding windows of 10, 60 and 600 seconds, and days.
 
-Counting is one addition a batch; a periodic task samples the sums, and a rate is the difference
-of two samples. Sans-IO: the time of a sample is passed in.
+Counting is one addition a batch. A periodic task samples the sums of what was counted since it ran
+last, and a rate is the difference of a sum and its sample: what is idle costs nothing, and what is
+not takes about a kilobyte. Sans-IO: the time of a sample is passed in.
 
 Source: BrokerStatsManager, StatsItem, BrokerStats @5.3.3 (names of the tables are Apache's).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from array import array
+from dataclasses import dataclass
 from typing import Final
 
 __all__ = ["SAMPLE_PERIOD_MS", "WINDOWS_SECONDS", "BrokerStats", "Sums", "Window"]
@@ -18,9 +19,14 @@ __all__ = ["SAMPLE_PERIOD_MS", "WINDOWS_SECONDS", "BrokerStats", "Sums", "Window
 WINDOWS_SECONDS: Final = (10, 60, 600)
 #: How often sums are to be sampled, ms.
 SAMPLE_PERIOD_MS: Final = 1000
+#: A window moves in steps of a tenth of it, so that so many samples and one cover it.
+_STEPS: Final = 10
+#: Numbers of a sample: Unix ms, messages, bytes.
+_WIDTH: Final = 3
+_ALL_WINDOWS: Final = (1 << len(WINDOWS_SECONDS)) - 1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sums:
     """Messages and bytes since the start."""
 
@@ -46,24 +52,41 @@ class Window:
         return self.size / self.seconds if self.seconds > 0 else 0.0
 
 
-@dataclass(slots=True)
 class _Item:
-    """The sums of one key and their samples: (time in ms, count, size), oldest first."""
+    """The sums of one key, and for each window their samples, oldest first."""
 
-    sums: Sums = field(default_factory=Sums)
-    #: One a second for the short window, one each 10 s for the others.
-    fine: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=61))
-    coarse: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=61))
+    __slots__ = ("count", "samples", "size", "unsampled")
 
-    def window(self, seconds: int, now_ms: int) -> Window:
-        """What passed since the sample that is at most so old; the oldest when none is."""
-        samples = self.fine if seconds <= 60 else self.coarse
-        since = now_ms - seconds * 1000
-        for time_ms, count, size in samples:
-            if time_ms >= since:
-                return Window(self.sums.count - count, self.sums.size - size,
-                              (now_ms - time_ms) / 1000)
-        return Window(0, 0, 0.0)
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+        self.samples = tuple(array("q") for _ in WINDOWS_SECONDS)
+        #: A bit for each window that has no sample of the sums as they are.
+        self.unsampled = 0
+
+    def sample(self, index: int, time_ms: int) -> None:
+        """Note the sums for a window."""
+        samples = self.samples[index]
+        samples.extend((time_ms, self.count, self.size))
+        if len(samples) > (_STEPS + 1) * _WIDTH:
+            del samples[:_WIDTH]
+        self.unsampled &= ~(1 << index)
+
+    def window(self, index: int, now_ms: int) -> Window:
+        """What was added since the newest sample that is as old as the window.
+
+        Where none is so old, since the oldest: what is new has a shorter window.
+        """
+        samples = self.samples[index]
+        if not samples:
+            return Window(0, 0, 0.0)
+        since_ms = now_ms - WINDOWS_SECONDS[index] * 1000
+        at = len(samples) - _WIDTH
+        while at > 0 and samples[at] > since_ms:
+            at -= _WIDTH
+        begin_ms = max(samples[at], since_ms)
+        return Window(self.count - samples[at + 1], self.size - samples[at + 2],
+                      (now_ms - begin_ms) / 1000)
 
 
 Key = tuple[str, ...]
@@ -76,20 +99,33 @@ class BrokerStats:
         #: By (TOPIC_PUT, topic), (GROUP_GET, topic, group), (BROKER_PUT,), (BROKER_GET,),
         #: (GROUP_SEND_BACK, topic, group).
         self._items: dict[Key, _Item] = {}
-        self._last_coarse_ms = 0
+        #: For each window, the items that want a sample, and when the last were taken, Unix ms.
+        self._unsampled: tuple[list[_Item], ...] = tuple([] for _ in WINDOWS_SECONDS)
+        self._sampled_ms = [0] * len(WINDOWS_SECONDS)
         self.put_yesterday_morning = self.put_today_morning = 0
         self.get_yesterday_morning = self.get_today_morning = 0
-        #: When each queue's consumer was how far behind, ms: (group, topic, queue) to (age, time).
-        self.fall_behind_ms: dict[tuple[str, str, int], tuple[int, int]] = {}
 
     # --- counting
 
     def _add(self, key: Key, count: int, size: int) -> None:
         item = self._items.get(key)
         if item is None:
-            item = self._items[key] = _Item()
-        item.sums.count += count
-        item.sums.size += size
+            item = self._new_item(key)
+        item.count += count
+        item.size += size
+        if item.unsampled != _ALL_WINDOWS:
+            for index, unsampled in enumerate(self._unsampled):
+                if not item.unsampled >> index & 1:
+                    unsampled.append(item)
+            item.unsampled = _ALL_WINDOWS
+
+    def _new_item(self, key: Key) -> _Item:
+        """Begin to count something: when samples were last taken, there was none of it."""
+        item = self._items[key] = _Item()
+        for index, time_ms in enumerate(self._sampled_ms):
+            if time_ms:
+                item.sample(index, time_ms)
+        return item
 
     def messages_put(self, topic: str, count: int, size: int) -> None:
         self._add(("TOPIC_PUT", topic), count, size)
@@ -106,12 +142,14 @@ class BrokerStats:
 
     def sums(self, *key: str) -> Sums:
         item = self._items.get(key)
-        return item.sums if item else Sums()
+        return Sums(item.count, item.size) if item else Sums()
 
     def window(self, seconds: int, now_ms: int, *key: str) -> Window:
-        """What passed in the last ``seconds`` (one of WINDOWS_SECONDS)."""
+        """What passed in the last ``seconds``, one of WINDOWS_SECONDS."""
         item = self._items.get(key)
-        return item.window(seconds, now_ms) if item else Window(0, 0, 0.0)
+        if item is None:
+            return Window(0, 0, 0.0)
+        return item.window(WINDOWS_SECONDS.index(seconds), now_ms)
 
     def topic_put_tps(self, topic: str, now_ms: int) -> float:
         return self.window(60, now_ms, "TOPIC_PUT", topic).tps
@@ -130,15 +168,15 @@ class BrokerStats:
     # --- periodic
 
     def sample(self, now_ms: int) -> None:
-        """Take a sample of all sums; to be called every SAMPLE_PERIOD_MS."""
-        coarse = now_ms - self._last_coarse_ms >= 10_000
-        if coarse:
-            self._last_coarse_ms = now_ms
-        for item in self._items.values():
-            sample = (now_ms, item.sums.count, item.sums.size)
-            item.fine.append(sample)
-            if coarse:
-                item.coarse.append(sample)
+        """Take samples of what changed; to be called every SAMPLE_PERIOD_MS."""
+        for index, seconds in enumerate(WINDOWS_SECONDS):
+            if 0 <= now_ms - self._sampled_ms[index] < seconds * 1000 // _STEPS:
+                continue
+            self._sampled_ms[index] = now_ms
+            unsampled = self._unsampled[index]
+            for item in unsampled:
+                item.sample(index, now_ms)
+            unsampled.clear()
 
     def record_day(self) -> None:
         """Begin a day: what was today's becomes yesterday's."""
@@ -151,10 +189,12 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         """Drop everything counted for a topic."""
-        for key in [key for key in self._items if len(key) > 1 and key[1] == topic]:
-            del self._items[key]
+        self._forget(1, topic)
 
     def forget_group(self, group: str) -> None:
         """Drop everything counted for a group."""
-        for key in [key for key in self._items if len(key) > 2 and key[2] == group]:
+        self._forget(2, group)
+
+    def _forget(self, position: int, name: str) -> None:
+        for key in [key for key in self._items if key[position:position + 1] == (name,)]:
             del self._items[key]
