@@ -17,9 +17,8 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
 from twistmq.broker.channels import ChannelTable
-from twistmq.broker.codes import ResponseCode
 from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.errors import BrokerError, RequestRefused, StoreError
+from twistmq.broker.errors import BrokerError, StoreError
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler
@@ -204,40 +203,49 @@ class Kernel:
 
     # --- messages
 
-    def append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError]:
+    def append(
+        self, records: Sequence[MessageRecord], owners: Sequence[int] | None = None
+    ) -> dict[int, BrokerError]:
         """Append records to the store: the one way in, for the kernel and for plugins.
 
         ``before_append`` hooks run first. The records' places are filled in by the store. Use
         ``acknowledgement.wait`` to wait until they are as safe as the settings demand.
 
+        :param owners: a number for each record; records of one number are stored all or none.
+            None: each record is its own.
         :returns: the refusals by index into ``records``; empty when all were appended.
         """
         refusals: dict[int, BrokerError] = {}
+        left = records
         if self.hooks.before_append:
-            refusals = self.hooks.refuse_append(self, records)
+            refusals = _of_whole_owners(self.hooks.refuse_append(self, records), owners)
             if refusals:
-                records = [r for index, r in enumerate(records) if index not in refusals]
-        if not records:
+                left = [r for index, r in enumerate(records) if index not in refusals]
+        if not left:
             return refusals
         try:
-            self.store.append(records)
+            self.store.append(left)
         except StoreError as error:
-            return self._append_one_by_one(records, refusals, error)
+            indexes = [index for index in range(len(records)) if index not in refusals]
+            refusals |= self._append_apart(records, indexes, owners, error)
         return refusals
 
-    def _append_one_by_one(
-        self, records: Sequence[MessageRecord], refusals: dict[int, BrokerError], error: StoreError
+    def _append_apart(
+        self, records: Sequence[MessageRecord], indexes: Sequence[int],
+        owners: Sequence[int] | None, error: StoreError,
     ) -> dict[int, BrokerError]:
         """A batch was refused as a whole: one bad record must not take the others with it."""
-        total = len(records) + len(refusals)
-        indexes = [index for index in range(total) if index not in refusals]
-        if len(records) == 1 or error.retriable:
-            return {**refusals, **dict.fromkeys(indexes, error)}
-        for index, record in zip(indexes, records, strict=True):
+        groups: dict[int, list[int]] = {}
+        for index in indexes:
+            groups.setdefault(index if owners is None else owners[index], []).append(index)
+        if len(groups) == 1 or error.retriable:
+            return dict.fromkeys(indexes, error)
+        refusals: dict[int, BrokerError] = {}
+        for group in groups.values():
             try:
-                self.store.append([record])
-            except StoreError as one_error:
-                refusals[index] = one_error
+                self.store.append([records[index] for index in group])
+            except StoreError as group_error:
+                refusals |= dict.fromkeys(group, group_error)
         return refusals
 
     def _dispatched(self, records: Sequence[MessageRecord]) -> None:
@@ -270,8 +278,12 @@ class Kernel:
         DeferredList(waiting, consumeErrors=True).addCallback(lambda _: done.callback(None))
         return done
 
-    def require_writable(self) -> None:
-        """:raises RequestRefused: when this broker is a slave."""
-        if self.is_slave:
-            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is a slave")
 
+def _of_whole_owners(
+    refusals: dict[int, BrokerError], owners: Sequence[int] | None
+) -> dict[int, BrokerError]:
+    """Refuse with a record all others of its owner."""
+    if not refusals or owners is None:
+        return refusals
+    errors = {owners[index]: error for index, error in refusals.items()}
+    return {index: errors[owner] for index, owner in enumerate(owners) if owner in errors}

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.errors import (
+    BrokerError,
+    MessageIllegal,
+    RequestRefused,
+    StoreClosed,
+    StoreFull,
+)
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.send_record import RecordMaker
@@ -227,16 +233,15 @@ class SendRequests:
     ) -> None:
         """Append what was not refused and fill in the replies."""
         kernel = self._kernel
-        kernel.require_writable()
         flat: list[MessageRecord] = []
         owners: list[int] = []
         for index, records in enumerate(records_of):
             if replies[index] is None:
                 flat += records
                 owners += [index] * len(records)
-        refusals = kernel.append(flat)
+        refusals = kernel.append(flat, owners)
         for position, error in refusals.items():
-            replies[owners[position]] = self._refused(error)
+            replies[owners[position]] = self._refused(self._not_stored(error))
         counts: dict[str, tuple[int, int]] = {}
         stored: list[tuple[int, Reply]] = []
         for index, records in enumerate(records_of):
@@ -261,7 +266,8 @@ class SendRequests:
         host = self._kernel.store_host
         if len(records) == 1:
             message_id = offset_message_id(host, first.physical_offset)
-            unique_key: str | None = first.keys[0]
+            # A plugin's before_append may have taken the keys away.
+            unique_key: str | None = first.keys[0] if first.keys else None
         else:
             message_id = ",".join([offset_message_id(host, r.physical_offset) for r in records])
             unique_key = parse_properties(request.header.properties or "").get(names.UNIQ_KEY)
@@ -298,6 +304,19 @@ class SendRequests:
         """The reply to a refused send: Apache adds region and trace switch to these too."""
         return Reply(error.response_code, SendRefusedResponseHeader(
             msg_region=self._region, trace_on=self._trace_on), remark=str(error))
+
+    def _not_stored(self, error: BrokerError) -> BrokerError:
+        """Tell a store's error in the words of Apache's broker."""
+        if isinstance(error, MessageIllegal):
+            return self._illegal()
+        if not isinstance(error, (StoreFull, StoreClosed)):
+            return error
+        log, queues = self._kernel.store.disk_ratios()
+        return RequestRefused(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "service not available now. It may be caused by one of the following reasons: the "
+            f"broker's disk is full [CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}], "
+            "messages are put to the slave, message store has been shut down, etc.")
 
 
 def answer(code: ResponseCode, waiting: Sequence[tuple[Reply, Deferred[Reply]]]) -> None:

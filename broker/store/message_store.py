@@ -479,15 +479,15 @@ class MessageStore:
         """Give a file of the ``config`` directory by its name, ``topics.json``."""
         return ConfigFile(self._io, self.settings.path("config", name))
 
-    def commit_log_disk_ratio(self) -> float:
-        """Used part of the commit log's disk, 0.0 to 1.0; -1.0 when it cannot be told."""
-        return self._io.disk_used_ratio(self.settings.commit_log_path)
+    def disk_ratios(self) -> tuple[float, float]:
+        """Used parts of the disks of commit log and queues, 0.0 to 1.0; -1.0: not to be told."""
+        # The queues' own directory is there once the first entries were written.
+        return (self._io.disk_used_ratio(self.settings.commit_log_path),
+                self._io.disk_used_ratio(self.settings.store_path_root_dir))
 
     def runtime_info(self) -> dict[str, str]:
         """List what `mqadmin brokerStatus` prints of a store."""
-        ratio = self.commit_log_disk_ratio()
-        # The queues' own directory is there once the first entries were written.
-        queue_ratio = self._io.disk_used_ratio(self.settings.store_path_root_dir)
+        ratio, queue_ratio = self.disk_ratios()
         return {
             **self.stats.runtime_info(self._now_ms()),
             f"commitLogDiskRatio_{self.settings.commit_log_path}": str(ratio),

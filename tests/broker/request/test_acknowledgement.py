@@ -1,0 +1,138 @@
+"""The acknowledgement chain: stages that can each make a reply wait."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import StoreError
+from twistmq.broker.request.acknowledgement import Acknowledgement, Stage
+
+TIMEOUT_MS = 5000
+
+
+class FakeStage:
+    """A replica, or a disk, that is safe up to an offset the test moves."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.waiting: list[tuple[int, Deferred[None]]] = []
+
+    def __call__(self, offset: int) -> Deferred[None] | None:
+        if offset <= self.offset:
+            return None
+        done: Deferred[None] = Deferred()
+        self.waiting.append((offset, done))
+        return done
+
+    def reach(self, offset: int) -> None:
+        self.offset = offset
+        ready = [done for wanted, done in self.waiting if wanted <= offset]
+        self.waiting = [row for row in self.waiting if row[0] > offset]
+        for done in ready:
+            done.callback(None)
+
+
+def acknowledgement(flush: FakeStage | None = None, *stages: Stage) -> Acknowledgement:
+    """A chain over a store that has only what the chain uses."""
+    settings = types.SimpleNamespace(
+        sync_flush=flush is not None, sync_flush_timeout_ms=TIMEOUT_MS)
+    store: Any = types.SimpleNamespace(settings=settings, flushed=flush)
+    chain = Acknowledgement(store)
+    chain.stages += stages
+    return chain
+
+
+class AcknowledgementTests(SynchronousTestCase):
+    """Waiting until messages are as safe as the settings demand."""
+
+    def setUp(self) -> None:
+        self.flush, self.replica = FakeStage(), FakeStage()
+        self.chain = acknowledgement(
+            self.flush, (self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+
+    def test_async_flush(self) -> None:
+        """Under ASYNC_FLUSH there is no stage and nothing waits."""
+        chain = acknowledgement()
+        self.assertEqual(chain.stages, [])
+        self.assertIsNone(chain.wait(10**12, 0))
+
+    def test_all_are_safe(self) -> None:
+        """What every stage has already does not wait."""
+        self.flush.offset = self.replica.offset = 100
+        self.assertIsNone(self.chain.wait(100, 0))
+
+    def test_one_after_the_other(self) -> None:
+        """The second stage is asked when the first is safe; then the answer is SUCCESS."""
+        answer = self.chain.wait(100, 0)
+        assert answer is not None
+        self.assertEqual(self.replica.waiting, [])
+        self.flush.reach(99)
+        self.assertNoResult(answer)
+        self.flush.reach(100)
+        self.assertNoResult(answer)
+        self.assertEqual([offset for offset, _ in self.replica.waiting], [100])
+        self.replica.reach(100)
+        self.assertEqual(self.successResultOf(answer), ResponseCode.SUCCESS)
+
+    def test_second_stage_is_there_first(self) -> None:
+        """A replica that is faster than the disk makes nothing wait."""
+        answer = self.chain.wait(100, 0)
+        assert answer is not None
+        self.replica.reach(100)
+        self.flush.reach(100)
+        self.assertEqual(self.successResultOf(answer), ResponseCode.SUCCESS)
+
+    def test_stage_that_is_late(self) -> None:
+        """The first stage that takes too long gives its code; what comes later changes nothing."""
+        early, late = self.chain.wait(100, 1000), self.chain.wait(200, 1001)
+        assert early is not None and late is not None
+        self.chain.expire(1000 + TIMEOUT_MS - 1)
+        self.assertNoResult(early)
+        self.chain.expire(1000 + TIMEOUT_MS)
+        self.assertEqual(self.successResultOf(early), ResponseCode.FLUSH_DISK_TIMEOUT)
+        self.flush.reach(200)
+        self.assertNoResult(late)
+        self.chain.expire(1001 + TIMEOUT_MS)
+        self.assertEqual(self.successResultOf(late), ResponseCode.FLUSH_SLAVE_TIMEOUT)
+        self.replica.reach(200)
+        self.chain.expire(10**9)
+
+    def test_time_is_counted_from_the_start(self) -> None:
+        """The time-out holds for the chain, though its stages begin in another order."""
+        first = self.chain.wait(100, 0)
+        second = self.chain.wait(50, 3000)
+        assert first is not None and second is not None
+        self.flush.reach(50)
+        self.flush.reach(100)
+        self.chain.expire(TIMEOUT_MS)
+        self.assertEqual(self.successResultOf(first), ResponseCode.FLUSH_SLAVE_TIMEOUT)
+        self.assertNoResult(second)
+        self.replica.reach(50)
+        self.assertEqual(self.successResultOf(second), ResponseCode.SUCCESS)
+
+    def test_stage_that_fails(self) -> None:
+        """A disk or a replica that fails is answered as one that is late: it is not safe."""
+        answer = self.chain.wait(100, 0)
+        assert answer is not None
+        [(_, done)] = self.flush.waiting
+        done.errback(StoreError("the disk fails"))
+        self.assertEqual(self.successResultOf(answer), ResponseCode.FLUSH_DISK_TIMEOUT)
+        self.assertEqual(self.replica.waiting, [])
+
+    def test_many(self) -> None:
+        """Waits that ended are forgotten, in whatever order they ended."""
+        answers = [self.chain.wait(offset, offset) for offset in range(1, 1001)]
+        self.flush.reach(500)
+        self.replica.reach(500)
+        self.chain.expire(0)
+        self.assertEqual(len(self.chain._waiting), 500)
+        self.chain.expire(10**9)
+        self.assertEqual(self.chain._waiting, [])
+        codes = [self.successResultOf(answer) for answer in answers if answer is not None]
+        self.assertEqual(codes, [ResponseCode.SUCCESS] * 500
+                         + [ResponseCode.FLUSH_DISK_TIMEOUT] * 500)
