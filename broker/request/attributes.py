@@ -5,6 +5,7 @@ Source: AttributeParser, AttributeUtil, TopicAttributes, SubscriptionGroupAttrib
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -20,57 +21,61 @@ class Attribute:
     """One attribute that can be set.
 
     :param changeable: whether it can be set after creation.
-    :param allows: whether a text is a value of it.
+    :param fault: what is wrong with a text as a value of it, as Apache says it; None: nothing.
     """
 
     changeable: bool
-    allows: Callable[[str], bool]
+    fault: Callable[[str], str | None]
 
 
-def _one_of(*values: str) -> Callable[[str], bool]:
-    return lambda text: text in values
+def _one_of(*values: str) -> Callable[[str], str | None]:
+    """:param values: in the order in which Apache's remark lists them."""
+    remark = f"value is not in set: [{', '.join(values)}]"
+    return lambda text: None if text in values else remark
 
 
-def _number(least: int, most: int) -> Callable[[str], bool]:
-    def allows(text: str) -> bool:
-        try:
-            return least <= int(text) <= most
-        except ValueError:
-            return False
+def _number(least: int, most: int) -> Callable[[str], str | None]:
+    def fault(text: str) -> str | None:
+        if not _NUMBER.fullmatch(text):
+            return f'For input string: "{text}"'
+        if not least <= int(text) <= most:
+            return f"value is not in range({least}, {most})"
+        return None
 
-    return allows
+    return fault
 
+
+_NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "queue.type": Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
-    "cleanup.policy": Attribute(False, _one_of("DELETE", "COMPACTION")),
+    "cleanup.policy": Attribute(False, _one_of("COMPACTION", "DELETE")),
     "message.type": Attribute(True, _one_of(
-        "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")),
+        "UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")),
     "reserve.time": Attribute(True, _number(-1, 2**63 - 1)),
 }
-GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
-    "priority.factor": Attribute(True, _number(0, 100)),
-}
+#: 5.3.3 knows none.
+GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
 
 
 def parse_attribute_changes(text: str | None) -> dict[str, str]:
     """Read "+name=value,-name"; the signs stay with the names.
 
+    Differs from Apache: a second "=" belongs to the value, because cutting it off would set what
+    nobody asked for.
+
     :raises RequestRefused: when it is not of that form.
     """
     changes: dict[str, str] = {}
-    for piece in (text or "").split(","):
+    for piece in filter(None, (text or "").split(",")):
         name, equals, value = piece.partition("=")
-        name = name.strip()
-        if not piece.strip():
-            continue
-        if equals and not name.startswith("+"):
+        if equals and "+" not in name:
             raise _refused(f"add/alter attribute format is wrong: {name}")
-        if not equals and not name.startswith("-"):
+        if not equals and "-" not in name:
             raise _refused(f"delete attribute format is wrong: {name}")
         if name in changes:
             raise _refused(f"key duplication: {name}")
-        changes[name] = value.strip()
+        changes[name] = value
     return changes
 
 
@@ -82,31 +87,44 @@ def alter_attributes(
 
     :param changes: as :func:`parse_attribute_changes` gives them.
     :returns: the attributes as they are then.
-    :raises RequestRefused: when a name is unknown, a value not allowed, or a change too late.
+    :raises RequestRefused: when a change is not of its form, a name is unknown, a value not
+        allowed, or a change too late.
     """
-    altered = dict(current)
+    signed = [(signed_name[:1], signed_name[1:], value) for signed_name, value in changes.items()]
     seen: set[str] = set()
-    for signed_name, value in changes.items():
-        sign, name = signed_name[:1], signed_name[1:]
+    for sign, name, _ in signed:
+        _check_form(is_new, sign, name, current)
         if name in seen:
             raise _refused(f"alter duplication key. key: {name}")
         seen.add(name)
+    altered = dict(current)
+    # Deletions come last, so that the first of several faults is the one Apache tells.
+    for sign, name, value in sorted(signed, key=lambda change: change[0] == "-"):
         attribute = known.get(name)
         if attribute is None:
             raise _refused(f"unsupported key: {name}")
-        if is_new and sign == "-":
-            raise _refused(f"only add attribute is supported while creating topic. key: {name}")
         if not is_new and not attribute.changeable:
             raise _refused(f"attempt to update an unchangeable attribute. key: {name}")
         if sign == "-":
-            if name not in altered:
-                raise _refused(f"attempt to delete a nonexistent key: {name}")
             del altered[name]
-        elif not attribute.allows(value):
-            raise _refused(f"value is not allowed. key: {name}, value: {value}")
-        else:
-            altered[name] = value
+            continue
+        fault = attribute.fault(value)
+        if fault is not None:
+            raise _refused(fault)
+        altered[name] = value
     return altered
+
+
+def _check_form(is_new: bool, sign: str, name: str, current: Mapping[str, str]) -> None:
+    """:raises RequestRefused: when a change cannot be one, whatever its name means."""
+    if not name or "+" in name or "-" in name:
+        raise _refused("kv string format wrong.")
+    if is_new and sign != "+":
+        raise _refused(f"only add attribute is supported while creating topic. key: {name}")
+    if sign not in "+-":
+        raise _refused(f"wrong format key: {name}")
+    if sign == "-" and name not in current:
+        raise _refused(f"attempt to delete a nonexistent key: {name}")
 
 
 def _refused(remark: str) -> RequestRefused:

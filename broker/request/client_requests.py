@@ -48,8 +48,6 @@ class ClientRequests:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._property_filter = kernel.settings.flag("enablePropertyFilter")
-        #: Of heartbeats of the second kind, by group.
-        self._fingerprints: dict[str, int] = {}
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -66,15 +64,11 @@ class ClientRequests:
         language = request.command.language
         client = Client(heartbeat.client_id, request.channel, str(language or "OTHER"),
                         request.command.version, request.now_ms)
-        fingerprint = heartbeat.heartbeat_fingerprint
-        sub_change = fingerprint == 0
+        sub_change = heartbeat.heartbeat_fingerprint == 0
         topics_before = self._kernel.topic_config.data_version.counter
         for data in heartbeat.consumer_data_set:
-            known = self._fingerprints.get(data.group_name)
-            if fingerprint and known is not None and known != fingerprint:
+            if self._register_consumer(data, client, heartbeat):
                 sub_change = True
-            self._fingerprints[data.group_name] = fingerprint
-            self._register_consumer(data, client, heartbeat.without_sub)
         for producer in heartbeat.producer_data_set:
             self._kernel.clients.register_producer(producer.group_name, client)
         if self._kernel.topic_config.data_version.counter != topics_before:
@@ -82,20 +76,34 @@ class ClientRequests:
         return Reply(header=HeartbeatResponseHeader(
             support_heart_beat_v2=True, sub_change=sub_change))
 
-    def _register_consumer(self, data: ConsumerData, client: Client, without_sub: bool) -> None:
-        """Take one group of a heartbeat; its retry topic is there from now on."""
+    def _register_consumer(
+        self, data: ConsumerData, client: Client, heartbeat: HeartbeatData
+    ) -> bool:
+        """Take one group of a heartbeat; its retry topic is there from now on.
+
+        :returns: whether the client is to send the group's subscriptions next time.
+        """
         kernel = self._kernel
         config = kernel.subscription_group.find(data.group_name)
         if config is None:
-            return
+            return False
         order = any(kernel.topic_config.is_order_topic(subscription.topic)
                     for subscription in data.subscription_data_set)
         kernel.topic_config.create_in_send_back(
             retry_topic(data.group_name), config.retry_queue_nums, PERM_READ | PERM_WRITE,
             _UNIT_SUB if data.unit_mode else 0, order)
+        group = kernel.clients.consumer_group(data.group_name)
+        if group is not None:
+            sub_change = group.fingerprint != heartbeat.heartbeat_fingerprint
+        else:
+            # Differs from Apache, where a broker that was started anew never asks for what such
+            # a heartbeat leaves out, and refuses the group's pulls.
+            sub_change = heartbeat.without_sub
         kernel.clients.register_consumer(
             data, client, notify=config.notify_consumer_ids_changed_enable,
-            keep_subscriptions=without_sub)
+            keep_subscriptions=heartbeat.without_sub)
+        kernel.clients.consumers[data.group_name].fingerprint = heartbeat.heartbeat_fingerprint
+        return sub_change
 
     def _unregister(self, request: Request[UnregisterClientRequestHeader]) -> Reply:
         clients = self._kernel.clients
@@ -103,6 +111,7 @@ class ClientRequests:
             clients.unregister_producer(request.header.producer_group, request.channel)
         group = request.header.consumer_group
         if group is not None:
+            # Differs from Apache: who leaves a group that is not there does not create it.
             config = self._kernel.subscription_group.table.get(group)
             notify = config is None or config.notify_consumer_ids_changed_enable
             clients.unregister_consumer(group, request.channel, notify=notify)

@@ -52,11 +52,18 @@ class ConsumerGroup:
     clients: dict[int, Client] = field(default_factory=dict)
     #: By topic.
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    #: Of the last heartbeat; 0 when that was of the first kind, which has none.
+    fingerprint: int = 0
 
     @property
     def message_model(self) -> str | None:
         model = self.data.message_model
         return None if model is None else model.value
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether each member gets every message: they have no queues to share."""
+        return self.data.message_model is MessageModel.BROADCASTING
 
     @property
     def client_ids(self) -> list[str]:
@@ -147,8 +154,9 @@ class ClientTable:
         if group is None:
             group = self.consumers[data.group_name] = ConsumerGroup(data.group_name, data)
         group.data = data
-        known = group.clients.get(client.channel.channel_id)
-        new_client = known is None or known.client_id != client.client_id
+        # A client that is there under another id than before is not news: the members still are
+        # as many, and each of them asks for their ids before it shares the queues.
+        new_client = client.channel.channel_id not in group.clients
         group.clients[client.channel.channel_id] = client
         changed = new_client
         if not keep_subscriptions and self._subscribe(group, data.subscription_data_set):
@@ -157,9 +165,8 @@ class ClientTable:
             self.log.info("consumer {client} of {group} came from {peer}", group=group.name,
                           client=client.client_id, peer=client.channel.remote_address)
         if changed:
-            is_broadcast = data.message_model is MessageModel.BROADCASTING
             self._on_change(ClientChange(ChangeKind.CHANGE, group.name, True,
-                                         notify=notify and not is_broadcast))
+                                         notify=notify and not group.is_broadcast))
         self._on_change(ClientChange(ChangeKind.REGISTER, group.name, True, client))
         return changed
 
@@ -202,7 +209,8 @@ class ClientTable:
         self.log.info("consumer {client} of {group} went", client=client.client_id, group=group)
         self._on_change(ClientChange(ChangeKind.CLIENT_GONE, group, True, client))
         if members.clients:
-            self._on_change(ClientChange(ChangeKind.CHANGE, group, True, notify=notify))
+            self._on_change(ClientChange(ChangeKind.CHANGE, group, True,
+                                         notify=notify and not members.is_broadcast))
         else:
             del self.consumers[group]
             self._on_change(ClientChange(ChangeKind.UNREGISTER, group, True))

@@ -31,8 +31,10 @@ class ConsumerOffsetTable:
     def __init__(self, file: ConfigFile, now_ms: Callable[[], int]) -> None:
         self._file = file
         self._now_ms = now_ms
-        self.data_version = DataVersion()
+        self.data_version = DataVersion(timestamp=now_ms())
         self.table: dict[str, dict[int, int]] = {}
+        #: Where each group's next pull goes; not saved.
+        self._pulled: dict[str, dict[int, int]] = {}
         #: Offsets an administrator set, until the group's next pull.
         self._reset: dict[str, dict[int, int]] = {}
         self._commits = 0
@@ -50,19 +52,16 @@ class ConsumerOffsetTable:
 
     def persist(self) -> None:
         if self._dirty:
-            self._file.save(self._saved().encode_pretty().decode())
+            self._file.save(self.wrapper().encode_pretty().decode())
             self._dirty = False
 
-    def _saved(self) -> ConsumerOffsetSerializeWrapper:
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        """All offsets, as the file holds them and a slave or a tool is told them."""
         topics: dict[str, set[str]] = {}
         for key in self.table:
             topic, _, group = key.partition(_SEPARATOR)
             topics.setdefault(group, set()).add(topic)
         return ConsumerOffsetSerializeWrapper(self.table, self.data_version, topics)
-
-    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """All offsets, as a slave or a tool is told them."""
-        return ConsumerOffsetSerializeWrapper(self.table, self.data_version)
 
     def commit(
         self, client_host: str, group: str, topic: str, queue_id: int, offset: int
@@ -85,6 +84,19 @@ class ConsumerOffsetTable:
         key = topic + _SEPARATOR + group
         reset = self._reset.get(key, {}).get(queue_id)
         return reset if reset is not None else self.table.get(key, {}).get(queue_id, -1)
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A pull was answered: the group's next one goes to ``offset``."""
+        key = topic + _SEPARATOR + group
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset the group's next pull goes to; its consumer offset when it never pulled."""
+        offset = self._pulled.get(topic + _SEPARATOR + group, {}).get(queue_id)
+        return self.query(group, topic, queue_id) if offset is None else offset
 
     def query_queues(self, group: str, topic: str) -> dict[int, int]:
         """The group's offsets in all queues of a topic."""
@@ -117,8 +129,14 @@ class ConsumerOffsetTable:
         """The offset a pull must go to, once."""
         if not self._reset:
             return None
-        queues = self._reset.get(topic + _SEPARATOR + group)
-        return queues.pop(queue_id, None) if queues else None
+        key = topic + _SEPARATOR + group
+        queues = self._reset.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._reset[key]
+        return offset
 
     # --- deletion
 
@@ -131,7 +149,7 @@ class ConsumerOffsetTable:
         self._forget(topic + _SEPARATOR, str.startswith)
 
     def _forget(self, part: str, has: Callable[[str, str], bool]) -> None:
-        for table in (self.table, self._reset):
+        for table in (self.table, self._reset, self._pulled):
             for key in [key for key in table if has(key, part)]:
                 del table[key]
                 self._dirty = True

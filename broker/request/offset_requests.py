@@ -68,6 +68,12 @@ class OffsetRequests:
                                  f"Group {header.consumer_group} not exist!")
         if header.topic not in kernel.topic_config.table:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        if header.queue_id is None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"QueueId is null, topic is {header.topic}")
+        if header.commit_offset is None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"Offset is null, topic is {header.topic}")
         table = kernel.consumer_offset
         if table.is_reset(header.consumer_group, header.topic, header.queue_id):
             return Reply(remark="Offset has been previously reset")

@@ -119,6 +119,8 @@ class PullRequests:
                 raise refusal
         result = self._read(request, message_filter)
         code = self._code(header, result)
+        self._kernel.consumer_offset.pulled(header.consumer_group, header.topic, header.queue_id,
+                                            result.next_begin_offset)
         self._commit_offset(request, may_wait)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and header.sys_flag & SUSPEND:
             wait_ms = header.suspend_timeout_millis if self._long_polling else (

@@ -45,8 +45,9 @@ class QueryRequests:
             header.topic, header.key, self._unique_max if unique else header.max_num,
             header.begin_timestamp, header.end_timestamp)
         if not found:
-            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND,
-                                 "can not find message, maybe time range not correct")
+            return Reply(ResponseCode.QUERY_NOT_FOUND, QueryMessageResponseHeader(
+                index_last_update_timestamp=0, index_last_update_phyoffset=0),
+                remark="can not find message, maybe time range not correct")
         answer = QueryMessageResponseHeader(
             index_last_update_timestamp=newest_ms, index_last_update_phyoffset=newest_offset)
         return Reply(header=answer, body=b"".join(found))

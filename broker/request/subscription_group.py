@@ -21,10 +21,6 @@ from twistmq.broker.wire.bodies import (
 
 __all__ = ["SubscriptionGroupTable"]
 
-#: System groups whose members may all get every message.
-_BROADCAST_GROUPS = frozenset({"CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION",
-                               "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS"})
-
 
 class SubscriptionGroupTable:
     """Groups by name.
@@ -40,7 +36,7 @@ class SubscriptionGroupTable:
         self.save: Callable[[], None] = self.persist
         self._now_ms = now_ms
         self._auto_create = settings.flag("autoCreateSubscriptionGroup")
-        self.data_version = DataVersion()
+        self.data_version = DataVersion(timestamp=now_ms())
         self.table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in sorted(SYSTEM_GROUPS)}
         #: Group, topic, mask of what is forbidden.
@@ -63,7 +59,10 @@ class SubscriptionGroupTable:
         return SubscriptionGroupWrapper(self.table, self.data_version, self.forbidden)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group; created when it is not there and the settings allow that."""
+        """A group; created when it is not there and the settings allow that.
+
+        Differs from Apache: a blank name creates no group.
+        """
         config = self.table.get(group)
         if config is not None:
             return config

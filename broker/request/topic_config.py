@@ -38,7 +38,7 @@ class TopicConfigTable:
         self._now_ms = now_ms
         self._auto_create = settings.flag("autoCreateTopicEnable")
         self._broker_permission = settings.int("brokerPermission")
-        self.data_version = DataVersion()
+        self.data_version = DataVersion(timestamp=now_ms())
         #: Topics only the broker itself may create or delete.
         self.system_topics: set[str] = set()
         self.table: dict[str, TopicConfig] = {}
@@ -119,7 +119,11 @@ class TopicConfigTable:
         """Create a topic somebody sends to, if its template allows that.
 
         :param client_queue_nums: queues the client asks for; the template's are the most.
+        :returns: the topic, which may be there already; None when it is not created.
         """
+        config = self.table.get(topic)
+        if config is not None:
+            return config
         template = self.table.get(default_topic)
         if template is not None and default_topic == topic_names.TEMPLATE_TOPIC and (
             not self._auto_create

@@ -17,6 +17,7 @@ from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.attributes import parse_attribute_changes
 from twistmq.broker.topic_names import group_fault, is_system_topic, topic_fault
 from twistmq.broker.wire.bodies import (
+    DataVersion,
     SubscriptionGroupConfig,
     TopicConfig,
     TopicConfigSerializeWrapper,
@@ -40,6 +41,8 @@ class TopicRequests:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        #: There are no static topics: their tables are empty and never change.
+        self._mapping_version = DataVersion(timestamp=kernel.started_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -63,6 +66,7 @@ class TopicRequests:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
         self._require_user_topic(header.topic)
         if header.read_queue_nums < 0 or header.write_queue_nums < 0:
+            # Differs from Apache, which creates a topic that nobody can use or route.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  "The numbers of queues must not be negative.")
         changes = parse_attribute_changes(header.attributes)
@@ -101,7 +105,7 @@ class TopicRequests:
     def _all_topics(self, request: Request[EmptyHeader]) -> Reply:
         table = self._kernel.topic_config
         return Reply(body=TopicConfigSerializeWrapper(
-            table.table, table.data_version, topic_queue_mapping_detail_map={}).encode())
+            table.table, table.data_version, self._mapping_version, {}, {}).encode())
 
     def _when_told(self) -> Handled:
         """Answer once the name servers know."""
@@ -117,6 +121,7 @@ class TopicRequests:
         config = SubscriptionGroupConfig.decode(request.body)
         fault = group_fault(config.group_name)
         if fault is not None:
+            # Differs from Apache, which creates a group that no client lets anybody use.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
         changes, config.attributes = config.attributes, {}
         self._kernel.subscription_group.update(config, changes)

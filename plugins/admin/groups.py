@@ -88,8 +88,9 @@ class GroupQuestions:
         return Reply(body=rows.encode_in(ConsumeStats(consume_tps=tps)))
 
     def _queue_progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        store = self._kernel.store
-        consumed = max(self._kernel.consumer_offset.query(group, topic, queue_id), 0)
+        store, offsets = self._kernel.store, self._kernel.consumer_offset
+        consumed = max(offsets.query(group, topic, queue_id), 0)
+        pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
         time_ms = store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
-        return OffsetWrapper(store.max_offset_in_queue(topic, queue_id), consumed, consumed,
+        return OffsetWrapper(store.max_offset_in_queue(topic, queue_id), consumed, pulled,
                              max(time_ms, 0))

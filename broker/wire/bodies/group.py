@@ -98,9 +98,9 @@ class SubscriptionGroupList(Body):
 
 
 class ConsumerOffsetSerializeWrapper(Body):
-    """How far every group has come; the file consumerOffset.json holds it.
+    """How far every group has come; the file consumerOffset.json and an answer hold it.
 
-    4.9 writes the offsets only; the topics of each group are in the file, not in answers.
+    4.9 writes the offsets only.
     """
 
     #: "topic@group", queue id, logical offset.

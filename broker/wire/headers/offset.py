@@ -36,8 +36,9 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader):
 
     consumer_group: str
     topic: str
-    queue_id: Int32
-    commit_offset: Int64
+    #: These two have a refusal of their own when they are missing.
+    queue_id: Int32 | None = None
+    commit_offset: Int64 | None = None
 
 
 class SearchOffsetRequestHeader(CommandHeader):
