@@ -8,8 +8,10 @@ gives what each command printed, by the command's name. It blocks; some seconds 
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,9 @@ from typing import Final
 from tests.interop.clients import HERE, RoundError, java_classes
 from tests.interop.mqadmin import mqadmin
 from tests.interop.peer import class_path, java_command
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.command import decode_command, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
 
 __all__ = ["CONSUMERS", "PRODUCERS", "TOPIC", "tour"]
 
@@ -24,6 +29,8 @@ TOPIC: Final = "AdminTopic"
 PRODUCERS: Final = "AdminProducers"
 CONSUMERS: Final = "AdminConsumers"
 _VERSION: Final = "5.3.3"
+#: A broker that was just started is registered within this, seconds.
+_REGISTRATION_SECONDS: Final = 60.0
 #: Connecting, sending, consuming and leaving take no longer, seconds.
 _WORKLOAD_SECONDS: Final = 60.0
 
@@ -37,7 +44,7 @@ def _workload(namesrv: str) -> Iterator[str]:
         process = subprocess.Popen(
             [*java, "Workload", namesrv, TOPIC, PRODUCERS, CONSUMERS], text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        assert process.stdout is not None
+        assert process.stdout is not None and process.stdin is not None
         try:
             lines = []
             for line in process.stdout:
@@ -52,6 +59,26 @@ def _workload(namesrv: str) -> Iterator[str]:
             process.kill()
             process.wait()
             process.stdout.close()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+
+
+def _wait_for_registration(namesrv: str, broker: str) -> None:
+    """Wait until the name server knows the broker: Apache's listens some seconds before."""
+    host, _, port = namesrv.rpartition(":")
+    deadline = time.monotonic() + _REGISTRATION_SECONDS
+    request = encode_request(RequestCode.GET_BROKER_CLUSTER_INFO, 1)
+    decoder = FrameDecoder()
+    answer = b""
+    with socket.create_connection((host, int(port)), _REGISTRATION_SECONDS) as connection:
+        while broker.encode() not in answer:
+            if time.monotonic() > deadline:
+                raise RoundError(f"the broker {broker} is not registered: {answer!r}")
+            time.sleep(0.05)
+            connection.sendall(request)
+            while not (frames := decoder.feed(connection.recv(65536))):
+                continue
+            answer = decode_command(frames[0]).body
 
 
 def _run(namesrv: str, commands: dict[str, str]) -> dict[str, str]:
@@ -65,6 +92,7 @@ def tour(namesrv: str, broker: str) -> dict[str, str]:
 
     :returns: what each command printed; names that end in "again" are the same command later.
     """
+    _wait_for_registration(namesrv, broker)
     on = f"-b {broker}"
     report = _run(namesrv, {
         "updateTopic": f"updateTopic {on} -t {TOPIC} -r 4 -w 4 -p 6",

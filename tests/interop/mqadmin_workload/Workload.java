@@ -19,12 +19,23 @@ import org.apache.rocketmq.common.message.MessageQueue;
  */
 public final class Workload {
     private static final int MESSAGES_PER_QUEUE = 2;
-    private static final int WAIT_SECONDS = 30;
+    private static final int WAIT_SECONDS = 60;
 
     private Workload() {
     }
 
-    public static void main(String[] args) throws Exception {
+    /** A failure ends the process, which its clients' threads would keep. */
+    public static void main(String[] args) {
+        try {
+            work(args);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void work(String[] args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(args[2]);
         producer.setNamesrvAddr(args[0]);
         producer.setSendMsgTimeout(15_000);
