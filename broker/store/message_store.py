@@ -458,6 +458,18 @@ class MessageStore:
         entry = None if queue is None else self._queues.files.entry(queue, queue_offset)
         return -1 if entry is None else entry[0]
 
+    def queue_entries(
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
+    ) -> list[tuple[int, int, int]]:
+        """Read a queue's entries as they are: (place in the commit log, size, tags code).
+
+        :returns: fewer than wanted where a file or the queue ends; none outside of it.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return []
+        return self._queues.entries(queue, queue_offset, max_count)
+
     def queues(self) -> dict[str, list[int]]:
         """List the topics that have queues, with the queues' ids in order."""
         return {topic: sorted(by_id) for topic, by_id in self._queues.by_topic.items() if by_id}

@@ -17,7 +17,7 @@ from twistmq.broker.wire.headers.topic import (
     GetSubscriptionGroupConfigRequestHeader,
 )
 from twistmq.plugins.admin.long_answers import LongAnswers, Work
-from twistmq.plugins.admin.offset_table import OffsetRows
+from twistmq.plugins.admin.rows import encode_with_rows, offset_row
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -74,18 +74,19 @@ class GroupQuestions:
 
     def _read_progress(self, group: str, topics: list[str]) -> Work:
         kernel = self._kernel
-        rows = OffsetRows()
+        rows = []
         tps = 0.0
         for topic in topics:
             config = kernel.topic_config.get(topic)
             if config is None:
                 continue
             for queue_id in range(config.read_queue_nums):
-                rows.add(MessageQueue(topic, kernel.broker_name, queue_id),
-                         self._queue_progress(group, topic, queue_id))
+                rows.append(offset_row(MessageQueue(topic, kernel.broker_name, queue_id),
+                                       self._queue_progress(group, topic, queue_id)))
                 yield
             tps += kernel.stats.group_get_tps(group, topic, kernel.now_ms())
-        return Reply(body=rows.encode_in(ConsumeStats(consume_tps=tps)))
+        stats = ConsumeStats(consume_tps=tps)
+        return Reply(body=encode_with_rows(stats, b'"offsetTable":{}', rows))
 
     def _queue_progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
         store, offsets = self._kernel.store, self._kernel.consumer_offset

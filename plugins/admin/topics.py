@@ -27,7 +27,7 @@ from twistmq.broker.wire.headers.topic import (
     QueryTopicConsumeByWhoRequestHeader,
 )
 from twistmq.plugins.admin.long_answers import LongAnswers, Work
-from twistmq.plugins.admin.offset_table import OffsetRows
+from twistmq.plugins.admin.rows import encode_with_rows, offset_row
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -63,15 +63,17 @@ class TopicQuestions:
 
     def _read_offsets(self, config: TopicConfig) -> Work:
         kernel, topic = self._kernel, config.topic_name
-        rows = OffsetRows()
+        rows = []
         for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
             end = kernel.store.max_offset_in_queue(topic, queue_id)
-            rows.add(MessageQueue(topic, kernel.broker_name, queue_id), TopicOffset(
+            offset = TopicOffset(
                 kernel.store.min_offset_in_queue(topic, queue_id), end,
-                kernel.store.store_time(topic, queue_id, end - 1) if end > 0 else 0))
+                kernel.store.store_time(topic, queue_id, end - 1) if end > 0 else 0)
+            rows.append(offset_row(MessageQueue(topic, kernel.broker_name, queue_id), offset))
             yield
         tps = kernel.stats.topic_put_tps(topic, kernel.now_ms())
-        return Reply(body=rows.encode_in(TopicStatsTable(topic_put_tps=tps)))
+        table = TopicStatsTable(topic_put_tps=tps)
+        return Reply(body=encode_with_rows(table, b'"offsetTable":{}', rows))
 
     def _groups(self, request: Request[QueryTopicConsumeByWhoRequestHeader]) -> Reply:
         topic = request.header.topic

@@ -355,6 +355,20 @@ class QueuesTests(SynchronousTestCase):
         self.assertEqual(record.queue_offset, 0)
         self.assertEqual(box.after_stop().bodies(), [b"b"])
 
+    def test_entries(self) -> None:
+        """Entries as they are, no more than wanted, none outside of the queue."""
+        box = StoreBox().open()
+        records = box.append(*(message(body=bytes(size), tag="t") for size in (1, 2, 3)))
+        expected = [(record.physical_offset, record.next_offset - record.physical_offset,
+                     ord("t")) for record in records]
+        entries = box.store.queue_entries
+        self.assertEqual(entries("TopicTest", 0, 0, 9), expected)
+        self.assertEqual(entries("TopicTest", 0, 1, 1), expected[1:2])
+        for offset in (-1, 3, 2**40):
+            self.assertEqual(entries("TopicTest", 0, offset, 9), [], msg=str(offset))
+        self.assertEqual(entries("TopicTest", 1, 0, 9), [])
+        self.assertEqual(entries("nothing", 0, 0, 9), [])
+
     def test_offsets_of_unknown_queues(self) -> None:
         """Zero, and asking makes no queue."""
         store = StoreBox().open().store

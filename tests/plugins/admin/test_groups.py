@@ -17,6 +17,7 @@ from twistmq.broker.wire.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.broker.wire.headers.topic import (
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
@@ -92,6 +93,15 @@ class ProgressTests(SynchronousTestCase):
             MessageQueue("T", "broker-a", 0): OffsetWrapper(2, 1, 1, self.box.now_ms),
             MessageQueue("T", "broker-a", 1): OffsetWrapper(0, 0, 0, 0),
         })
+
+    def test_pulled(self) -> None:
+        """Messages the group has and did not say it consumed are between two offsets."""
+        header = PullMessageRequestHeader(
+            consumer_group="g", topic="T", queue_id=0, queue_offset=1, max_msg_nums=32, sys_flag=4,
+            commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0)
+        self.assertEqual(self.box.ask(RequestCode.PULL_MESSAGE, header).code, ResponseCode.SUCCESS)
+        progress = self.progress().offset_table[MessageQueue("T", "broker-a", 0)]
+        self.assertEqual((progress.consumer_offset, progress.pull_offset), (1, 2))
 
     def test_one_topic(self) -> None:
         """A topic that is asked for is shown though the group never was there."""

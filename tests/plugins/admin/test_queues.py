@@ -1,0 +1,94 @@
+"""What mqadmin asks about consume queues."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
+from twistmq.plugins import admin
+from twistmq.plugins.admin.queues import (
+    ENTRIES_MAX,
+    ConsumeQueueData,
+    QueryConsumeQueueResponseBody,
+)
+
+
+class QueueQuestionsTests(SynchronousTestCase):
+    """321."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)], {"mappedFileSizeConsumeQueue": "200000"})
+        self.addCleanup(self.box.stop)
+        self.records = [message("T", body=bytes(size), tag="t") for size in (1, 2, 3)]
+        self.box.kernel.append(self.records)
+
+    def ask(
+        self, index: int = 0, entries: int = 10, topic: str = "T", group: str | None = None
+    ) -> RemotingCommand:
+        return self.box.ask(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(
+            topic=topic, queue_id=0, index=index, count=entries, consumer_group=group))
+
+    def body(self, index: int = 0, entries: int = 10,
+             group: str | None = None) -> QueryConsumeQueueResponseBody:
+        reply = self.ask(index, entries, group=group)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+        return QueryConsumeQueueResponseBody.decode(reply.body)
+
+    def test_entries(self) -> None:
+        """As many as wanted, from a place on, as they are, with the queue's bounds."""
+        expected = [
+            ConsumeQueueData(record.physical_offset, record.next_offset - record.physical_offset,
+                             ord("t")) for record in self.records]
+        self.assertEqual(self.body(), QueryConsumeQueueResponseBody(
+            queue_data=expected, max_queue_index=3))
+        self.assertEqual(self.body(1, 1).queue_data, expected[1:2])
+        self.assertEqual(self.body(entries=0).queue_data, [])
+
+    def test_outside(self) -> None:
+        """Where there is no entry the answer has no body and says so."""
+        for index in (-1, 3):
+            reply = self.ask(index)
+            self.assertEqual((reply.code, reply.body, reply.remark), (
+                ResponseCode.SUCCESS, b"", f"Index {index} of 0@T is not exist!"))
+
+    def test_no_queue(self) -> None:
+        """A queue nobody sent to."""
+        reply = self.ask(topic="U")
+        self.assertEqual((reply.code, reply.remark),
+                         (ResponseCode.SYSTEM_ERROR, "0@U is not exist!"))
+
+    def test_group(self) -> None:
+        """What a group subscribes to, when it is there."""
+        self.assertEqual(self.body(group="g").filter_data, "g@T is not online!")
+        heartbeat = HeartbeatData("client", consumer_data_set=(
+            ConsumerData("g", subscription_data_set=(SubscriptionData("T", "t"),)),))
+        self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
+        self.assertEqual(self.body(group="g").subscription_data, SubscriptionData("T", "t"))
+
+    def test_many(self) -> None:
+        """Who wants everything gets as much as fits, in slices."""
+        records = [message("T", tag="t") for _ in range(ENTRIES_MAX + 10)]
+        self.assertEqual(self.box.kernel.append(records), {})
+        clock = count(self.box.now_ms)
+        self.box.clock = lambda: next(clock)
+        task, = (task for task in self.box.kernel.periodic_tasks
+                 if task.name == "go on with long answers")
+        peer = self.box.peer()
+        self.assertIsNone(self.box.send(
+            peer, RequestCode.QUERY_CONSUME_QUEUE,
+            QueryConsumeQueueRequestHeader(topic="T", queue_id=0, index=0, count=2**31 - 1)))
+        for _ in range(1000):
+            task.run(0)
+        reply, = self.box.late_replies(peer)
+        body = QueryConsumeQueueResponseBody.decode(reply.body)
+        assert body.queue_data is not None
+        self.assertEqual((len(body.queue_data), body.max_queue_index),
+                         (ENTRIES_MAX, ENTRIES_MAX + 13))
+        self.assertEqual(len({entry.physic_offset for entry in body.queue_data}), ENTRIES_MAX)
