@@ -35,7 +35,8 @@ class _HeldPull:
     deadline_ms: int
     #: Runs the pull again; it must not be held a second time.
     run_again: Callable[[Request[Any], int], Handled]
-    reply: Deferred[Reply]
+    #: Fires with the reply, or with None when nobody can read one.
+    reply: Deferred[Any]
 
 
 class PullHold:
@@ -115,8 +116,8 @@ class PullHold:
     @staticmethod
     def _run(held: _HeldPull, now_ms: int) -> None:
         if not held.request.channel.active:
-            # Nobody can read the reply; the Deferred still fires, so that its bytes are released.
-            held.reply.callback(Reply())
+            # Nobody can read a reply; the Deferred still fires, so that its bytes are released.
+            held.reply.callback(None)
             return
         try:
             answer = held.run_again(held.request, now_ms)

@@ -1,0 +1,368 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.request.test_filters import Equals
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.request.consume_context import ConsumeContext
+from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.pull import (
+    PullForbiddenResponseHeader,
+    PullMessageResponseHeader,
+)
+
+COMMIT = 1
+
+
+class PullTestCase(SynchronousTestCase):
+    """A kernel with five messages in T, queue 0: tags a, b, a, b, a."""
+
+    settings: Mapping[str, str] = {}
+    plugins: list[tuple[str, object]] = []  # noqa: RUF012
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.box = KernelBox(self.plugins, self.settings, self.disk)
+        self.addCleanup(self.box.stop)
+        self.kernel = self.box.kernel
+        for number in range(5):
+            self.send(str(number).encode(), tag="ab"[number % 2], properties={"n": str(number)})
+
+    def send(self, body: bytes, topic: str = "T", **fields: Any) -> None:
+        reply = self.box.ask(RequestCode.SEND_MESSAGE_V2,
+                             send_header(topic, self.box.now_ms, **fields), body)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+
+    def pull(
+        self, topic: str = "T", offset: int = 0, code: int = RequestCode.PULL_MESSAGE,
+        changes: Mapping[str, Any] | None = None, **fields: Any
+    ) -> RemotingCommand:
+        """Pull; :returns: the reply."""
+        header = pull_header(topic, offset, **fields)
+        for name, value in (changes or {}).items():
+            setattr(header, name, value)
+        return self.box.ask(code, header)
+
+    def bodies(self, *arguments: Any, **fields: Any) -> list[bytes]:
+        """The bodies a pull brings."""
+        reply = self.pull(*arguments, **fields)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        return [message.body for message in records_of(reply.body)]
+
+    def offsets(self, *arguments: Any, **fields: Any) -> tuple[int, str | None, int, int, int]:
+        """(code, remark, next begin, minimum, maximum) of a pull."""
+        reply = self.pull(*arguments, **fields)
+        header = reply.header(PullMessageResponseHeader)
+        return (reply.code, reply.remark, header.next_begin_offset, header.min_offset,
+                header.max_offset)
+
+    def heartbeat(
+        self, group: str = "G", expression: str = "*", version: int = 1,
+        model: MessageModel = MessageModel.CLUSTERING, topic: str = "T",
+    ) -> None:
+        """A member of a group says what it wants."""
+        subscription = SubscriptionData(topic, expression, sub_version=version)
+        data = ConsumerData(group, message_model=model, subscription_data_set=(subscription,))
+        body = HeartbeatData("client", consumer_data_set=(data,)).encode()
+        reply = self.box.ask(RequestCode.HEART_BEAT, None, body)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+
+
+class ReadTests(PullTestCase):
+    """Which messages come, and where to go on."""
+
+    def test_from_an_offset(self) -> None:
+        """Messages come from the offset on, at most as many as asked for."""
+        self.assertEqual(self.bodies(), [b"0", b"1", b"2", b"3", b"4"])
+        self.assertEqual(self.bodies(offset=3), [b"3", b"4"])
+        self.assertEqual(self.bodies(offset=1, max_count=2), [b"1", b"2"])
+        self.assertEqual(self.offsets(offset=1, max_count=2),
+                         (ResponseCode.SUCCESS, "FOUND", 3, 0, 5))
+
+    def test_lite_pull(self) -> None:
+        """The other code does the same."""
+        self.assertEqual(self.bodies(code=RequestCode.LITE_PULL_MESSAGE, offset=4), [b"4"])
+
+    def test_outside_the_queue(self) -> None:
+        """Offsets where there is nothing, with Apache's codes, statuses and corrections."""
+        for name, arguments, expected in (
+            ("the end", ("T", 5), (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 5, 0, 5)),
+            ("beyond", ("T", 6), (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY",
+                                  5, 0, 5)),
+            ("far beyond", ("T", 2**62), (ResponseCode.PULL_OFFSET_MOVED,
+                                          "OFFSET_OVERFLOW_BADLY", 5, 0, 5)),
+            ("below", ("T", -1), (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0, 0, 5)),
+        ):
+            self.assertEqual(self.offsets(*arguments), expected, msg=name)
+
+    def test_empty_queue(self) -> None:
+        """A queue without messages can be waited for from 0; other offsets are moved there."""
+        self.assertEqual(self.offsets(queue_id=1)[0], ResponseCode.PULL_NOT_FOUND)
+        code, _, next_begin, minimum, maximum = self.offsets(queue_id=1, offset=7)
+        self.assertEqual((code, next_begin, minimum, maximum),
+                         (ResponseCode.PULL_OFFSET_MOVED, 0, 0, 0))
+
+    def test_reset(self) -> None:
+        """An operator's reset is answered once, by the offset to go on from."""
+        self.kernel.consumer_offset.reset("test_consumer", "T", 0, 2)
+        self.assertEqual(self.offsets(offset=5),
+                         (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", 2, 0, 5))
+        self.assertEqual(self.bodies(offset=2), [b"2", b"3", b"4"])
+
+    def test_commit(self) -> None:
+        """A pull can say how far its group is; without the flag it says nothing."""
+        self.pull(changes={"commit_offset": 3})
+        self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), -1)
+        self.pull(changes={"commit_offset": 3, "sys_flag": 4 | COMMIT})
+        self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), 3)
+        self.kernel.set_role("SLAVE", 1)
+        self.pull(changes={"commit_offset": 4, "sys_flag": 4 | COMMIT})
+        self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), 3)
+
+    def test_slave(self) -> None:
+        """A slave that finds nothing sends its consumers to the master."""
+        self.kernel.set_role("SLAVE", 1)
+        reply = self.pull(offset=5)
+        self.assertEqual(reply.code, ResponseCode.PULL_RETRY_IMMEDIATELY)
+        self.assertEqual(reply.header(PullMessageResponseHeader).suggest_which_broker_id, 0)
+        self.assertEqual(self.bodies(), [b"0", b"1", b"2", b"3", b"4"])
+
+    def test_statistics(self) -> None:
+        """What went out is counted by group and topic."""
+        self.bodies(group="G")
+        self.pull(group="G", offset=5)
+        self.assertEqual(self.kernel.stats.sums("GROUP_GET", "T", "G").count, 5)
+
+
+class SubscriptionTests(PullTestCase):
+    """The subscription a pull brings, and the one its group said in a heartbeat."""
+
+    def test_tags(self) -> None:
+        """Messages of other tags do not come; the offset goes past them."""
+        self.assertEqual(self.bodies(expression="a"), [b"0", b"2", b"4"])
+        self.assertEqual(self.bodies(expression="a || b"), [b"0", b"1", b"2", b"3", b"4"])
+        self.assertEqual(self.offsets(expression="c"), (
+            ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 5, 0, 5))
+
+    def test_parse_failed(self) -> None:
+        """An expression that is none."""
+        reply = self.pull(expression="||")
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"))
+
+    def test_of_the_group(self) -> None:
+        """Without a subscription of its own a pull uses its group's."""
+        own = {"sys_flag": 0, "sub_version": 1}
+        reply = self.pull(group="G", changes=own)
+        self.assertEqual(reply.code, ResponseCode.SUBSCRIPTION_NOT_EXIST)
+        self.assertIn("the consumer's group info not exist", reply.remark or "")
+        self.heartbeat(expression="b")
+        self.assertEqual(self.bodies(group="G", changes=own), [b"1", b"3"])
+        reply = self.pull(group="G", changes={"sys_flag": 0, "sub_version": 2})
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"))
+        self.send(b"other", "other_topic")
+        reply = self.pull("other_topic", group="G", changes=own)
+        self.assertEqual(reply.code, ResponseCode.SUBSCRIPTION_NOT_EXIST)
+        self.assertIn("the consumer's subscription not exist", reply.remark or "")
+
+    def test_class_filter(self) -> None:
+        """The old class filter is none of the broker's: all messages come."""
+        self.assertEqual(len(self.bodies(expression="a", changes={"sys_flag": 4 | 8})), 5)
+
+    def test_unknown_language(self) -> None:
+        """A language nobody brought."""
+        reply = self.pull(expression="n > 1", expression_type="SQL92")
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by SQL92"))
+
+
+class LanguageTests(PullTestCase):
+    """A plugin's filter language."""
+
+    settings = {"enablePropertyFilter": "true"}  # noqa: RUF012
+
+    def setUp(self) -> None:
+        self.plugins = [("plugin", self)]
+        super().setUp()
+
+    @hookimpl
+    def register_filter_languages(self) -> Mapping[str, Any]:
+        return {"EQUALS": Equals(), "BROKEN": _Broken()}
+
+    def test_records_are_asked(self) -> None:
+        """Properties decide which messages come."""
+        self.assertEqual(self.bodies(expression="n=3", expression_type="EQUALS"), [b"3"])
+        self.assertEqual(self.offsets(expression="n=9", expression_type="EQUALS"), (
+            ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 5, 0, 5))
+        self.assertEqual(self.pull(expression="n", expression_type="EQUALS").code,
+                         ResponseCode.SUBSCRIPTION_PARSE_FAILED)
+
+    def test_language_that_raises(self) -> None:
+        """It costs its own consumers their pull, nobody else's."""
+        reply = self.pull(expression="x", expression_type="BROKEN")
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(len(self.bodies()), 5)
+
+
+class _Broken:
+    """A language whose matching raises."""
+
+    def compile(self, expression: str) -> Any:
+        return lambda properties: 1 // 0
+
+
+class PropertyFilterOffTests(LanguageTests):
+    """enablePropertyFilter is false unless it is set."""
+
+    settings = {}  # noqa: RUF012
+
+    def test_records_are_asked(self) -> None:
+        """A language is refused though a plugin brought it."""
+        reply = self.pull(expression="n=3", expression_type="EQUALS")
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by EQUALS"))
+
+    test_language_that_raises = test_records_are_asked
+
+
+class ForbiddenTests(PullTestCase):
+    """Pulls that are not allowed, with Apache's codes, remarks and kinds."""
+
+    def forbidden(self, **arguments: Any) -> tuple[int | None, str | None]:
+        """(kind, remark) of a pull that is answered NO_PERMISSION."""
+        reply = self.pull(**arguments)
+        self.assertEqual(reply.code, ResponseCode.NO_PERMISSION)
+        return reply.header(PullForbiddenResponseHeader).forbidden_type, reply.remark
+
+    def test_group(self) -> None:
+        """A group that may not consume."""
+        self.kernel.subscription_group.table["G"] = SubscriptionGroupConfig(
+            "G", consume_enable=False)
+        self.assertEqual(self.forbidden(group="G"),
+                         (2, "subscription group no permission, G"))
+
+    def test_topic(self) -> None:
+        """A topic without the permission to read."""
+        self.kernel.topic_config.table["T"].perm = 2
+        self.assertEqual(self.forbidden(), (3, "the topic[T] pulling message is forbidden"))
+
+    def test_broadcasting(self) -> None:
+        """A group that may not broadcast."""
+        self.kernel.subscription_group.table["G"] = SubscriptionGroupConfig(
+            "G", consume_broadcast_enable=False)
+        self.heartbeat(model=MessageModel.BROADCASTING)
+        self.assertEqual(self.forbidden(group="G", changes={"sys_flag": 0}), (
+            4, "the consumer group[G] can not consume by broadcast way"))
+
+    def test_subscription(self) -> None:
+        """A group that may not read this topic."""
+        self.heartbeat()
+        self.kernel.subscription_group.forbidden["G"] = {"T": 1 << 2}
+        self.assertEqual(self.forbidden(group="G", changes={"sys_flag": 0}), (
+            5, "the consumer group[G] is forbidden for topic[T]"))
+
+    def test_unknown(self) -> None:
+        """Topics and queues that are not there, groups that cannot be."""
+        reply = self.pull("unknown")
+        self.assertEqual(reply.code, ResponseCode.TOPIC_NOT_EXIST)
+        self.assertIn("topic[unknown] not exist, apply first please!", reply.remark or "")
+        for queue_id in (-1, 4):
+            reply = self.pull(queue_id=queue_id)
+            self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
+            self.assertTrue((reply.remark or "").startswith(
+                f"queueId[{queue_id}] is illegal, topic:[T] topicConfig.readQueueNums:[4] "
+                "consumer:["))
+        reply = self.pull(group="a b")
+        self.assertEqual(reply.code, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+        self.assertIn("subscription group [a b] does not exist, ", reply.remark or "")
+
+
+class ClosedBrokerTests(PullTestCase):
+    """brokerPermission without reading, and litePullMessageEnable=false."""
+
+    settings = {"litePullMessageEnable": "false"}  # noqa: RUF012
+
+    def test_lite_pull(self) -> None:
+        """Lite pulls are refused, others are not."""
+        reply = self.pull(code=RequestCode.LITE_PULL_MESSAGE)
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.NO_PERMISSION,
+            "the broker[127.0.0.1] for lite pull consumer is forbidden"))
+        self.assertEqual(len(self.bodies()), 5)
+
+    def test_write_only(self) -> None:
+        """A broker that only takes messages gives none."""
+        box = KernelBox(settings={"brokerPermission": "2"})
+        self.addCleanup(box.stop)
+        reply = box.ask(RequestCode.PULL_MESSAGE, pull_header("T"))
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.NO_PERMISSION, "the broker[127.0.0.1] pulling message is forbidden"))
+        self.assertEqual(reply.header(PullForbiddenResponseHeader).forbidden_type, 1)
+
+
+class NoGroupCreationTests(PullTestCase):
+    """autoCreateSubscriptionGroup=false."""
+
+    settings = {"autoCreateSubscriptionGroup": "false"}  # noqa: RUF012
+
+    def test_unknown_group(self) -> None:
+        """Only groups that were made may pull."""
+        self.assertEqual(self.pull().code, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+        self.kernel.subscription_group.table["made"] = SubscriptionGroupConfig("made")
+        self.assertEqual(len(self.bodies(group="made")), 5)
+
+
+class ConsumeHookTests(PullTestCase):
+    """``before_consume`` and ``after_consume``."""
+
+    def setUp(self) -> None:
+        self.plugins = [("plugin", self)]
+        self.before: list[tuple[str, str, int, int]] = []
+        self.after: list[tuple[int, int]] = []
+        super().setUp()
+
+    @hookimpl
+    def before_consume(self, context: ConsumeContext) -> BrokerError | None:
+        self.before.append((context.group, context.topic, context.queue_id, context.offset))
+        if context.group == "late":
+            return RequestRefused(ResponseCode.SYSTEM_BUSY, "come back tomorrow")
+        return None
+
+    @hookimpl
+    def after_consume(self, context: ConsumeContext) -> None:
+        self.after.append((context.message_count, context.size_bytes))
+
+    def test_around(self) -> None:
+        """They see who asks and what is sent; where nothing is sent only the first runs."""
+        size = len(self.pull(offset=3).body)
+        self.pull(offset=5)
+        self.assertEqual(self.before, [("test_consumer", "T", 0, 3), ("test_consumer", "T", 0, 5)])
+        self.assertEqual(self.after, [(2, size)])
+
+    def test_refused(self) -> None:
+        """A refusal is the answer."""
+        reply = self.pull(group="late")
+        self.assertEqual((reply.code, reply.remark),
+                         (ResponseCode.SYSTEM_BUSY, "come back tomorrow"))
+        self.assertEqual(self.after, [])

@@ -1,0 +1,188 @@
+"""Long polling: pulls that wait for a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.request.test_filters import Equals
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.testing.kernel import KernelBox, Peer
+
+
+class PullHoldTestCase(SynchronousTestCase):
+    """A kernel with one message in T, queue 0."""
+
+    settings: Mapping[str, str] = {}
+
+    def setUp(self) -> None:
+        plugins = [("plugin", self)]
+        self.box = KernelBox(plugins, {"enablePropertyFilter": "true", **self.settings})
+        self.addCleanup(self.box.stop)
+        self.hold = self.box.kernel.pull_hold
+        self.send(b"0")
+
+    @hookimpl
+    def register_filter_languages(self) -> Mapping[str, Any]:
+        return {"EQUALS": Equals()}
+
+    def send(self, body: bytes, topic: str = "T", **fields: Any) -> None:
+        reply = self.box.ask(
+            RequestCode.SEND_MESSAGE_V2, send_header(topic, self.box.now_ms, **fields), body)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+
+    def pull(self, offset: int = 1, hold_ms: int = 15_000, **fields: Any) -> Peer:
+        """Begin a pull that waits; :returns: its connection."""
+        peer = self.box.peer()
+        reply = self.box.send(peer, RequestCode.PULL_MESSAGE, pull_header(
+            "T", offset, hold_ms=hold_ms, **fields))
+        self.assertIsNone(reply)
+        return peer
+
+    def advance(self, milliseconds: int) -> None:
+        self.box.now_ms += milliseconds
+        self.hold.check(self.box.now_ms)
+
+    def replies(self, peer: Peer) -> list[tuple[int, list[bytes]]]:
+        """(code, bodies of messages) of the replies that came."""
+        return [(reply.code, [message.body for message in records_of(reply.body)])
+                for reply in self.box.late_replies(peer)]
+
+
+class WakeTests(PullHoldTestCase):
+    """What ends a wait."""
+
+    def test_a_message(self) -> None:
+        """A message of the queue ends it at once; the reply carries it."""
+        peer = self.pull()
+        self.send(b"other queue", queue_id=1)
+        self.send(b"other topic", topic="U")
+        self.assertEqual(self.replies(peer), [])
+        self.send(b"1")
+        self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
+        self.assertEqual(self.hold.count, 0)
+        self.assertEqual(peer.held_bytes, 0)
+        self.send(b"2")
+        self.assertEqual(len(self.replies(peer)), 1)
+
+    def test_the_first_message_of_a_queue(self) -> None:
+        """A queue that holds nothing can be waited for."""
+        peer = self.pull(0, queue_id=3)
+        self.send(b"first", queue_id=3)
+        self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"first"])])
+
+    def test_everybody_who_waits(self) -> None:
+        """All pulls of a queue are woken by one message."""
+        peers = [self.pull() for _ in range(50)]
+        self.assertEqual(self.hold.count, 50)
+        self.send(b"1")
+        self.assertEqual([self.replies(peer) for peer in peers],
+                         [[(ResponseCode.SUCCESS, [b"1"])]] * 50)
+
+    def test_time(self) -> None:
+        """Each pull waits as long as it asked for."""
+        short, long = self.pull(hold_ms=5000), self.pull(hold_ms=15_000)
+        self.advance(4999)
+        self.assertEqual(self.replies(short), [])
+        self.advance(1)
+        self.assertEqual(self.replies(short), [(ResponseCode.PULL_NOT_FOUND, [])])
+        self.assertEqual(self.replies(long), [])
+        self.advance(10_000)
+        self.assertEqual(self.replies(long), [(ResponseCode.PULL_NOT_FOUND, [])])
+
+    def test_tags(self) -> None:
+        """A message of another tag does not wake a pull; it is passed over at the end."""
+        peer = self.pull(expression="a || b")
+        self.send(b"1", tag="c")
+        self.assertEqual(self.replies(peer), [])
+        self.send(b"2", tag="b")
+        self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"2"])])
+        late = self.pull(3, expression="a")
+        self.send(b"3", tag="c")
+        self.advance(15_000)
+        self.assertEqual(self.replies(late), [(ResponseCode.PULL_RETRY_IMMEDIATELY, [])])
+
+    def test_properties(self) -> None:
+        """A pull that looks at properties gets a message that matches, and never another."""
+        peer = self.pull(expression="colour=red", expression_type="EQUALS")
+        self.send(b"1", properties={"colour": "red"})
+        self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
+        peer = self.pull(2, expression="colour=red", expression_type="EQUALS")
+        self.send(b"2", properties={"colour": "blue"})
+        self.advance(15_000)
+        self.assertEqual([(code, found) for code, found in self.replies(peer)],
+                         [(ResponseCode.PULL_RETRY_IMMEDIATELY, [])])
+
+    def test_lost_connection(self) -> None:
+        """A pull whose connection is lost is forgotten; nothing is written to it."""
+        peer = self.pull()
+        peer.active = False
+        self.advance(1000)
+        self.assertEqual((self.hold.count, peer.held_bytes, peer.written), (0, 0, []))
+        other = self.pull()
+        other.active = False
+        self.send(b"1")
+        self.assertEqual((self.hold.count, other.held_bytes, other.written), (0, 0, []))
+
+    def test_stop(self) -> None:
+        """A broker that stops answers all of them."""
+        peer = self.pull()
+        self.hold.release_all()
+        self.assertEqual(self.replies(peer), [(ResponseCode.PULL_NOT_FOUND, [])])
+
+    def test_pull_that_is_refused_when_woken(self) -> None:
+        """What changed meanwhile holds: a topic that may no longer be read."""
+        peer = self.pull()
+        self.box.kernel.topic_config.table["T"].perm = 2
+        self.send(b"1")
+        self.assertEqual(self.replies(peer), [(ResponseCode.NO_PERMISSION, [])])
+
+    def test_deleted_topic(self) -> None:
+        """A topic that is gone is no reason to wait on, nor an error of ours."""
+        peer = self.pull()
+        del self.box.kernel.topic_config.table["T"]
+        self.box.kernel.store.delete_topic("T")
+        self.advance(15_000)
+        self.assertEqual(self.replies(peer), [(ResponseCode.TOPIC_NOT_EXIST, [])])
+
+    def test_messages_that_came_unnoticed(self) -> None:
+        """The periodic check wakes a pull whose message nobody told of."""
+        peer = self.pull()
+        self.box.kernel.store.on_arrival.clear()
+        self.send(b"1")
+        self.assertEqual(self.replies(peer), [])
+        self.advance(1)
+        self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
+
+    def test_not_suspended(self) -> None:
+        """A pull that does not ask to wait is answered at once."""
+        reply = self.box.ask(RequestCode.PULL_MESSAGE, pull_header("T", 1))
+        self.assertEqual(reply.code, ResponseCode.PULL_NOT_FOUND)
+        self.assertEqual(self.hold.count, 0)
+
+    def test_a_broken_pull_among_others(self) -> None:
+        """One whose pull raises is answered with the error; the others get their message."""
+        good, bad, last = self.pull(), self.pull(group="bad"), self.pull()
+        groups = self.box.kernel.subscription_group
+        found = groups.find
+        self.patch(groups, "find", lambda group: 1 // 0 if group == "bad" else found(group))
+        self.send(b"1")
+        self.assertEqual([self.replies(peer)[0][0] for peer in (good, bad, last)],
+                         [ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class ShortPollingTests(PullHoldTestCase):
+    """longPollingEnable=false."""
+
+    settings = {"longPollingEnable": "false", "shortPollingTimeMills": "1000"}  # noqa: RUF012
+
+    def test_short(self) -> None:
+        """A pull waits as long as the broker says, whatever it asks for."""
+        peer = self.pull(hold_ms=15_000)
+        self.advance(1000)
+        self.assertEqual(self.replies(peer), [(ResponseCode.PULL_NOT_FOUND, [])])

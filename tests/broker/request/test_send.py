@@ -1,0 +1,471 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.interfaces import ITransactionService
+from twistmq.broker.remoting import Reply
+from twistmq.broker.request.send_context import SendBatch
+from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.bodies import TopicConfig
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.properties import format_properties
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, host_bytes
+
+
+def batch_body(*messages: tuple[int, bytes, Mapping[str, str]]) -> bytes:
+    """The body of a batch of (flag, body, properties), as clients make it."""
+    parts = []
+    for flag, body, fields in messages:
+        text = format_properties(dict(fields)).encode()
+        inner = b"".join((bytes(8), flag.to_bytes(4, "big"), len(body).to_bytes(4, "big"), body,
+                          len(text).to_bytes(2, "big"), text))
+        parts.append((len(inner) + 4).to_bytes(4, "big") + inner)
+    return b"".join(parts)
+
+
+class SendTestCase(SynchronousTestCase):
+    """A test with a kernel."""
+
+    settings: Mapping[str, str] = {}
+    plugins: list[tuple[str, object]] = []  # noqa: RUF012
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.box = KernelBox(self.plugins, self.settings, self.disk)
+        self.addCleanup(self.box.stop)
+
+    def send(
+        self, topic: str = "T", body: bytes = b"x", code: int = RequestCode.SEND_MESSAGE_V2,
+        changes: Mapping[str, Any] | None = None, **fields: Any
+    ) -> RemotingCommand:
+        """Send; :returns: the reply."""
+        header = send_header(topic, self.box.now_ms, **fields)
+        for name, value in (changes or {}).items():
+            setattr(header, name, value)
+        return self.box.ask(code, header, body)
+
+    def sent(self, *arguments: Any, **fields: Any) -> SendMessageResponseHeader:
+        """Send what must be stored."""
+        reply = self.send(*arguments, **fields)
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        return reply.header(SendMessageResponseHeader)
+
+    def refused(self, *arguments: Any, **fields: Any) -> tuple[int, str]:
+        """Send what must be refused; :returns: code and remark."""
+        before = self.box.kernel.store.max_offset
+        reply = self.send(*arguments, **fields)
+        self.assertEqual(self.box.kernel.store.max_offset, before)
+        self.assertEqual(reply.fields(), {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
+        return reply.code, reply.remark or ""
+
+    def messages(self, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
+        reply = self.box.ask(RequestCode.PULL_MESSAGE, pull_header(topic, queue_id=queue_id))
+        return records_of(reply.body)
+
+
+class StoredTests(SendTestCase):
+    """What becomes of a message that is stored."""
+
+    def test_reply(self) -> None:
+        """The reply says where the message is, by queue, by place and by unique key."""
+        self.sent(queue_id=2)
+        header = self.sent(queue_id=2, properties={"UNIQ_KEY": "0A0A"})
+        self.assertEqual((header.queue_id, header.queue_offset), (2, 1))
+        self.assertEqual(header.transaction_id, "0A0A")
+        self.assertEqual((header.msg_region, header.trace_on), ("DefaultRegion", True))
+        self.assertEqual(parse_offset_message_id(header.msg_id), (
+            "127.0.0.1", 10911, self.messages(queue_id=2)[1].physical_offset))
+
+    def test_record(self) -> None:
+        """Body, flags, times and addresses are the client's; compressed bodies stay as they are."""
+        peer = self.box.peer()
+        header = send_header("T", 123_456)
+        header.sys_flag, header.flag, header.reconsume_times = 1, 7, 3
+        self.box.send(peer, RequestCode.SEND_MESSAGE_V2, header, b"\x78\x9c not really zlib")
+        [message] = self.messages()
+        self.assertEqual(message.body, b"\x78\x9c not really zlib")
+        self.assertEqual((message.sys_flag, message.flag, message.reconsume_times), (1, 7, 3))
+        self.assertEqual((message.born_timestamp, message.born_host),
+                         (123_456, peer.remote_host))
+        self.assertEqual((message.store_timestamp, message.store_host),
+                         (self.box.now_ms, host_bytes("127.0.0.1", 10911)))
+        self.assertEqual((message.queue_offset, message.topic), (0, "T"))
+
+    def test_properties(self) -> None:
+        """What the broker adds is there, what is not stored is not, all else is the client's.
+
+        A property without a value is lost, as in Apache's broker.
+        """
+        self.sent(tag="tag", keys="k1 k2", properties={
+            "WAIT": "true", "1ST_POP_TIME": "5", "POP_CK": "check point", "größe": "ü",
+            "empty": "", "MSG_REGION": "forged", "CLUSTER": "forged"})
+        [message] = self.messages()
+        fields = message.properties_map()
+        unique_key = fields.pop("UNIQ_KEY")
+        self.assertEqual(len(unique_key), 32)
+        self.assertEqual(fields, {
+            "TAGS": "tag", "KEYS": "k1 k2", "1ST_POP_TIME": "5", "größe": "ü",
+            "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"})
+
+    def test_unique_keys_differ(self) -> None:
+        """A message without a unique key gets one of its own."""
+        keys = {self.sent().transaction_id for _ in range(100)}
+        self.assertEqual(len(keys), 100)
+        self.assertEqual([m.properties_map()["UNIQ_KEY"] in keys for m in self.messages()],
+                         [True] * 32)
+
+    def test_v1(self) -> None:
+        """The header with long names does the same."""
+        header = SendMessageRequestHeader(
+            producer_group="g", topic="T", default_topic="TBW102", default_topic_queue_nums=4,
+            queue_id=1, sys_flag=0, born_timestamp=1, flag=0, properties="TAGS\x01a\x02")
+        reply = self.box.ask(RequestCode.SEND_MESSAGE, header, b"x")
+        self.assertEqual(reply.header(SendMessageResponseHeader).queue_id, 1)
+        self.assertEqual(self.messages(queue_id=1)[0].properties_map()["TAGS"], "a")
+
+    def test_oneway(self) -> None:
+        """A one-way send is stored and not answered."""
+        reply = self.box.send(self.box.peer(), RequestCode.SEND_MESSAGE_V2, send_header("T", 1),
+                              b"x", oneway=True)
+        self.assertIsNone(reply)
+        self.assertEqual(len(self.messages()), 1)
+
+    def test_broker_chooses_the_queue(self) -> None:
+        """A negative queue id lets the broker choose among the queues there are."""
+        chosen = {self.sent(queue_id=-1).queue_id for _ in range(200)}
+        self.assertEqual(chosen, {0, 1, 2, 3})
+
+    def test_empty_body(self) -> None:
+        """A message without body is one."""
+        self.sent(body=b"")
+        self.assertEqual(self.messages()[0].body, b"")
+
+    def test_statistics(self) -> None:
+        """What was stored is counted, what was refused is not."""
+        self.sent()
+        self.refused(queue_id=99)
+        sums = self.box.kernel.stats.sums("TOPIC_PUT", "T")
+        self.assertEqual((sums.count, sums.size), (1, self.messages()[0].size))
+
+
+class RefusedTests(SendTestCase):
+    """Each refusal with Apache's code and remark."""
+
+    def test_names(self) -> None:
+        """Names that are none, and topics clients may not send to."""
+        for topic in ("", "a b", "a/b", "größe", "x" * 128):
+            code, remark = self.refused(topic)
+            self.assertEqual(code, ResponseCode.INVALID_PARAMETER, msg=repr(topic))
+            self.assertTrue(remark, msg=repr(topic))
+        self.sent("x" * 127)
+        self.assertEqual(self.refused("SCHEDULE_TOPIC_XXXX"), (
+            ResponseCode.NO_PERMISSION,
+            "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."))
+
+    def test_queue_id(self) -> None:
+        """A queue the topic does not have."""
+        self.sent(queue_id=3)
+        code, remark = self.refused(queue_id=4)
+        self.assertEqual(code, ResponseCode.INVALID_PARAMETER)
+        self.assertIn("request queueId[4] is illegal, ", remark)
+
+    def test_read_queue(self) -> None:
+        """A queue that is only read is written too: a topic that shrinks is drained so."""
+        self.sent()
+        self.box.kernel.topic_config.table["T"].write_queue_nums = 2
+        self.assertEqual(self.sent(queue_id=3).queue_id, 3)
+
+    def test_size(self) -> None:
+        """Body and properties have their limits; just below them all is well."""
+        limit = 4 * 1024 * 1024
+        remark = ("the message is illegal, maybe msg body or properties length not matched. msg "
+                  f"body length limit {limit}B, msg properties length limit 32KB.")
+        self.assertEqual(self.refused(body=bytes(limit + 1)),
+                         (ResponseCode.MESSAGE_ILLEGAL, remark))
+        self.assertEqual(self.refused(properties={"long": "x" * 32_768}),
+                         (ResponseCode.MESSAGE_ILLEGAL, remark))
+        self.sent(properties={"long": "x" * 32_000})
+
+    def test_full_disk(self) -> None:
+        """A full disk is code 14, reads go on, and sends when there is room again."""
+        self.sent(body=b"1")
+        self.disk.room_bytes = 0
+        code, remark = self.refused(body=b"2")
+        self.assertEqual(code, ResponseCode.SERVICE_NOT_AVAILABLE)
+        self.assertIn("the broker's disk is full [CL:  0.10", remark)
+        self.assertEqual([m.body for m in self.messages()], [b"1"])
+        self.disk.room_bytes = None
+        self.assertEqual(self.sent(body=b"3").queue_offset, 1)
+        self.assertEqual([m.body for m in self.messages()], [b"1", b"3"])
+
+    def test_stopped_store(self) -> None:
+        """A store that does not run answers as a full one."""
+        self.sent()
+        self.box.kernel.store._running = False
+        self.assertEqual(self.refused()[0], ResponseCode.SERVICE_NOT_AVAILABLE)
+
+    def test_missing_field(self) -> None:
+        """A header that lacks what it must have is refused with the field's name."""
+        reply = self.box.send(self.box.peer(), RequestCode.SEND_MESSAGE_V2, None, b"x",
+                              extra_fields={"a": "g", "b": "T"})
+        assert reply is not None
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("`c`", reply.remark or "")
+
+
+class AutoCreationTests(SendTestCase):
+    """Topics that sends create."""
+
+    def test_from_the_template(self) -> None:
+        """The topic copies the template, with the client's number of queues at most."""
+        for wanted, queues in ((4, 4), (100, 8)):
+            topic = f"wanted_{wanted}"
+            self.sent(topic, changes={"default_topic_queue_nums": wanted})
+            config = self.box.kernel.topic_config.table[topic]
+            self.assertEqual((config.read_queue_nums, config.write_queue_nums), (queues, queues))
+            self.assertEqual(config.perm, 6)
+
+    def test_from_a_topic_that_is_no_template(self) -> None:
+        """A default topic that is unknown, or may not be inherited, creates nothing."""
+        self.sent("T")
+        for default in ("unknown", "T"):
+            code, remark = self.refused("new", changes={"default_topic": default})
+            self.assertEqual(code, ResponseCode.TOPIC_NOT_EXIST)
+            self.assertTrue(remark.startswith("topic[new] not exist, apply first please!"))
+
+    def test_retry_topic(self) -> None:
+        """A retry topic is created where the template does not: with one queue."""
+        self.sent("%RETRY%group", changes={"default_topic": "unknown"})
+        config = self.box.kernel.topic_config.table["%RETRY%group"]
+        self.assertEqual((config.read_queue_nums, config.perm), (1, 6))
+
+    def test_name_servers_are_told(self) -> None:
+        """A new topic is announced once, and saved."""
+        told: list[int] = []
+        self.box.kernel.on_topic_change.append(lambda: told.append(1))
+        self.sent("new")
+        self.sent("new")
+        self.assertEqual(len(told), 1)
+        self.assertIn(b'"new"', self.disk.read_file("/store/config/topics.json"))
+
+
+class NoAutoCreationTests(SendTestCase):
+    """A broker that creates no topic."""
+
+    settings = {"autoCreateTopicEnable": "false"}  # noqa: RUF012
+
+    def test_refused(self) -> None:
+        """An unknown topic is refused; one that was made by hand is not."""
+        self.assertEqual(self.refused("new")[0], ResponseCode.TOPIC_NOT_EXIST)
+        self.box.kernel.topic_config.table["new"] = TopicConfig("new", 4, 4)
+        self.sent("new")
+
+
+class ReadOnlyBrokerTests(SendTestCase):
+    """brokerPermission without writing."""
+
+    settings = {"brokerPermission": "4"}  # noqa: RUF012
+
+    def test_order_topics(self) -> None:
+        """Only order topics are refused: producers of others are told by the route."""
+        self.box.kernel.topic_config.table["T"] = TopicConfig("T", 4, 4)
+        self.box.kernel.topic_config.table["O"] = TopicConfig("O", 4, 4, order=True)
+        self.sent("T")
+        self.assertEqual(self.refused("O"), (
+            ResponseCode.NO_PERMISSION, "the broker[127.0.0.1] sending message is forbidden"))
+
+
+class BatchTests(SendTestCase):
+    """A client's batch: several messages in one request."""
+
+    def send_batch(self, *messages: tuple[int, bytes, Mapping[str, str]], topic: str = "T",
+                   **properties: str) -> RemotingCommand:
+        return self.send(topic, batch_body(*messages), code=RequestCode.SEND_BATCH_MESSAGE,
+                         changes={"batch": True}, properties=properties)
+
+    def test_body(self) -> None:
+        """The test's own encoder says what the decoder reads."""
+        body = batch_body((1, b"one", {"a": "b"}), (0, b"", {}))
+        self.assertEqual([tuple(row) for row in decode_batch(body)],
+                         [(1, b"one", "a\x01b\x02"), (0, b"", "")])
+
+    def test_stored(self) -> None:
+        """Each message is a record with its own properties; the reply lists all ids."""
+        reply = self.send_batch(
+            (1, b"1", {"TAGS": "a", "UNIQ_KEY": "U1", "WAIT": "true"}),
+            (2, b"2", {"UNIQ_KEY": "U2", "KEYS": "k"}), (3, b"3", {"UNIQ_KEY": "U3"}),
+            UNIQ_KEY="U1,U2,U3")
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        header = reply.header(SendMessageResponseHeader)
+        stored = self.messages()
+        self.assertEqual([(m.flag, m.body, m.queue_offset) for m in stored],
+                         [(1, b"1", 0), (2, b"2", 1), (3, b"3", 2)])
+        self.assertEqual([m.properties_map()["UNIQ_KEY"] for m in stored], ["U1", "U2", "U3"])
+        self.assertNotIn("WAIT", stored[0].properties_map())
+        self.assertEqual(header.transaction_id, "U1,U2,U3")
+        self.assertEqual([parse_offset_message_id(text)[2] for text in header.msg_id.split(",")],
+                         [m.physical_offset for m in stored])
+        self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 3)
+
+    def test_all_or_none(self) -> None:
+        """A message that is too large takes the whole batch with it, and no other request."""
+        reply = self.send_batch((0, b"1", {}), (0, b"2", {"long": "x" * 32_760}))
+        self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
+        self.assertEqual(self.messages(), [])
+
+    def test_refused(self) -> None:
+        """Batches to retry topics, without messages, and of broken bytes."""
+        reply = self.send_batch((0, b"1", {}), topic="%RETRY%g")
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group %RETRY%g"))
+        self.assertEqual(self.send_batch().code, ResponseCode.MESSAGE_ILLEGAL)
+        good = batch_body((0, b"1", {}))
+        for body in (good[:-1], good + b"\0", b"\xff" * 40, bytes(40)):
+            reply = self.send("T", body, code=RequestCode.SEND_BATCH_MESSAGE,
+                              changes={"batch": True})
+            self.assertNotEqual(reply.code, ResponseCode.SUCCESS, msg=repr(body))
+        self.assertEqual(self.messages(), [])
+
+
+class PipelineTests(SendTestCase):
+    """Sends that one read brought."""
+
+    def test_one_append(self) -> None:
+        """They are stored by one write, in order, and each gets its own answer."""
+        calls: list[int] = []
+        self.box.kernel.store.on_dispatch.append(lambda records: calls.append(len(records)))
+        rows = [("T", b"1"), ("a b", b"bad name"), ("T", b"2"), ("U", b"3"),
+                ("T", bytes(5 * 1024 * 1024)), ("T", b"4")]
+        frames = [encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header(topic, 1), body)
+                  for opaque, (topic, body) in enumerate(rows)]
+        decoder = FrameDecoder()
+        replies = self.box.kernel.dispatcher.execute(
+            self.box.peer(), decoder.feed(b"".join(frames)), self.box.now_ms)
+        answers = [decode_command(FrameDecoder().feed(reply)[0]) for reply in replies]
+        self.assertEqual([(a.opaque, a.code) for a in answers], [
+            (0, 0), (1, ResponseCode.INVALID_PARAMETER), (2, 0), (3, 0),
+            (4, ResponseCode.MESSAGE_ILLEGAL), (5, 0)])
+        self.assertEqual(calls, [4])
+        self.assertEqual([m.body for m in self.messages()], [b"1", b"2", b"4"])
+        self.assertEqual([m.body for m in self.messages("U")], [b"3"])
+
+
+@implementer(ITransactionService)
+class Transactions:
+    """A service that keeps half messages in a topic of its own."""
+
+    def prepare(self, record: MessageRecord, properties: Mapping[str, str]) -> None:
+        record.topic, record.queue_id = "HALF", 0
+        record.properties += f"REAL\x01{properties['PGROUP']}\x02"
+
+
+class TransactionTests(SendTestCase):
+    """Half messages go to the plugin that takes them."""
+
+    plugins = [("transactions", types.SimpleNamespace(  # noqa: RUF012
+        provide_transaction_service=hookimpl(lambda: Transactions())))]
+    half = {"TRAN_MSG": "true", "PGROUP": "g"}  # noqa: RUF012
+
+    def test_prepared(self) -> None:
+        """A half message is where the service puts it; other messages are not asked about."""
+        self.box.kernel.topic_config.table["HALF"] = TopicConfig("HALF", 1, 1)
+        self.sent(body=b"half", properties=self.half)
+        self.sent(body=b"whole", properties={"TRAN_MSG": "false"})
+        self.assertEqual([m.body for m in self.messages()], [b"whole"])
+        [message] = self.messages("HALF")
+        self.assertEqual((message.body, message.properties_map()["REAL"]), (b"half", "g"))
+
+    def test_retried_message(self) -> None:
+        """A delayed retry of a message that once was half is a whole one."""
+        self.sent(body=b"again", properties={**self.half, "DELAY": "3"},
+                  changes={"reconsume_times": 1})
+        self.assertEqual([m.body for m in self.messages()], [b"again"])
+
+
+class NoTransactionTests(SendTestCase):
+    """A broker whose settings refuse half messages."""
+
+    settings = {"rejectTransactionMessage": "true"}  # noqa: RUF012
+
+    def test_refused(self) -> None:
+        """Apache's code and remark."""
+        self.assertEqual(self.refused(properties={"TRAN_MSG": "true"}), (
+            ResponseCode.NO_PERMISSION,
+            "the broker[127.0.0.1] sending transaction message is forbidden"))
+
+
+class SendHookTests(SendTestCase):
+    """``before_send`` and ``after_send``."""
+
+    def setUp(self) -> None:
+        self.plugins = [("plugin", self)]
+        self.before: list[list[tuple[str, int]]] = []
+        self.after: list[list[int | None]] = []
+        super().setUp()
+
+    @hookimpl
+    def before_send(self, batch: SendBatch) -> Mapping[int, BrokerError]:
+        self.before.append([(request.header.topic, len(records)) for request, records in
+                            zip(batch.requests, batch.records, strict=True)])
+        return {index: RequestRefused(ResponseCode.NO_PERMISSION, "not to this topic")
+                for index, request in enumerate(batch.requests)
+                if request.header.topic == "secret"}
+
+    @hookimpl
+    def after_send(self, batch: SendBatch) -> None:
+        self.after.append([reply.code if isinstance(reply, Reply) else None
+                           for reply in batch.replies])
+
+    def test_around(self) -> None:
+        """They see each request with its records, then its reply; a refusal is the answer."""
+        self.sent("T")
+        self.assertEqual(self.refused("secret"),
+                         (ResponseCode.NO_PERMISSION, "not to this topic"))
+        self.refused("a b")
+        self.assertEqual(self.before, [[("T", 1)], [("secret", 1)], [("a b", 0)]])
+        self.assertEqual(self.after, [[0], [ResponseCode.NO_PERMISSION],
+                                      [ResponseCode.INVALID_PARAMETER]])
+
+    def test_slave(self) -> None:
+        """``after_send`` hears of what the store refuses as well."""
+        self.box.kernel.set_role("SLAVE", 1)
+        self.refused("T")
+        self.assertEqual(self.after, [[ResponseCode.SERVICE_NOT_AVAILABLE]])
+
+    def test_reply_that_waits(self) -> None:
+        """A reply that waits for a replica is a Deferred when ``after_send`` sees it."""
+        self.box.kernel.acknowledgement.stages.append(
+            (lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT))
+        peer = self.box.peer()
+        self.box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x")
+        self.assertEqual(self.after, [[None]])
+
+
+class HeaderTests(SynchronousTestCase):
+    """What the two headers have in common."""
+
+    def test_same_attributes(self) -> None:
+        """A handler reads either alike."""
+        self.assertEqual(SendMessageRequestHeader.__struct_fields__,
+                         SendMessageRequestHeaderV2.__struct_fields__)
