@@ -135,7 +135,7 @@ class NameServers:
         answers = await self._each("ask the data version of", one)
         return len(answers) < len(self.addresses) or any(answers)
 
-    async def heartbeat(self, identity: BrokerIdentity, version: DataVersion) -> None:
+    async def heartbeat(self, identity: BrokerIdentity) -> None:
         """Refresh this broker's entry without its topics."""
         header = BrokerHeartbeatRequestHeader(
             cluster_name=identity.cluster_name, broker_addr=identity.broker_address,

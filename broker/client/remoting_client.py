@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.interfaces import IReactorPluggableNameResolver, IReactorTCP, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -143,7 +144,7 @@ class RemotingClient:
 
     def _failed(self, failure: Failure, address: str) -> None:
         reason = failure.getErrorMessage()
-        if failure.check(CancelledError):
+        if failure.check(CancelledError, ConnectingCancelledError):
             reason = "the client is closed" if self._closed else "it takes too long"
         for waiting in self._connecting.pop(address):
             waiting.errback(RemotingConnectError(f"connect to {address} failed: {reason}"))

@@ -1,0 +1,191 @@
+"""What a broker tells its name servers."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.client.name_servers import BrokerIdentity, NameServers, Registered
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_reply
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.namesrv import (
+    QueryDataVersionResponseHeader,
+    RegisterBrokerResponseHeader,
+)
+
+ME = BrokerIdentity("cluster", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
+
+
+def reply(
+    code: int = ResponseCode.SUCCESS, header: CommandHeader | None = None, body: bytes = b"",
+    remark: str | None = None,
+) -> RemotingCommand:
+    """A reply as it comes from the wire."""
+    return decode_command(FrameDecoder().feed(encode_reply(code, 1, header, body, remark))[0])
+
+
+class FakeClient:
+    """Remembers what is asked and answers as it is told: a command, an error or a Deferred."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, Any, bytes]] = []
+        self.answers: dict[str, Any] = {}
+
+    async def invoke(
+        self, address: str, code: int, header: Any, body: bytes = b"", *, timeout_ms: int
+    ) -> RemotingCommand:
+        self.asked.append((address, code, header, body))
+        answer = self.answers[address]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Deferred):
+            answer = await answer
+        result: RemotingCommand = answer
+        return result
+
+    async def invoke_oneway(
+        self, address: str, code: int, header: Any, body: bytes = b""
+    ) -> None:
+        await self.invoke(address, code, header, body, timeout_ms=0)
+
+
+class NameServersTestCase(SynchronousTestCase):
+    """A broker with two name servers."""
+
+    def setUp(self) -> None:
+        self.client = FakeClient()
+        self.servers = NameServers(self.client, ["a:1", "b:2"])  # type: ignore[arg-type]
+        self.wrapper = TopicConfigSerializeWrapper(
+            {"T": TopicConfig("T", 4, 4)}, DataVersion(0, 5, 6))
+
+    def codes(self) -> list[tuple[str, int]]:
+        return [(address, code) for address, code, _, _ in self.client.asked]
+
+
+class RegisterTests(NameServersTestCase):
+    """Registration."""
+
+    def register(self, **arguments: Any) -> list[Registered]:
+        call = self.servers.register(ME, self.wrapper, timeout_ms=100, **arguments)
+        result: list[Registered] = self.successResultOf(ensureDeferred(call))
+        return result
+
+    def test_all_are_told(self) -> None:
+        """Each gets who registers and the topics, with a checksum of the body; each answers."""
+        header = RegisterBrokerResponseHeader(ha_server_addr="h:1", master_addr="m:2")
+        self.client.answers = {
+            "a:1": reply(header=header, body=KVTable({"T": "broker-a:4"}).encode()),
+            "b:2": reply(header=header)}
+        self.assertEqual(self.register(), [Registered("m:2", "h:1", {"T": "broker-a:4"}),
+                                           Registered("m:2", "h:1", {})])
+        for _, code, sent, body in self.client.asked:
+            self.assertEqual(code, RequestCode.REGISTER_BROKER)
+            self.assertEqual((sent.cluster_name, sent.broker_name, sent.broker_id),
+                             ("cluster", "broker-a", 0))
+            self.assertEqual((sent.broker_addr, sent.ha_server_addr),
+                             ("10.0.0.1:10911", "10.0.0.1:10912"))
+            self.assertEqual(sent.body_crc32, zlib.crc32(body) & 0x7FFFFFFF)
+            self.assertIs(sent.compressed, False)
+            decoded = RegisterBrokerBody.decode(body).topic_config_serialize_wrapper
+            self.assertEqual(decoded, self.wrapper)
+
+    def test_compressed(self) -> None:
+        """A compressed body says so in its header and holds the same."""
+        self.client.answers = dict.fromkeys(
+            ("a:1", "b:2"), reply(header=RegisterBrokerResponseHeader()))
+        self.register(compressed=True)
+        _, _, sent, body = self.client.asked[0]
+        self.assertIs(sent.compressed, True)
+        decoded = RegisterBrokerBody.decode(body, True).topic_config_serialize_wrapper
+        self.assertEqual(decoded.topic_config_table["T"].write_queue_nums, 4)
+
+    def test_one_that_fails(self) -> None:
+        """One that cannot be reached, or refuses, does not keep the other from being told."""
+        good = reply(header=RegisterBrokerResponseHeader(master_addr="m:2"))
+        for bad in (RemotingConnectError("no"), RemotingTimeout("late"),
+                    reply(ResponseCode.SYSTEM_ERROR, remark="crc32 not match")):
+            self.client.answers = {"a:1": bad, "b:2": good}
+            self.assertEqual([answer.master_address for answer in self.register()], ["m:2"])
+
+    def test_one_that_is_slow(self) -> None:
+        """All are asked at once: a slow one holds up nobody."""
+        slow: Deferred[RemotingCommand] = Deferred()
+        self.client.answers = {"a:1": slow,
+                               "b:2": reply(header=RegisterBrokerResponseHeader())}
+        done = ensureDeferred(self.servers.register(ME, self.wrapper, timeout_ms=100))
+        self.assertEqual(len(self.client.asked), 2)
+        self.assertNoResult(done)
+        slow.callback(reply(header=RegisterBrokerResponseHeader()))
+        self.assertEqual(len(self.successResultOf(done)), 2)
+
+    def test_oneway(self) -> None:
+        """A one-way registration has no answers."""
+        self.client.answers = dict.fromkeys(("a:1", "b:2"), reply())
+        self.assertEqual(self.register(oneway=True), [])
+        self.assertEqual(len(self.client.asked), 2)
+
+    def test_nobody(self) -> None:
+        """Without name servers nothing is sent."""
+        self.servers.addresses = []
+        self.assertEqual(self.register(), [])
+
+
+class NeedRegisterTests(NameServersTestCase):
+    """Whether a name server knows other topics than ours."""
+
+    def need(self, first: Any, second: Any) -> bool:
+        self.client.answers = {"a:1": first, "b:2": second}
+        call = self.servers.need_register(ME, self.wrapper.data_version, timeout_ms=100)
+        result: bool = self.successResultOf(ensureDeferred(call))
+        return result
+
+    def answer(self, changed: bool | None, version: DataVersion | None = None) -> RemotingCommand:
+        return reply(header=QueryDataVersionResponseHeader(changed=changed),
+                     body=version.encode() if version else b"")
+
+    def test_cases(self) -> None:
+        """Only when all of them know our version is there nothing to say."""
+        same = self.answer(False, DataVersion(0, 5, 6))
+        self.assertIs(self.need(same, same), False)
+        for name, other in (
+            ("changed", self.answer(True, DataVersion(0, 5, 6))),
+            ("says nothing", self.answer(None)),
+            ("knows none", self.answer(False)),
+            ("an older one", self.answer(False, DataVersion(0, 5, 5))),
+            ("refuses", reply(ResponseCode.SYSTEM_ERROR)),
+            ("is not there", RemotingConnectError("no")),
+        ):
+            self.assertIs(self.need(same, other), True, msg=name)
+
+
+class OtherTests(NameServersTestCase):
+    """Leaving, and heartbeats."""
+
+    def test_unregister(self) -> None:
+        """All are told; one that is not there is no reason to fail."""
+        self.client.answers = {"a:1": RemotingConnectError("no"), "b:2": reply()}
+        self.successResultOf(ensureDeferred(self.servers.unregister(ME, timeout_ms=100)))
+        self.assertEqual(self.codes(), [("a:1", RequestCode.UNREGISTER_BROKER),
+                                        ("b:2", RequestCode.UNREGISTER_BROKER)])
+
+    def test_heartbeat(self) -> None:
+        """A heartbeat is one-way and says who lives."""
+        self.client.answers = {"a:1": reply(), "b:2": RemotingConnectError("no")}
+        call = self.servers.heartbeat(ME)
+        self.successResultOf(ensureDeferred(call))
+        self.assertEqual(self.codes(), [("a:1", RequestCode.BROKER_HEARTBEAT),
+                                        ("b:2", RequestCode.BROKER_HEARTBEAT)])
+        self.assertEqual(self.client.asked[0][2].broker_addr, "10.0.0.1:10911")

@@ -1,0 +1,171 @@
+"""The remoting client against a server on the loopback address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
+from twisted.internet.task import deferLater
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from twistmq.broker.channels import ChannelTable
+from twistmq.broker.client.remoting_client import RemotingClient, split_address
+from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.clock import monotonic, now_ms
+from twistmq.broker.edge.factory import RemotingFactory
+from twistmq.broker.edge.listener import ListenerService
+from twistmq.broker.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.remoting import Reply, Request, RequestHandler
+
+ECHO, SILENT, ASK = 901, 902, 903
+
+
+class SplitAddressTests(SynchronousTestCase):
+    """host:port."""
+
+    def test_good(self) -> None:
+        """Names, IPv4 and IPv6 addresses; blanks around them do not count."""
+        for text, expected in (("a:1", ("a", 1)), (" 10.0.0.1:9876 ", ("10.0.0.1", 9876)),
+                               ("[::1]:65535", ("::1", 65535))):
+            self.assertEqual(split_address(text), expected)
+
+    def test_bad(self) -> None:
+        """What is no address says so."""
+        for text in ("", "a", "a:", ":1", "a:0", "a:65536", "a:-1", "a:x", "a:1.5", "a:1:"):
+            error = self.assertRaises(ValueError, split_address, text)
+            self.assertIn("is not host:port", str(error))
+
+
+class RemotingClientTests(TestCase):
+    """Calls, shared connections, reconnection, errors."""
+
+    def setUp(self) -> None:
+        self.asked: list[bytes] = []
+        self.channels = ChannelTable()
+        rows = [RequestHandler(ECHO, lambda request: Reply(body=request.body)),
+                RequestHandler(SILENT, lambda request: Deferred()),
+                RequestHandler(ASK, self.ask)]
+        dispatcher = Dispatcher({row.code: row for row in rows}, Hooks())
+        factory = RemotingFactory(reactor, dispatcher, self.channels, now_ms, monotonic)
+        self.server = ListenerService(reactor, 0, "127.0.0.1", 50, factory)
+        self.server.startService()
+        self.address = f"127.0.0.1:{self.server.port}"
+        own = Dispatcher({ECHO: RequestHandler(ECHO, self.answer)}, Hooks())
+        self.client = RemotingClient(reactor, now_ms, monotonic, own, connect_timeout_ms=5000)
+        self.addCleanup(self.server.stopService)
+        self.addCleanup(self.client.close)
+
+    def ask(self, request: Request[Any]) -> Deferred[Reply]:
+        """A server that asks its client before it answers."""
+        reply = request.channel.call(ECHO, None, b"and you?", timeout_ms=5000)
+        return reply.addCallback(lambda command: Reply(body=command.body))
+
+    def answer(self, request: Request[Any]) -> Reply:
+        self.asked.append(request.body)
+        return Reply(body=b"fine")
+
+    def echo(self, body: bytes, timeout_ms: int = 5000) -> Deferred[bytes]:
+        async def call() -> bytes:
+            reply = await self.client.invoke(self.address, ECHO, None, body, timeout_ms=timeout_ms)
+            return reply.body
+
+        return ensureDeferred(call())
+
+    async def test_one_connection(self) -> None:
+        """Calls at once, also before there is a connection, share one; each gets its reply."""
+        bodies = [str(number).encode() for number in range(20)]
+        self.assertEqual(await gatherResults([self.echo(body) for body in bodies]), bodies)
+        self.assertEqual(await self.echo(b"again"), b"again")
+        self.assertEqual(len(self.channels), 1)
+
+    async def test_server_asks(self) -> None:
+        """Requests that come from the server are served."""
+        reply = await self.client.invoke(self.address, ASK, None, timeout_ms=5000)
+        self.assertEqual((reply.body, self.asked), (b"fine", [b"and you?"]))
+
+    async def test_oneway(self) -> None:
+        """A one-way request arrives; nothing is waited for."""
+        await self.client.invoke_oneway(self.address, ECHO, None, b"x")
+        self.assertEqual(await self.echo(b"after it"), b"after it")
+
+    async def test_time_out(self) -> None:
+        """A reply that does not come fails the call and not the connection."""
+        call = self.client.invoke(self.address, SILENT, None, timeout_ms=20)
+        await self.assertFailure(ensureDeferred(call), RemotingTimeout)
+        self.assertEqual(await self.echo(b"x"), b"x")
+        self.assertEqual(len(self.channels), 1)
+
+    async def test_reconnects(self) -> None:
+        """A lost connection fails what waits on it; the next call makes a new one."""
+        await self.echo(b"x")
+        waiting = ensureDeferred(self.client.invoke(self.address, SILENT, None, timeout_ms=5000))
+        for channel in self.channels:
+            channel.close()
+        await self.assertFailure(waiting, RemotingSendError)
+        self.assertEqual(await self.echo(b"y"), b"y")
+
+    async def test_refused(self) -> None:
+        """No server, no connection: the address is named; a server that comes back is found."""
+        await self.server.stopService()
+        error = await self.assertFailure(self.echo(b"x"), RemotingConnectError)
+        self.assertIn(f"connect to {self.address} failed", str(error))
+        self.server.startService()
+        self.assertEqual(await self.echo(b"x"), b"x")
+
+    async def test_bad_address(self) -> None:
+        """An address that is none fails the call."""
+        call = self.client.invoke("nowhere", ECHO, None, timeout_ms=100)
+        error = await self.assertFailure(ensureDeferred(call), RemotingConnectError)
+        self.assertIn("'nowhere' is not host:port", str(error))
+
+    async def test_close(self) -> None:
+        """A close ends the connections and fires when they are gone; it may be done twice."""
+        await self.echo(b"x")
+        waiting = self.assertFailure(
+            ensureDeferred(self.client.invoke(self.address, SILENT, None, timeout_ms=5000)),
+            RemotingSendError)
+        await self.client.close()
+        await waiting
+        await self.client.close()
+        error = await self.assertFailure(self.echo(b"x"), RemotingConnectError)
+        self.assertIn("the client is closed", str(error))
+        while len(self.channels):
+            await deferLater(reactor, 0)
+
+    async def test_close_again_from_a_callback(self) -> None:
+        """Who hears that the connections are gone may close the client once more."""
+        await self.echo(b"x")
+        done: Deferred[Any] = self.client.close()
+        done.addCallback(lambda _: self.client.close())
+        await done
+
+
+class ConnectTests(SynchronousTestCase):
+    """Connections that do not come about, on a reactor in memory."""
+
+    def setUp(self) -> None:
+        self.reactor = MemoryReactorClock()
+        self.client = RemotingClient(self.reactor, now_ms, self.reactor.seconds,
+                                     Dispatcher({}, Hooks()), connect_timeout_ms=3000)
+        self.call = ensureDeferred(
+            self.client.invoke("127.0.0.1:1", ECHO, None, timeout_ms=10_000))
+        self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_time_out(self) -> None:
+        """An attempt that takes too long is given up."""
+        self.reactor.advance(2.9)
+        self.assertNoResult(self.call)
+        self.reactor.advance(0.2)
+        error = self.failureResultOf(self.call, RemotingConnectError)
+        self.assertEqual(str(error.value), "connect to 127.0.0.1:1 failed: it takes too long")
+
+    def test_close(self) -> None:
+        """A close gives up the attempts under way, and fires."""
+        self.successResultOf(self.client.close())
+        error = self.failureResultOf(self.call, RemotingConnectError)
+        self.assertIn("the client is closed", str(error.value))
+        self.assertEqual(
+            [call for call in self.reactor.getDelayedCalls() if call.active()], [])
