@@ -120,6 +120,8 @@ def tour(namesrv: str, broker: str) -> dict[str, str]:
             "producerConnection nobody": f"producerConnection -g Nobody -t {TOPIC}",
             "consumerStatus": f"consumerStatus -g {CONSUMERS} -i {client_id}",
             "topicStatus 1024": "topicStatus -t BenchmarkTest",
+            "queryCq": f"queryCq -t {TOPIC} -q 0 -i 0 -c 1 -g {CONSUMERS}",
+            "queryCq nothing": f"queryCq -t {TOPIC} -q 0 -i 2 -c 1",
         })
     return report | _run(namesrv, {
         "consumerProgress offline": f"consumerProgress -g {CONSUMERS}",

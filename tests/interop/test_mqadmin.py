@@ -126,6 +126,13 @@ class MqadminTests(SynchronousTestCase):
         self.same("updateTopic", "updateTopic again", "topicStatus empty", "topicList",
                   "topicRoute", "topicStatus", "topicStatus 1024", "topicClusterList")
 
+    def test_queue(self) -> None:
+        """A queue's entries; the places and sizes of records are each broker's own."""
+        self.same("queryCq nothing")
+        apache, ours = (re.sub(r"(physicOffset|physicSize|subVersion\"?) ?[=:] ?\d+", r"\1", text)
+                        for text in (self.apache["queryCq"], self.ours["queryCq"]))
+        self.assertEqual(steady(ours), steady(apache))
+
     def test_topics_with_groups(self) -> None:
         """Apache's broker names a topic that is consumed among the groups that consume it."""
         apache = [line for line in steady(self.apache["topicList -c"])
