@@ -5,19 +5,25 @@ Source: AdminBrokerProcessor.getAllSubscriptionGroup, getConsumeStats, getSubscr
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
-from twistmq.broker.wire.bodies import ConsumeStats, MessageQueue, OffsetWrapper
+from twistmq.broker.wire.bodies import (
+    ConsumeStats,
+    MessageQueue,
+    OffsetWrapper,
+    SubscriptionGroupWrapper,
+)
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.topic import (
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
 )
 from twistmq.plugins.admin.long_answers import LongAnswers, Work
-from twistmq.plugins.admin.rows import encode_with_rows, offset_row
+from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -41,8 +47,19 @@ class GroupQuestions:
                            GetSubscriptionGroupConfigRequestHeader),
         ]
 
-    def _all(self, request: Request[EmptyHeader]) -> Reply:
-        return Reply(body=self._kernel.subscription_group.wrapper().encode())
+    def _all(self, request: Request[EmptyHeader]) -> Handled:
+        return self.long_answers.answer(self._read_all())
+
+    def _read_all(self) -> Work:
+        """The version is that of the beginning, so who compares versions will ask again."""
+        table = self._kernel.subscription_group
+        version = copy(table.data_version)
+        rows = []
+        for name, config in list(table.table.items()):
+            rows.append(map_row(name, config))
+            yield
+        wrapper = SubscriptionGroupWrapper({}, version, table.forbidden)
+        return Reply(body=encode_with_rows(wrapper, b'"subscriptionGroupTable":{}', rows))
 
     def _config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Reply:
         """A group's settings; asking for one creates it where consuming with it would."""
@@ -81,8 +98,8 @@ class GroupQuestions:
             if config is None:
                 continue
             for queue_id in range(config.read_queue_nums):
-                rows.append(offset_row(MessageQueue(topic, kernel.broker_name, queue_id),
-                                       self._queue_progress(group, topic, queue_id)))
+                rows.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id),
+                                    self._queue_progress(group, topic, queue_id)))
                 yield
             tps += kernel.stats.group_get_tps(group, topic, kernel.now_ms())
         stats = ConsumeStats(consume_tps=tps)

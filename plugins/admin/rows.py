@@ -1,18 +1,18 @@
-"""Bodies with one row for each queue or entry, written row by row: there may be thousands."""
+"""Bodies with a row for each queue, entry or group, written row by row: there may be thousands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import Body, MessageQueue, OffsetWrapper, TopicOffset
+from twistmq.broker.wire.bodies import Body, MessageQueue
 
-__all__ = ["encode_with_rows", "offset_row"]
+__all__ = ["encode_with_rows", "map_row"]
 
 
-def offset_row(queue: MessageQueue, offset: TopicOffset | OffsetWrapper) -> bytes:
-    """A row of an ``offsetTable``."""
-    return json_dialect.encode({queue: offset}, quote_int_keys=False)[1:-1]
+def map_row(key: MessageQueue | str, value: Body) -> bytes:
+    """A row of a map."""
+    return json_dialect.encode({key: value}, quote_int_keys=False)[1:-1]
 
 
 def encode_with_rows(body: Body, empty: bytes, rows: Iterable[bytes]) -> bytes:

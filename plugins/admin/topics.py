@@ -27,7 +27,7 @@ from twistmq.broker.wire.headers.topic import (
     QueryTopicConsumeByWhoRequestHeader,
 )
 from twistmq.plugins.admin.long_answers import LongAnswers, Work
-from twistmq.plugins.admin.rows import encode_with_rows, offset_row
+from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -69,7 +69,7 @@ class TopicQuestions:
             offset = TopicOffset(
                 kernel.store.min_offset_in_queue(topic, queue_id), end,
                 kernel.store.store_time(topic, queue_id, end - 1) if end > 0 else 0)
-            rows.append(offset_row(MessageQueue(topic, kernel.broker_name, queue_id), offset))
+            rows.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id), offset))
             yield
         tps = kernel.stats.topic_put_tps(topic, kernel.now_ms())
         table = TopicStatsTable(topic_put_tps=tps)

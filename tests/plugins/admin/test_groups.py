@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -41,6 +43,27 @@ class GroupQuestionsTests(SynchronousTestCase):
         self.assertEqual(wrapper.subscription_group_table["g"], group)
         self.assertIn("TOOLS_CONSUMER", wrapper.subscription_group_table)
         self.assertEqual(wrapper.data_version.counter, 1)
+
+    def test_all_of_many(self) -> None:
+        """Many groups are written in slices; one that comes meanwhile has a later version."""
+        table = self.box.kernel.subscription_group
+        for index in range(1000):
+            table.table[f"g{index}"] = SubscriptionGroupConfig(f"g{index}")
+        ticks = count(self.box.now_ms)
+        self.box.clock = lambda: next(ticks)
+        peer = self.box.peer()
+        self.assertIsNone(self.box.send(peer, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        task, = (task for task in self.box.kernel.periodic_tasks
+                 if task.name == "go on with long answers")
+        task.run(0)
+        table.find("new")
+        for _ in range(1000):
+            task.run(0)
+        wrapper = SubscriptionGroupWrapper.decode(self.box.late_replies(peer)[0].body)
+        self.assertLessEqual({f"g{index}" for index in range(1000)},
+                             wrapper.subscription_group_table.keys())
+        self.assertNotIn("new", wrapper.subscription_group_table)
+        self.assertEqual(table.data_version.counter, wrapper.data_version.counter + 1)
 
     def test_one(self) -> None:
         """A group that is not there is made, as it is for a consumer."""
