@@ -113,12 +113,6 @@ class ClientTable:
         members = self.consumers.get(group)
         return members.find(client_id) if members else None
 
-    def find_producer(self, group: str, client_id: str) -> Client | None:
-        for client in self.producers.get(group, {}).values():
-            if client.client_id == client_id:
-                return client
-        return None
-
     def available_producer(self, group: str) -> Client | None:
         """Any live producer of a group, another one each time."""
         clients = [c for c in self.producers.get(group, {}).values() if c.channel.active]

@@ -98,10 +98,6 @@ class ConsumerOffsetTable:
         offset = self._pulled.get(topic + _SEPARATOR + group, {}).get(queue_id)
         return self.query(group, topic, queue_id) if offset is None else offset
 
-    def query_queues(self, group: str, topic: str) -> dict[int, int]:
-        """The group's offsets in all queues of a topic."""
-        return dict(self.table.get(topic + _SEPARATOR + group, {}))
-
     def topics_of_group(self, group: str) -> set[str]:
         """The topics a group ever consumed."""
         end = _SEPARATOR + group

@@ -5,7 +5,7 @@ Source: BrokerController.initializeBrokerScheduledTasks, ClientHousekeepingServi
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
@@ -16,16 +16,27 @@ from twistmq.broker.statistics import SAMPLE_PERIOD_MS
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["ms_to_next_midnight", "periodic_tasks"]
+__all__ = ["ms_to_midnight_after_this", "ms_to_next_midnight", "periodic_tasks"]
+
+#: No timer comes so much too early, ms.
+_EARLY_MAX_MS = 60_000
 
 _log = Logger()
 
 
 def ms_to_next_midnight(now_ms: int) -> int:
-    """How long it is to the next local midnight, ms."""
-    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
-    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-    return max(int((midnight - now).total_seconds() * 1000), 1)
+    """How long it is to the next local midnight, ms; a day may have 23 or 25 hours."""
+    tomorrow = datetime.fromtimestamp(now_ms / 1000).date() + timedelta(days=1)
+    return round(datetime.combine(tomorrow, time()).timestamp() * 1000) - now_ms
+
+
+def ms_to_midnight_after_this(now_ms: int) -> int:
+    """How long it is from one midnight to the next, ms.
+
+    The timer may come a little before midnight, by the clock people read; that is not yet another
+    day.
+    """
+    return ms_to_next_midnight(now_ms + _EARLY_MAX_MS) + _EARLY_MAX_MS
 
 
 def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
@@ -64,7 +75,7 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
         PeriodicTask("give up late flushes", 500, 500, kernel.acknowledgement.expire),
         PeriodicTask("sample statistics", SAMPLE_PERIOD_MS, SAMPLE_PERIOD_MS, kernel.stats.sample),
         PeriodicTask("record the day", ms_to_next_midnight(kernel.now_ms()),
-                     lambda: ms_to_next_midnight(kernel.now_ms()), record_day),
+                     lambda: ms_to_midnight_after_this(kernel.now_ms()), record_day),
         PeriodicTask("log dispatch lag", 10_000, 60_000, log_dispatch_lag),
         PeriodicTask("log water marks", 10_000, 1000, log_water_marks),
     ]

@@ -1,4 +1,4 @@
-"""Topics and groups are created, changed, deleted, listed: 17, 21, 200, 201, 207, 215.
+"""Topics and groups are created, changed, deleted, listed: 17, 21, 200, 207, 215.
 
 A change is answered once the name servers know of it, so that what a tool asks next shows it.
 
@@ -129,7 +129,9 @@ class TopicRequests:
 
     def _delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Reply:
         kernel = self._kernel
-        kernel.subscription_group.delete(request.header.group_name)
+        group = request.header.group_name
+        kernel.subscription_group.delete(group)
         if request.header.clean_offset:
-            kernel.consumer_offset.clean_group(request.header.group_name)
+            kernel.consumer_offset.clean_group(group)
+        kernel.stats.forget_group(group)
         return Reply()
