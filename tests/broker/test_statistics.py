@@ -144,7 +144,7 @@ class WindowTests(SynchronousTestCase):
         """Samples go on when the clock goes back, and no rate is negative."""
         stats = BrokerStats()
         run(stats, 1000, 1100, 3)
-        for second in range(0, 30):
+        for second in range(30):
             stats.sample(START_MS + second * 1000)
             stats.messages_put("T", 3, 3)
             for seconds in WINDOWS_SECONDS:

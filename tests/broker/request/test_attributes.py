@@ -1,0 +1,144 @@
+"""Attributes: changes read, checked and applied, with Apache's remarks."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.request.attributes import (
+    GROUP_ATTRIBUTES,
+    TOPIC_ATTRIBUTES,
+    alter_attributes,
+    parse_attribute_changes,
+)
+
+_TYPES = "value is not in set: [UNSPECIFIED, TRANSACTION, FIFO, MIXED, DELAY, NORMAL]"
+
+
+class ParseTests(SynchronousTestCase):
+    """Texts of changes."""
+
+    def test_changes(self) -> None:
+        """Signs stay with the names, values are taken as they are."""
+        for text, changes in (
+            (None, {}), ("", {}), ("+a=1", {"+a": "1"}), ("-a", {"-a": ""}),
+            ("+a=1,-b,+c.d=x y", {"+a": "1", "-b": "", "+c.d": "x y"}),
+            ("+a=1,", {"+a": "1"}), ("+a= 1", {"+a": " 1"}), ("+a=", {"+a": ""}),
+            ("+a=1=2", {"+a": "1=2"}),
+        ):
+            self.assertEqual(parse_attribute_changes(text), changes, repr(text))
+
+    def test_faults(self) -> None:
+        """A missing sign or a name twice is refused; the remarks are Apache's."""
+        for text, remark in (
+            ("a=1", "add/alter attribute format is wrong: a"),
+            ("+a=1,b=2", "add/alter attribute format is wrong: b"),
+            ("a", "delete attribute format is wrong: a"),
+            ("+a", "delete attribute format is wrong: +a"),
+            ("+a=1,+a=2", "key duplication: +a"),
+        ):
+            with self.assertRaises(RequestRefused) as caught:
+                parse_attribute_changes(text)
+            self.assertEqual(str(caught.exception), remark)
+            self.assertEqual(caught.exception.response_code, ResponseCode.SYSTEM_ERROR)
+
+
+class AlterTests(SynchronousTestCase):
+    """Changes applied to what is set."""
+
+    def alter(self, changes: str, **current: str) -> dict[str, str]:
+        """Change an old topic; ``message_type`` stands for message.type."""
+        attributes = {name.replace("_", "."): value for name, value in current.items()}
+        return alter_attributes(False, TOPIC_ATTRIBUTES, attributes,
+                                parse_attribute_changes(changes))
+
+    def refusal(self, is_new: bool, changes: str, **current: str) -> str:
+        attributes = {name.replace("_", "."): value for name, value in current.items()}
+        with self.assertRaises(RequestRefused) as caught:
+            alter_attributes(is_new, TOPIC_ATTRIBUTES, attributes,
+                             parse_attribute_changes(changes))
+        return str(caught.exception)
+
+    def test_creation(self) -> None:
+        """A new topic takes every attribute."""
+        changes = parse_attribute_changes(
+            "+message.type=FIFO,+queue.type=BatchCQ,+cleanup.policy=COMPACTION,+reserve.time=-1")
+        self.assertEqual(alter_attributes(True, TOPIC_ATTRIBUTES, {}, changes), {
+            "message.type": "FIFO", "queue.type": "BatchCQ", "cleanup.policy": "COMPACTION",
+            "reserve.time": "-1"})
+
+    def test_change_and_deletion(self) -> None:
+        """An old topic's are added, replaced, dropped; the others stay, the old dict too."""
+        self.assertEqual(self.alter("+message.type=DELAY", queue_type="SimpleCQ"),
+                         {"message.type": "DELAY", "queue.type": "SimpleCQ"})
+        self.assertEqual(self.alter("+message.type=DELAY", message_type="FIFO"),
+                         {"message.type": "DELAY"})
+        self.assertEqual(self.alter("-message.type,+reserve.time=9223372036854775807",
+                                    message_type="FIFO"),
+                         {"reserve.time": "9223372036854775807"})
+        self.assertEqual(self.alter("", message_type="FIFO"), {"message.type": "FIFO"})
+
+    def test_values(self) -> None:
+        """What is not a value is refused."""
+        for changes, remark in (
+            ("+message.type=fifo", _TYPES), ("+message.type=", _TYPES),
+            ("+message.type= FIFO", _TYPES),
+            ("+queue.type=x", "value is not in set: [BatchCQ, SimpleCQ]"),
+            ("+cleanup.policy=x", "value is not in set: [COMPACTION, DELETE]"),
+            ("+reserve.time=x", 'For input string: "x"'),
+            ("+reserve.time=٣", 'For input string: "٣"'),
+            ("+reserve.time=1_0", 'For input string: "1_0"'),
+            ("+reserve.time=-2", "value is not in range(-1, 9223372036854775807)"),
+            ("+reserve.time=9223372036854775808",
+             "value is not in range(-1, 9223372036854775807)"),
+        ):
+            self.assertEqual(self.refusal(True, changes), remark, changes)
+
+    def test_names(self) -> None:
+        """A name must be known and without signs of its own."""
+        for changes, remark in (
+            ("+nope=1", "unsupported key: nope"), ("+=1", "kv string format wrong."),
+            ("-", "kv string format wrong."), ("+a-b=1", "kv string format wrong."),
+            (" +message.type=FIFO", "kv string format wrong."),
+            ("x+message.type=FIFO", "kv string format wrong."),
+        ):
+            self.assertEqual(self.refusal(True, changes), remark, changes)
+
+    def test_too_late(self) -> None:
+        """What belongs to the creation cannot be changed, nor taken away."""
+        remark = "attempt to update an unchangeable attribute. key: queue.type"
+        self.assertEqual(self.refusal(False, "+queue.type=SimpleCQ"), remark)
+        self.assertEqual(self.refusal(False, "-queue.type", queue_type="SimpleCQ"), remark)
+
+    def test_deletion_of_what_is_not_there(self) -> None:
+        """That is told before whether there could be such an attribute."""
+        for name in ("message.type", "nope"):
+            self.assertEqual(self.refusal(False, f"-{name}"),
+                             f"attempt to delete a nonexistent key: {name}")
+        self.assertEqual(
+            self.refusal(True, "-message.type"),
+            "only add attribute is supported while creating topic. key: message.type")
+
+    def test_two_changes_of_one(self) -> None:
+        """Adding and dropping one name at once has no meaning."""
+        self.assertEqual(self.refusal(False, "+message.type=FIFO,-message.type",
+                                      message_type="FIFO"),
+                         "alter duplication key. key: message.type")
+
+    def test_first_fault_is_told(self) -> None:
+        """Of a wrong value and an impossible deletion, the value, whatever comes first."""
+        self.assertEqual(self.refusal(False, "-queue.type,+message.type=x", queue_type="SimpleCQ"),
+                         _TYPES)
+
+    def test_groups_have_none(self) -> None:
+        """5.3.3 knows no attribute of a group."""
+        with self.assertRaises(RequestRefused) as caught:
+            alter_attributes(True, GROUP_ATTRIBUTES, {}, {"+priority.factor": "5"})
+        self.assertEqual(str(caught.exception), "unsupported key: priority.factor")
+
+    def test_sign_that_is_none(self) -> None:
+        """A group's attributes come as a table, whose names may have no sign at all."""
+        with self.assertRaises(RequestRefused) as caught:
+            alter_attributes(False, TOPIC_ATTRIBUTES, {}, {"message.type": "FIFO"})
+        self.assertEqual(str(caught.exception), "wrong format key: essage.type")

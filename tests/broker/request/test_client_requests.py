@@ -1,0 +1,418 @@
+"""Clients come, live and go: 34, 35, 38, 46, and 40 pushed to groups that change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.broker.request.client_table import ClientChange
+from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.wire.bodies import (
+    CheckClientRequestBody,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    HeartbeatResponseHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    UnregisterClientRequestHeader,
+)
+
+
+def consumer(
+    group: str, *topics: str, model: MessageModel = MessageModel.CLUSTERING, unit: bool = False
+) -> ConsumerData:
+    """A group of a heartbeat."""
+    return ConsumerData(group, message_model=model, unit_mode=unit, subscription_data_set=tuple(
+        SubscriptionData(topic, sub_version=1) for topic in topics))
+
+
+class ClientCase(SynchronousTestCase):
+    """A broker and three connections."""
+
+    def setUp(self) -> None:
+        self.box = self.make()
+        self.peers = [self.box.peer() for _ in range(3)]
+
+    def make(self, **arguments: Any) -> KernelBox:
+        box = KernelBox(**arguments)
+        self.addCleanup(box.stop)
+        return box
+
+    def beat(
+        self, number: int, *consumers: ConsumerData, producers: tuple[str, ...] = (),
+        fingerprint: int = 0, without_sub: bool = False,
+    ) -> HeartbeatResponseHeader:
+        """The heartbeat of client ``number``, from 0."""
+        body = HeartbeatData(
+            f"c{number}", tuple(ProducerData(group) for group in producers), consumers,
+            fingerprint, without_sub)
+        reply = self.box.ask(RequestCode.HEART_BEAT, body=body.encode_standard(),
+                             peer=self.peers[number])
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+        return reply.header(HeartbeatResponseHeader)
+
+    def pushed(self, number: int) -> list[str]:
+        """The groups whose change client ``number`` was told since this was asked last."""
+        peer = self.peers[number]
+        groups = []
+        for request in peer.requests:
+            self.assertEqual(request.code, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+            assert isinstance(request.header, NotifyConsumerIdsChangedRequestHeader)
+            groups.append(request.header.consumer_group)
+        peer.requests.clear()
+        return groups
+
+    def members(self, group: str) -> RemotingCommand:
+        return self.box.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                            GetConsumerListByGroupRequestHeader(consumer_group=group))
+
+
+class HeartbeatTests(ClientCase):
+    """34."""
+
+    def test_reply(self) -> None:
+        """The second kind of heartbeat is supported; one of the first changes subscriptions."""
+        reply = self.beat(0, consumer("G", "T"))
+        self.assertEqual(reply, HeartbeatResponseHeader(
+            support_heart_beat_v2=True, sub_change=True))
+
+    def test_group_and_retry_topic(self) -> None:
+        """Both are created with Apache's settings; units are marked."""
+        self.beat(0, consumer("G", "T"), consumer("U", "T", unit=True))
+        kernel = self.box.kernel
+        self.assertEqual(kernel.subscription_group.table["G"], SubscriptionGroupConfig("G"))
+        self.assertEqual(kernel.topic_config.table["%RETRY%G"], TopicConfig("%RETRY%G", 1, 1, 6))
+        self.assertEqual(kernel.topic_config.table["%RETRY%U"],
+                         TopicConfig("%RETRY%U", 1, 1, 6, topic_sys_flag=2))
+
+    def test_retry_topic_as_the_group_says(self) -> None:
+        """Its queues are the group's, its order that of a topic the group subscribes to."""
+        kernel = self.box.kernel
+        kernel.subscription_group.update(SubscriptionGroupConfig("G", retry_queue_nums=3), {})
+        kernel.topic_config.update(TopicConfig("Ordered", order=True), {})
+        self.beat(0, consumer("G", "Ordered"))
+        self.assertEqual(kernel.topic_config.table["%RETRY%G"],
+                         TopicConfig("%RETRY%G", 3, 3, 6, order=True))
+
+    def test_name_servers_hear_of_new_topics(self) -> None:
+        """Once for a heartbeat that created some; not for the next."""
+        told: list[int] = []
+        self.box.kernel.on_topic_change.append(lambda: told.append(1))
+        self.beat(0, consumer("G", "T"), consumer("H", "T"))
+        self.beat(0, consumer("G", "T"), consumer("H", "T"))
+        self.assertEqual(told, [1])
+
+    def test_producers(self) -> None:
+        """They are known by group, with the language of the command."""
+        self.beat(0, producers=("P", "Q"))
+        clients = self.box.kernel.clients.producers
+        self.assertEqual(sorted(clients), ["P", "Q"])
+        client, = clients["P"].values()
+        self.assertEqual((client.client_id, client.channel, client.language),
+                         ("c0", self.peers[0], "PYTHON"))
+
+    def test_group_that_cannot_be(self) -> None:
+        """It is left out; the heartbeat's other groups are taken."""
+        self.beat(0, consumer("bad*group", "T"), consumer("G", "T"), producers=("P",))
+        self.assertEqual(list(self.box.kernel.clients.consumers), ["G"])
+        self.assertNotIn("%RETRY%bad*group", self.box.kernel.topic_config.table)
+        self.assertIn("P", self.box.kernel.clients.producers)
+
+    def test_groups_that_must_not_be_created(self) -> None:
+        """Without autoCreateSubscriptionGroup an unknown group has no members."""
+        self.box = self.make(settings={"autoCreateSubscriptionGroup": "false"})
+        self.beat(0, consumer("G", "T"))
+        self.assertEqual(self.members("G").code, ResponseCode.SYSTEM_ERROR)
+        self.assertNotIn("%RETRY%G", self.box.kernel.topic_config.table)
+
+    def test_other_peoples_bodies(self) -> None:
+        """What Java, Go and C++ clients write: null for a set, fields in any order and more."""
+        bodies = (
+            b'{"clientID":"j","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET",'
+            b'"consumeType":"CONSUME_PASSIVELY","groupName":"J","messageModel":"CLUSTERING",'
+            b'"subscriptionDataSet":[{"classFilterMode":false,"codeSet":[97],"expressionType":'
+            b'"TAG","subString":"a","subVersion":1700000000000,"tagsSet":["a"],"topic":"T"}],'
+            b'"unitMode":false}],"heartbeatFingerprint":0,'
+            b'"producerDataSet":[{"groupName":"CLIENT_INNER_PRODUCER"}],"withoutSub":false}',
+            b'{"clientID":"g","producerDataSet":null,"consumerDataSet":[{"groupName":"J",'
+            b'"consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING",'
+            b'"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","subscriptionDataSet":'
+            b'[{"classFilterMode":false,"topic":"T","subString":"*","tagsSet":null,"codeSet":null,'
+            b'"subVersion":1,"expressionType":"TAG"}],"unitMode":false}]}',
+            b'{"clientID":"c","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,'
+            b'"groupName":"J","messageModel":1,"subscriptionDataSet":[{"codeSet":[],'
+            b'"subString":"*","subVersion":1,"tagsSet":[],"topic":"T"}]}],"producerDataSet":[]}',
+        )
+        for number, body in enumerate(bodies):
+            reply = self.box.ask(RequestCode.HEART_BEAT, body=body, peer=self.peers[number])
+            self.assertEqual(reply.code, ResponseCode.SUCCESS, f"{number}: {reply.remark}")
+        body_of = GetConsumerListByGroupResponseBody.decode(self.members("J").body)
+        self.assertEqual(body_of.consumer_id_list, ["j", "g", "c"])
+
+    def test_broken_bodies(self) -> None:
+        """Each is refused with a reason and registers nobody."""
+        for body in (b"", b"{", b"[]", b"null", b"{}", b'{"clientID":5}',
+                     b'{"clientID":"c","consumerDataSet":[{}]}'):
+            reply = self.box.ask(RequestCode.HEART_BEAT, body=body, peer=self.peers[0])
+            self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR, body)
+            self.assertIn("HeartbeatData", reply.remark or "", body)
+        self.assertEqual(self.box.kernel.clients.consumers, {})
+
+
+class SecondKindTests(ClientCase):
+    """Heartbeats with a fingerprint of the subscriptions in place of them."""
+
+    def test_subscriptions_once(self) -> None:
+        """They are sent once, and again when the fingerprint changed."""
+        self.assertFalse(self.beat(0, consumer("G", "T"), fingerprint=7).sub_change)
+        self.assertFalse(self.beat(0, consumer("G"), fingerprint=7, without_sub=True).sub_change)
+        self.assertTrue(self.beat(0, consumer("G"), fingerprint=8, without_sub=True).sub_change)
+        self.assertFalse(self.beat(0, consumer("G", "U"), fingerprint=8).sub_change)
+        group = self.box.kernel.clients.consumer_group("G")
+        assert group is not None
+        self.assertEqual(list(group.subscriptions), ["U"])
+
+    def test_members_of_both_kinds(self) -> None:
+        """Each heartbeat of the other kind makes the client send its subscriptions."""
+        self.beat(0, consumer("G", "T"), fingerprint=7)
+        self.beat(1, consumer("G", "T"))
+        self.assertTrue(self.beat(0, consumer("G"), fingerprint=7, without_sub=True).sub_change)
+
+    def test_broker_that_never_saw_them(self) -> None:
+        """A broker that was started anew asks for the subscriptions."""
+        reply = self.beat(0, consumer("G"), fingerprint=7, without_sub=True)
+        self.assertTrue(reply.sub_change)
+        self.assertFalse(self.beat(0, consumer("G", "T"), fingerprint=7).sub_change)
+
+    def test_group_that_was_empty(self) -> None:
+        """A client that was lost and comes back is asked for them too."""
+        self.beat(0, consumer("G", "T"), fingerprint=7)
+        self.box.kernel.channels.remove(self.peers[0])
+        reply = self.beat(1, consumer("G"), fingerprint=7, without_sub=True)
+        self.assertTrue(reply.sub_change)
+
+
+class PushTests(ClientCase):
+    """40: the members of a group share its queues anew."""
+
+    def test_who_comes_and_goes(self) -> None:
+        """All members are told each time, the new one too."""
+        self.beat(0, consumer("G", "T"))
+        self.assertEqual(self.pushed(0), ["G"])
+        self.beat(1, consumer("G", "T"))
+        self.assertEqual((self.pushed(0), self.pushed(1)), (["G"], ["G"]))
+        self.box.kernel.channels.remove(self.peers[1])
+        self.assertEqual((self.pushed(0), self.pushed(1)), (["G"], []))
+
+    def test_nothing_new(self) -> None:
+        """A heartbeat like the last one tells nobody."""
+        self.beat(0, consumer("G", "T"))
+        self.pushed(0)
+        self.beat(0, consumer("G", "T"))
+        self.assertEqual(self.pushed(0), [])
+
+    def test_topic_more(self) -> None:
+        """A group that subscribes to another topic is told."""
+        self.beat(0, consumer("G", "T"))
+        self.pushed(0)
+        self.beat(0, consumer("G", "T", "U"))
+        self.assertEqual(self.pushed(0), ["G"])
+
+    def test_quiet_groups(self) -> None:
+        """Broadcast groups and groups that are set so are not told of heartbeats or leaving."""
+        self.box.kernel.subscription_group.update(SubscriptionGroupConfig(
+            "Q", notify_consumer_ids_changed_enable=False), {})
+        for group, model in (("B", MessageModel.BROADCASTING), ("Q", MessageModel.CLUSTERING)):
+            for number in (0, 1):
+                self.beat(number, consumer(group, "T", model=model))
+            self.box.ask(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader(
+                client_id="c1", consumer_group=group), peer=self.peers[1])
+            self.assertEqual(self.pushed(0), [], group)
+
+    def test_lost_member_of_a_quiet_group(self) -> None:
+        """The queues of one that is lost are shared anew even so, as with Apache's broker."""
+        self.box.kernel.subscription_group.update(SubscriptionGroupConfig(
+            "Q", notify_consumer_ids_changed_enable=False), {})
+        for number in (0, 1):
+            self.beat(number, consumer("Q", "T"))
+        self.box.kernel.channels.remove(self.peers[1])
+        self.assertEqual(self.pushed(0), ["Q"])
+
+    def test_silent_client(self) -> None:
+        """After two minutes without a heartbeat the others take its queues over."""
+        self.beat(0, consumer("G", "T"))
+        self.beat(1, consumer("G", "T"))
+        self.box.now_ms += 60_000
+        self.beat(0, consumer("G", "T"))
+        self.pushed(0)
+        task, = (task for task in self.box.kernel.periodic_tasks
+                 if task.name == "expire silent clients")
+        self.assertEqual(task.period_ms, 10_000)
+        self.box.now_ms += 60_001
+        task.run(self.box.now_ms)
+        self.assertEqual(self.pushed(0), ["G"])
+        self.assertFalse(self.peers[1].active)
+        self.assertEqual(self.box.kernel.clients.consumers["G"].client_ids, ["c0"])
+
+    def test_plugins_are_told(self) -> None:
+        """``on_client_change`` hears what the members hear, and more."""
+        class Listener:
+            def __init__(self) -> None:
+                self.heard: list[tuple[str, str]] = []
+
+            @hookimpl
+            def on_client_change(self, change: ClientChange) -> None:
+                self.heard.append((change.kind.name, change.group))
+
+        listener = Listener()
+        self.box = self.make(plugins=[("listener", listener)])
+        self.beat(0, consumer("G", "T"))
+        self.box.kernel.clients.connection_lost(self.peers[0])
+        self.assertEqual(listener.heard, [("CHANGE", "G"), ("REGISTER", "G"),
+                                          ("CLIENT_GONE", "G"), ("UNREGISTER", "G")])
+
+
+class UnregisterTests(ClientCase):
+    """35."""
+
+    def leave(self, number: int, **groups: str) -> RemotingCommand:
+        return self.box.ask(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader(
+            client_id=f"c{number}", **groups), peer=self.peers[number])
+
+    def test_both_kinds(self) -> None:
+        """A client leaves the groups it names, and no other."""
+        self.beat(0, consumer("G", "T"), consumer("H", "T"), producers=("P", "Q"))
+        reply = self.leave(0, producer_group="P", consumer_group="G")
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        clients = self.box.kernel.clients
+        self.assertEqual((list(clients.consumers), list(clients.producers)), (["H"], ["Q"]))
+
+    def test_others_are_told(self) -> None:
+        """Who is left shares the queues; who left is not told."""
+        for number in (0, 1):
+            self.beat(number, consumer("G", "T"))
+        self.pushed(0), self.pushed(1)
+        self.leave(1, consumer_group="G")
+        self.assertEqual((self.pushed(0), self.pushed(1)), (["G"], []))
+
+    def test_unknown_groups(self) -> None:
+        """Leaving what is not there succeeds and creates nothing."""
+        reply = self.leave(0, producer_group="X", consumer_group="Y")
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertNotIn("Y", self.box.kernel.subscription_group.table)
+
+    def test_by_connection(self) -> None:
+        """A name alone takes nobody out: the connection must be the client's."""
+        self.beat(0, consumer("G", "T"))
+        self.box.ask(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader(
+            client_id="c0", consumer_group="G"), peer=self.peers[1])
+        self.assertIn("G", self.box.kernel.clients.consumers)
+
+
+class MembersTests(ClientCase):
+    """38."""
+
+    def test_members(self) -> None:
+        """The ids, in the order in which they came."""
+        for number in (1, 0, 2):
+            self.beat(number, consumer("G", "T"))
+        reply = self.members("G")
+        self.assertEqual(json.loads(reply.body), {"consumerIdList": ["c1", "c0", "c2"]})
+
+    def test_nobody(self) -> None:
+        """A group without members answers as Apache's broker does."""
+        reply = self.members("G")
+        self.assertEqual((reply.code, reply.remark),
+                         (ResponseCode.SYSTEM_ERROR, "no consumer for this group, G"))
+
+
+@implementer(IFilterLanguage)
+class Truth:
+    """A language of one word."""
+
+    def compile(self, expression: str) -> Callable[[Mapping[str, str]], bool]:
+        if expression != "TRUE":
+            raise ValueError("only TRUE is true")
+        return lambda properties: True
+
+
+class TruthPlugin:
+    """Brings the language TRUTH."""
+
+    @hookimpl
+    def register_filter_languages(self) -> Mapping[str, IFilterLanguage]:
+        return {"TRUTH": Truth()}
+
+
+class CheckTests(ClientCase):
+    """46."""
+
+    def check(self, subscription: SubscriptionData | None) -> tuple[int, str | None]:
+        body = CheckClientRequestBody("c", "G", subscription)
+        reply = self.box.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode_standard())
+        return reply.code, reply.remark
+
+    def test_tags(self) -> None:
+        """TAG is always taken, as is what says nothing."""
+        good = (ResponseCode.SUCCESS, None)
+        self.assertEqual(self.check(SubscriptionData("T", "a || b")), good)
+        self.assertEqual(self.check(SubscriptionData("T", "a", expression_type="")), good)
+        self.assertEqual(self.check(None), good)
+        self.assertEqual(self.box.ask(RequestCode.CHECK_CLIENT_CONFIG).code, ResponseCode.SUCCESS)
+
+    def test_other_languages_switched_off(self) -> None:
+        """Without enablePropertyFilter none is taken; the remark is Apache's."""
+        self.box = self.make(plugins=[("truth", TruthPlugin())])
+        for name in ("SQL92", "TRUTH"):
+            self.assertEqual(
+                self.check(SubscriptionData("T", "TRUE", expression_type=name)),
+                (ResponseCode.SYSTEM_ERROR,
+                 f"The broker does not support consumer to filter message by {name}"))
+
+    def test_language_of_a_plugin(self) -> None:
+        """A right expression is taken, a wrong one and an unknown language are not."""
+        self.box = self.make(plugins=[("truth", TruthPlugin())],
+                             settings={"enablePropertyFilter": "true"})
+        codes = [self.check(SubscriptionData("T", expression, expression_type=name))[0]
+                 for name, expression in (("TRUTH", "TRUE"), ("TRUTH", "x"), ("SQL92", "TRUE"))]
+        self.assertEqual(codes, [ResponseCode.SUCCESS, ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                                 ResponseCode.SYSTEM_ERROR])
+
+    def test_broken_body(self) -> None:
+        """It is refused with a reason."""
+        reply = self.box.ask(RequestCode.CHECK_CLIENT_CONFIG, body=b"{")
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("CheckClientRequestBody", reply.remark or "")
+
+
+class ManyClientsTests(SynchronousTestCase):
+    """A group of a thousand members."""
+
+    def test_one_join(self) -> None:
+        """All are told once, and listed."""
+        box = KernelBox()
+        self.addCleanup(box.stop)
+        peers: list[Peer] = [box.peer() for _ in range(1000)]
+        for number, peer in enumerate(peers):
+            body = HeartbeatData(f"c{number}", consumer_data_set=(consumer("G", "T"),))
+            box.ask(RequestCode.HEART_BEAT, body=body.encode_standard(), peer=peer)
+        self.assertEqual([len(peer.requests) for peer in peers], list(range(1000, 0, -1)))
+        reply = box.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                        GetConsumerListByGroupRequestHeader(consumer_group="G"))
+        self.assertEqual(len(json.loads(reply.body)["consumerIdList"]), 1000)

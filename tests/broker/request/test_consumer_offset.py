@@ -1,0 +1,232 @@
+"""Consumer offsets: commits, resets, pulls, deletion, the file in both of Apache's forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreDamaged, StoreFull
+from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
+from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.wire.bodies import DataVersion
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
+PATH = "/store/config/consumerOffset.json"
+NOW_MS = 1_700_000_000_000
+HOST = "10.0.0.1:4000"
+
+
+class OffsetCase(SynchronousTestCase):
+    """A table over a disk that can fail."""
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.table = self.make()
+
+    def make(self) -> ConsumerOffsetTable:
+        return ConsumerOffsetTable(ConfigFile(self.disk, PATH), lambda: NOW_MS)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self.table.commit(HOST, group, topic, queue_id, offset)
+
+    def write(self, text: str) -> None:
+        self.disk.make_directory("/store/config")
+        self.disk.write_file_atomically(PATH, text.encode(), keep_backup=False)
+
+
+class CommitTests(OffsetCase):
+    """How far a group has come."""
+
+    def test_commit_and_query(self) -> None:
+        """Each queue of a topic and group has its offset; what never was is -1."""
+        self.commit("G", "T", 0, 5)
+        self.commit("G", "T", 1, 7)
+        self.commit("H", "T", 0, 9)
+        self.assertEqual(self.table.query("G", "T", 0), 5)
+        self.assertEqual(self.table.query("G", "T", 1), 7)
+        self.assertEqual(self.table.query("H", "T", 0), 9)
+        for group, topic, queue_id in (("G", "T", 2), ("G", "U", 0), ("I", "T", 0)):
+            self.assertEqual(self.table.query(group, topic, queue_id), -1)
+
+    def test_offset_goes_back(self) -> None:
+        """A group that goes back is taken at its word."""
+        self.commit("G", "T", 0, 5)
+        self.commit("G", "T", 0, 3)
+        self.assertEqual(self.table.query("G", "T", 0), 3)
+
+    def test_topics_and_groups(self) -> None:
+        """Who consumed what, also where one name ends as another."""
+        for group, topic in (("G", "T"), ("G", "U"), ("xG", "T"), ("H", "xT")):
+            self.commit(group, topic, 0, 1)
+        self.assertEqual(self.table.topics_of_group("G"), {"T", "U"})
+        self.assertEqual(self.table.groups_of_topic("T"), {"G", "xG"})
+        self.assertEqual(self.table.groups_of_topic("none"), set())
+
+    def test_version(self) -> None:
+        """It counts one change in 500 commits."""
+        self.assertEqual(self.table.data_version, DataVersion(timestamp=NOW_MS))
+        for offset in range(1001):
+            self.commit("G", "T", 0, offset)
+        self.assertEqual(self.table.data_version.counter, 2)
+
+
+class PullTests(OffsetCase):
+    """Where the next pull goes."""
+
+    def test_pulled_is_ahead_of_consumed(self) -> None:
+        """The last pull's end; the consumer offset for who never pulled."""
+        self.commit("G", "T", 0, 5)
+        self.assertEqual(self.table.query_pulled("G", "T", 0), 5)
+        self.table.pulled("G", "T", 0, 37)
+        self.assertEqual(self.table.query_pulled("G", "T", 0), 37)
+        self.assertEqual(self.table.query("G", "T", 0), 5)
+        self.assertEqual(self.table.query_pulled("G", "T", 1), -1)
+
+    def test_pulls_are_not_saved(self) -> None:
+        """Who pulls does not make the file change."""
+        self.table.pulled("G", "T", 0, 37)
+        self.table.persist()
+        self.assertRaises(FileNotFoundError, self.disk.read_file, PATH)
+
+
+class ResetTests(OffsetCase):
+    """Offsets an administrator sets."""
+
+    def test_reset_waits_for_a_pull(self) -> None:
+        """It is told and counts until a pull took it, once; then the group goes on from there."""
+        self.commit("G", "T", 0, 50)
+        self.table.reset("G", "T", 0, 10)
+        self.assertTrue(self.table.is_reset("G", "T", 0))
+        self.commit("G", "T", 0, 51)
+        self.assertEqual(self.table.query("G", "T", 0), 10)
+        self.assertEqual(self.table.take_reset_offset("T", "G", 0), 10)
+        self.assertIsNone(self.table.take_reset_offset("T", "G", 0))
+        self.assertFalse(self.table.is_reset("G", "T", 0))
+
+    def test_queues_apart(self) -> None:
+        """A pull takes its own queue's reset and leaves the others'."""
+        self.table.reset("G", "T", 0, 1)
+        self.table.reset("G", "T", 1, 2)
+        self.assertIsNone(self.table.take_reset_offset("U", "G", 0))
+        self.assertIsNone(self.table.take_reset_offset("T", "G", 2))
+        self.assertEqual(self.table.take_reset_offset("T", "G", 0), 1)
+        self.assertTrue(self.table.is_reset("G", "T", 1))
+        self.assertEqual(self.table.query("G", "T", 0), 1)
+
+    def test_group_that_never_came(self) -> None:
+        """It begins where it was told."""
+        self.table.reset("G", "T", 0, 10)
+        self.table.persist()
+        self.table = self.make()
+        self.table.load()
+        self.assertEqual(self.table.query("G", "T", 0), 10)
+
+
+class DeletionTests(OffsetCase):
+    """Topics and groups that are deleted."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for group, topic in (("G", "T"), ("G", "U"), ("xG", "T"), ("H", "xT")):
+            self.table.reset(group, topic, 0, 1)
+            self.table.pulled(group, topic, 0, 2)
+
+    def left(self) -> set[str]:
+        return set(self.table.table)
+
+    def test_topic(self) -> None:
+        """Its offsets go, of every kind and group."""
+        self.table.clean_topic("T")
+        self.assertEqual(self.left(), {"U@G", "xT@H"})
+        self.assertIsNone(self.table.take_reset_offset("T", "G", 0))
+        self.assertEqual(self.table.query_pulled("G", "T", 0), -1)
+        self.assertEqual(self.table.query_pulled("G", "U", 0), 2)
+
+    def test_group(self) -> None:
+        """Its offsets go, in every topic."""
+        self.table.clean_group("G")
+        self.assertEqual(self.left(), {"T@xG", "xT@H"})
+        self.assertIsNone(self.table.take_reset_offset("U", "G", 0))
+
+    def test_deletion_is_saved(self) -> None:
+        """A restart does not bring them back."""
+        self.table.persist()
+        self.table.clean_group("G")
+        self.table.persist()
+        self.table = self.make()
+        self.table.load()
+        self.assertEqual(self.left(), {"T@xG", "xT@H"})
+
+
+class FileTests(OffsetCase):
+    """consumerOffset.json."""
+
+    def test_both_of_apaches_forms(self) -> None:
+        """4.9 has the offsets alone, 5.3 more; queue ids are unquoted in both."""
+        expected = {"4.9.4": {"%RETRY%G@G": {0: 0}, "T@G": {0: 2, 1: 2, 2: 3, 3: 3}},
+                    "5.3.3": {"T@G": {0: 3, 1: 3, 2: 2, 3: 2}}}
+        for version, offsets in expected.items():
+            self.write((GOLDEN / version / "consumerOffset.json").read_text())
+            self.table = self.make()
+            self.table.load()
+            self.assertEqual(self.table.table, offsets)
+        self.assertEqual(self.table.data_version.timestamp, 1795246732865)
+
+    def test_written_as_apache_reads(self) -> None:
+        """With unquoted queue ids, the topics of each group and the version."""
+        self.commit("G", "T", 0, 5)
+        self.commit("G", "T", 10, 6)
+        self.table.persist()
+        text = "".join(self.disk.read_file(PATH).decode().split())
+        self.assertIn('"T@G":{0:5,10:6}', text)
+        self.assertIn('"groupTopicMap":{"G":["T"]}', text)
+        self.assertIn(f'"timestamp":{NOW_MS}', text)
+
+    def test_written_when_something_changed(self) -> None:
+        """A save with nothing new writes nothing."""
+        self.commit("G", "T", 0, 5)
+        self.table.persist()
+        self.disk.remove(PATH)
+        self.table.persist()
+        self.assertRaises(FileNotFoundError, self.disk.read_file, PATH)
+        self.commit("G", "T", 0, 6)
+        self.table.persist()
+        self.assertTrue(self.disk.read_file(PATH))
+
+    def test_full_disk(self) -> None:
+        """What could not be saved is saved by the next attempt."""
+        self.commit("G", "T", 0, 5)
+        self.disk.room_bytes = 10
+        self.assertRaises(StoreFull, self.table.persist)
+        self.disk.room_bytes = None
+        self.table.persist()
+        again = self.make()
+        again.load()
+        self.assertEqual(again.query("G", "T", 0), 5)
+
+    def test_damaged(self) -> None:
+        """A file that is no table stops the start and is named."""
+        self.write('{"offsetTable":{"T@G":{0:"x"}}}')
+        self.assertIn(PATH, str(self.assertRaises(StoreDamaged, self.table.load)))
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.dictionaries(
+        st.tuples(st.from_regex(r"[%|a-zA-Z0-9_-]{1,9}", fullmatch=True),
+                  st.from_regex(r"[%|a-zA-Z0-9_-]{1,9}", fullmatch=True)),
+        st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-1, 2**63 - 1), min_size=1,
+                        max_size=4), max_size=8))
+    def test_round_trip(self, offsets: dict[tuple[str, str], dict[int, int]]) -> None:
+        """Any offsets come back as they were."""
+        self.disk = FaultyDisk()
+        self.table = self.make()
+        for (topic, group), queues in offsets.items():
+            for queue_id, offset in queues.items():
+                self.commit(group, topic, queue_id, offset)
+        self.table.persist()
+        again = self.make()
+        again.load()
+        self.assertEqual(again.table, self.table.table)

@@ -1,0 +1,169 @@
+"""What the kernel does again and again."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.logger import LogEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.request.periodic_tasks import (
+    ms_to_midnight_after_this,
+    ms_to_next_midnight,
+)
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+
+DAY_MS = 86_400_000
+
+
+class MidnightTests(SynchronousTestCase):
+    """The next local midnight."""
+
+    def setUp(self) -> None:
+        before = os.environ.get("TZ")
+
+        def restore() -> None:
+            if before is None:
+                os.environ.pop("TZ", None)
+            else:
+                os.environ["TZ"] = before
+            time.tzset()
+
+        self.addCleanup(restore)
+
+    def in_zone(self, zone: str) -> None:
+        """Live in a time zone until the test ends."""
+        os.environ["TZ"] = zone
+        time.tzset()
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.integers(1_600_000_000_000, 2_000_000_000_000),
+           st.sampled_from(["UTC", "Asia/Shanghai", "America/New_York", "Asia/Kathmandu"]))
+    def test_it_is_one(self, now_ms: int, zone: str) -> None:
+        """It is ahead, at most a day of 25 hours, and the clock shows 0:00 then."""
+        self.in_zone(zone)
+        ahead_ms = ms_to_next_midnight(now_ms)
+        self.assertLess(0, ahead_ms)
+        self.assertLessEqual(ahead_ms, DAY_MS + 3_600_000)
+        then = datetime.fromtimestamp((now_ms + ahead_ms) / 1000)
+        self.assertEqual((then.hour, then.minute, then.second), (0, 0, 0))
+        self.assertEqual((now_ms + ahead_ms) % 1000, 0)
+
+    def test_at_midnight(self) -> None:
+        """The next one is a whole day away."""
+        self.in_zone("UTC")
+        self.assertEqual(ms_to_next_midnight(DAY_MS * 20_000), DAY_MS)
+        self.assertEqual(ms_to_next_midnight(DAY_MS * 20_000 - 1), 1)
+
+    def test_timer_that_comes_early(self) -> None:
+        """A day is recorded once, though it may seem not quite over."""
+        self.in_zone("UTC")
+        for early_ms in (0, 5, 59_000):
+            self.assertEqual(ms_to_midnight_after_this(DAY_MS * 20_000 - early_ms),
+                             DAY_MS + early_ms)
+        self.assertEqual(ms_to_midnight_after_this(DAY_MS * 20_000 + 5000), DAY_MS - 5000)
+
+
+class TaskTests(SynchronousTestCase):
+    """The kernel's rows."""
+
+    def make(self, **settings: str) -> KernelBox:
+        self.disk = FaultyDisk()
+        box = KernelBox(disk=self.disk, settings=settings)
+        self.addCleanup(box.stop)
+        return box
+
+    def task(self, box: KernelBox, name: str) -> PeriodicTask:
+        task, = (task for task in box.kernel.periodic_tasks if task.name == name)
+        return task
+
+    def logged(self, box: KernelBox, name: str) -> list[LogEvent]:
+        """What a task logs when it runs once."""
+        events: list[LogEvent] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.task(box, name).run(box.now_ms)
+        return events
+
+    def test_every_task_runs(self) -> None:
+        """Each has a period and runs on a broker that has nothing to do."""
+        box = self.make()
+        for task in box.kernel.periodic_tasks:
+            period = task.period_ms() if callable(task.period_ms) else task.period_ms
+            self.assertGreater(period, 0, task.name)
+            task.run(box.now_ms)
+
+    def test_offsets_after_a_full_disk(self) -> None:
+        """What could not be saved is tried again each time, the topics too."""
+        box = self.make()
+        task = self.task(box, "save consumer offsets")
+        self.disk.room_bytes = 0
+        box.kernel.consumer_offset.commit("here", "G", "T", 0, 5)
+        box.kernel.topic_config.create_in_send("New", "TBW102", "here", 4, 0)
+        box.kernel.topics_changed()
+        task.run(box.now_ms)
+        self.assertRaises(FileNotFoundError, self.disk.read_file,
+                          "/store/config/consumerOffset.json")
+        self.disk.room_bytes = None
+        task.run(box.now_ms)
+        self.assertIn(b'"T@G"', self.disk.read_file("/store/config/consumerOffset.json"))
+        self.assertIn(b'"New"', self.disk.read_file("/store/config/topics.json"))
+        self.assertEqual(box.kernel.unsaved, [])
+
+    def test_interval_follows_the_setting(self) -> None:
+        """It is asked for each time."""
+        box = self.make(flushConsumerOffsetInterval="1234")
+        task = self.task(box, "save consumer offsets")
+        assert callable(task.period_ms)
+        self.assertEqual(task.period_ms(), 1234)
+
+    def test_silence_follows_the_setting(self) -> None:
+        """A client is forgotten after channelExpiredTimeout."""
+        box = self.make(channelExpiredTimeout="5000")
+        seen: list[tuple[int, int]] = []
+        box.kernel.clients.expire = (  # type: ignore[method-assign]
+            lambda now_ms, silence_max_ms: seen.append((now_ms, silence_max_ms)))
+        self.task(box, "expire silent clients").run(box.now_ms)
+        self.assertEqual(seen, [(box.now_ms, 5000)])
+
+    def test_day(self) -> None:
+        """At midnight today's figures become yesterday's, and the log tells them."""
+        box = self.make()
+        box.kernel.stats.messages_put("T", 5, 5)
+        box.kernel.stats.messages_got("G", "T", 3, 3)
+        event, = self.logged(box, "record the day")
+        self.assertEqual((event["put"], event["got"]), (5, 3))
+        self.assertEqual(box.kernel.stats.put_today_morning, 5)
+        event, = self.logged(box, "record the day")
+        self.assertEqual((event["put"], event["got"]), (0, 0))
+
+    def test_dispatch_lag(self) -> None:
+        """The log tells how far queues are behind the commit log."""
+        box = self.make()
+        box.kernel.append([message("T")])
+        event, = self.logged(box, "log dispatch lag")
+        self.assertEqual(event["size"], 0)
+
+    def test_water_marks(self) -> None:
+        """Connections are logged while there are any."""
+        box = self.make()
+        self.assertEqual(self.logged(box, "log water marks"), [])
+        box.peer()
+        event, = self.logged(box, "log water marks")
+        self.assertEqual((event["pulls"], event["channels"]), (0, 1))
+
+    def test_statistics(self) -> None:
+        """They are sampled each second."""
+        box = self.make()
+        task = self.task(box, "sample statistics")
+        self.assertEqual(task.period_ms, 1000)
+        task.run(box.now_ms)
+        box.kernel.stats.messages_put("T", 20, 20)
+        self.assertEqual(box.kernel.stats.topic_put_tps("T", box.now_ms + 10_000), 2.0)

@@ -1,0 +1,115 @@
+"""Messages looked up by key and by place: 12, 33."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.query import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from twistmq.broker.wire.record import decode_record
+
+
+class QueryCase(SynchronousTestCase):
+    """A broker with nine messages: three keys, each message with a unique key."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox(settings={"defaultQueryMaxNum": "2"})
+        self.addCleanup(self.box.stop)
+        self.begin_ms = self.box.now_ms
+        self.records = []
+        for number in range(9):
+            record = message("T", b"%d" % number, keys=f"k{number % 3}", unique_key=f"u{number}")
+            self.box.kernel.append([record])
+            self.records.append(record)
+            self.box.now_ms += 1000
+
+
+class KeyTests(QueryCase):
+    """12."""
+
+    def query(self, key: str, max_num: int = 32, **fields: Any) -> RemotingCommand:
+        unique = fields.pop("unique", None)
+        header = QueryMessageRequestHeader(**{
+            "topic": "T", "key": key, "max_num": max_num, "begin_timestamp": 0,
+            "end_timestamp": self.box.now_ms, **fields})
+        reply = self.box.send(
+            self.box.peer(), RequestCode.QUERY_MESSAGE, header,
+            extra_fields=None if unique is None else {"_UNIQUE_KEY_QUERY": unique})
+        assert reply is not None
+        return reply
+
+    def found(self, key: str, max_num: int = 32, **fields: Any) -> list[bytes]:
+        reply = self.query(key, max_num, **fields)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+        return sorted(record.body for record in records_of(reply.body))
+
+    def test_by_key(self) -> None:
+        """All messages with the key, and how far the index has come."""
+        self.assertEqual(self.found("k1"), [b"1", b"4", b"7"])
+        header = self.query("k1").header(QueryMessageResponseHeader)
+        self.assertEqual(header, QueryMessageResponseHeader(
+            index_last_update_timestamp=self.begin_ms + 8000,
+            index_last_update_phyoffset=self.records[-1].physical_offset))
+
+    def test_as_many_as_asked_for(self) -> None:
+        """The newest ones."""
+        self.assertEqual(self.found("k1", 2), [b"4", b"7"])
+
+    def test_within_a_time(self) -> None:
+        """Both ends count."""
+        self.assertEqual(self.found("k1", begin_timestamp=self.begin_ms + 4000,
+                                    end_timestamp=self.begin_ms + 6000), [b"4"])
+
+    def test_by_unique_key(self) -> None:
+        """The broker says how many it returns, whatever is asked for."""
+        self.assertEqual(self.found("u5", 0, unique="true"), [b"5"])
+        self.assertEqual(len(self.found("k1", 32, unique="true")), 2)
+        self.assertEqual(self.found("u5", 1, unique="false"), [b"5"])
+
+    def test_nothing_found(self) -> None:
+        """Apache's code, remark and header; a number that asks for nothing finds nothing."""
+        for key, max_num, fields in (
+            ("none", 32, {}), ("k1", 0, {}), ("k1", -1, {}), ("", 32, {}),
+            ("k1", 32, {"topic": "U"}), ("k1", 32, {"end_timestamp": 5}),
+            ("k1", 32, {"begin_timestamp": 2**62, "end_timestamp": 2**63 - 1}),
+        ):
+            reply = self.query(key, max_num, **fields)
+            self.assertEqual((reply.code, reply.remark), (
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct"), (key, max_num, fields))
+            self.assertEqual(reply.header(QueryMessageResponseHeader), QueryMessageResponseHeader(
+                index_last_update_timestamp=0, index_last_update_phyoffset=0))
+
+
+class PlaceTests(QueryCase):
+    """33."""
+
+    def view(self, offset: int) -> RemotingCommand:
+        return self.box.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset))
+
+    def test_message(self) -> None:
+        """The record at the place, alone."""
+        for number in (0, 4, 8):
+            reply = self.view(self.records[number].physical_offset)
+            self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+            record = decode_record(reply.body)
+            self.assertEqual((record.body, record.size), (b"%d" % number, len(reply.body)))
+
+    def test_no_message_there(self) -> None:
+        """Between messages, behind them, before the log: refused with Apache's remark."""
+        end = self.records[-1].next_offset
+        for offset in (3, self.records[1].physical_offset - 1, end, 2**40, -1, -2**63):
+            reply = self.view(offset)
+            self.assertEqual((reply.code, reply.remark, reply.body), (
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {offset}", b""), offset)

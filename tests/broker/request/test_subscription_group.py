@@ -1,0 +1,142 @@
+"""The table of consumer groups: system groups, creation on demand, what is forbidden, its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import RequestRefused, StoreDamaged
+from twistmq.broker.request.subscription_group import SubscriptionGroupTable
+from twistmq.broker.setting_rows import broker_rows
+from twistmq.broker.settings import Settings
+from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.wire.bodies import DataVersion, SubscriptionGroupConfig
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
+PATH = "/store/config/subscriptionGroup.json"
+NOW_MS = 1_700_000_000_000
+
+
+class SubscriptionGroupTableTests(SynchronousTestCase):
+    """SubscriptionGroupTable."""
+
+    def setUp(self) -> None:
+        self.disk = MemoryDisk()
+
+    def make(self, **overrides: str) -> SubscriptionGroupTable:
+        settings = Settings.load(broker_rows(), overrides={"brokerIP1": "127.0.0.1", **overrides})
+        return SubscriptionGroupTable(settings, ConfigFile(self.disk, PATH), lambda: NOW_MS)
+
+    def write(self, text: str) -> None:
+        self.disk.make_directory("/store/config")
+        self.disk.write_file_atomically(PATH, text.encode(), keep_backup=False)
+
+    def test_system_groups(self) -> None:
+        """Every broker has eight, with the defaults of any group."""
+        table = self.make()
+        self.assertEqual(sorted(table.table), [
+            "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_PULL",
+            "CID_RMQ_SYS_TRANS", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "TOOLS_CONSUMER"])
+        for name, config in table.table.items():
+            self.assertEqual(config, SubscriptionGroupConfig(name))
+        self.assertEqual(table.data_version, DataVersion(timestamp=NOW_MS))
+
+    def test_created_on_demand(self) -> None:
+        """Asking for a group creates it once and saves it."""
+        table = self.make()
+        config = table.find("G")
+        self.assertEqual(config, SubscriptionGroupConfig("G"))
+        self.assertIs(table.find("G"), config)
+        self.assertEqual(table.data_version.counter, 1)
+        again = self.make()
+        again.load()
+        self.assertEqual(again.table["G"], config)
+
+    def test_not_created(self) -> None:
+        """A name that cannot be one creates nothing; nor does any where settings forbid it."""
+        table = self.make()
+        for name in ("", " ", "a*b", "g" * 256):
+            self.assertIsNone(table.find(name), repr(name))
+        table = self.make(autoCreateSubscriptionGroup="false")
+        self.assertIsNone(table.find("G"))
+        self.assertEqual(table.data_version.counter, 0)
+        self.assertEqual(table.find("CID_RMQ_SYS_X"), SubscriptionGroupConfig("CID_RMQ_SYS_X"))
+
+    def test_update(self) -> None:
+        """A group is replaced; a refused change changes nothing."""
+        table = self.make()
+        table.update(SubscriptionGroupConfig("G", retry_max_times=3), {})
+        table.update(SubscriptionGroupConfig("G", retry_queue_nums=2), {})
+        self.assertEqual(table.table["G"], SubscriptionGroupConfig("G", retry_queue_nums=2))
+        with self.assertRaises(RequestRefused):
+            table.update(SubscriptionGroupConfig("G"), {"+nope": "1"})
+        self.assertEqual(table.table["G"].retry_queue_nums, 2)
+        self.assertEqual(table.data_version.counter, 2)
+
+    def test_changes_are_saved_the_kernels_way(self) -> None:
+        """Each change asks for saving once, after it was counted."""
+        table = self.make()
+        saved: list[int] = []
+        table.save = lambda: saved.append(table.data_version.counter)
+        table.find("G")
+        table.update(SubscriptionGroupConfig("H"), {})
+        table.delete("G")
+        table.delete("G")
+        self.assertEqual(saved, [1, 2, 3])
+
+    def test_delete(self) -> None:
+        """A group goes with what it was forbidden."""
+        table = self.make()
+        table.find("G")
+        table.forbidden["G"] = {"T": 4}
+        self.assertTrue(table.delete("G"))
+        self.assertFalse(table.delete("G"))
+        self.assertNotIn("G", table.table)
+        self.assertFalse(table.is_forbidden("G", "T", 2))
+
+    def test_forbidden(self) -> None:
+        """A bit of the mask of group and topic says it."""
+        table = self.make()
+        table.forbidden["G"] = {"T": 0b101}
+        bits = [table.is_forbidden("G", "T", index) for index in range(4)]
+        self.assertEqual(bits, [True, False, True, False])
+        self.assertFalse(table.is_forbidden("G", "U", 0))
+        self.assertFalse(table.is_forbidden("H", "T", 0))
+
+    def test_file(self) -> None:
+        """All comes back; the file is standard JSON with Apache's names."""
+        table = self.make()
+        table.update(SubscriptionGroupConfig("G", consume_enable=False), {})
+        table.forbidden["G"] = {"T": 4}
+        table.persist()
+        saved = json.loads(self.disk.read_file(PATH))
+        self.assertEqual(saved["forbiddenTable"], {"G": {"T": 4}})
+        self.assertFalse(saved["subscriptionGroupTable"]["G"]["consumeEnable"])
+        again = self.make()
+        again.load()
+        self.assertEqual((again.table, again.forbidden, again.data_version),
+                         (table.table, table.forbidden, table.data_version))
+
+    def test_apaches_files(self) -> None:
+        """Files that Apache's brokers wrote are taken over, also without forbidden topics."""
+        for version in ("4.9.4", "5.3.3"):
+            text = (GOLDEN / version / "subscriptionGroup.json").read_text()
+            self.write(text)
+            table = self.make()
+            table.load()
+            saved = json.loads(text)["subscriptionGroupTable"]
+            self.assertLess({"TOOLS_CONSUMER"}, saved.keys())
+            for name, fields in saved.items():
+                config = table.table[name]
+                self.assertEqual((config.retry_max_times, config.retry_queue_nums),
+                                 (fields["retryMaxTimes"], fields["retryQueueNums"]), name)
+            self.assertEqual(table.forbidden, {})
+
+    def test_damaged(self) -> None:
+        """A file that is no table stops the start and is named."""
+        self.write('{"subscriptionGroupTable":{"G":{}}}')
+        error = self.assertRaises(StoreDamaged, self.make().load)
+        self.assertIn(PATH, str(error))

@@ -1,0 +1,252 @@
+"""The table of topics: what a fresh broker has, creation on demand, its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import RequestRefused, StoreDamaged
+from twistmq.broker.request.topic_config import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfigTable,
+)
+from twistmq.broker.setting_rows import broker_rows
+from twistmq.broker.settings import Settings
+from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.wire.bodies import DataVersion, TopicConfig
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
+PATH = "/store/config/topics.json"
+NOW_MS = 1_700_000_000_000
+PEER = "10.0.0.1:4000"
+
+
+class TableCase(SynchronousTestCase):
+    """A disk and a clock; tables are made as wanted."""
+
+    def setUp(self) -> None:
+        self.disk = MemoryDisk()
+        self.now_ms = NOW_MS
+
+    def make(self, **settings: str) -> TopicConfigTable:
+        overrides = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", **settings}
+        values = Settings.load(broker_rows(), overrides=overrides)
+        return TopicConfigTable(values, ConfigFile(self.disk, PATH), lambda: self.now_ms)
+
+    def write(self, text: str) -> None:
+        self.disk.make_directory("/store/config")
+        self.disk.write_file_atomically(PATH, text.encode(), keep_backup=False)
+
+
+class FreshTableTests(TableCase):
+    """A broker without a file."""
+
+    def test_system_topics(self) -> None:
+        """The topics a fresh 5.3.3 broker registers: queues to read, to write, permission."""
+        table = self.make()
+        rows = {name: (config.read_queue_nums, config.write_queue_nums, config.perm)
+                for name, config in table.table.items()}
+        self.assertEqual(rows, {
+            "TBW102": (8, 8, 7), "SELF_TEST_TOPIC": (1, 1, 6), "BenchmarkTest": (1024, 1024, 6),
+            "DefaultCluster": (16, 16, 7), "broker-a": (1, 1, 7), "OFFSET_MOVED_EVENT": (1, 1, 6),
+            "SCHEDULE_TOPIC_XXXX": (18, 18, 6), "DefaultCluster_REPLY_TOPIC": (1, 1, 6),
+            "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 8, 6),
+            "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1, 1),
+            "RMQ_SYS_TRANS_HALF_TOPIC": (1, 1, 6), "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 1, 6),
+            "rmq_sys_wheel_timer": (1, 1, 6),
+        })
+        self.assertEqual(table.system_topics, set(rows))
+
+    def test_settings_change_them(self) -> None:
+        """Template, trace topic and permissions follow the settings."""
+        table = self.make(autoCreateTopicEnable="false", traceTopicEnable="true",
+                          msgTraceTopicName="Traces", clusterTopicEnable="false",
+                          brokerTopicEnable="false", brokerClusterName="c")
+        self.assertNotIn("TBW102", table.table)
+        self.assertEqual(table.table["Traces"].write_queue_nums, 1)
+        self.assertEqual((table.table["c"].perm, table.table["broker-a"].perm),
+                         (PERM_INHERIT, PERM_INHERIT))
+        self.assertEqual(self.make(defaultTopicQueueNums="3").table["TBW102"].read_queue_nums, 3)
+
+    def test_version(self) -> None:
+        """A fresh table is not taken for another fresh table."""
+        self.assertEqual(self.make().data_version, DataVersion(timestamp=NOW_MS))
+
+    def test_system_topics_by_name_or_setting(self) -> None:
+        """The cluster's name is the system's here, the fixed names everywhere."""
+        table = self.make()
+        for topic in ("DefaultCluster", "broker-a", "TBW102", "CHECKPOINT_TOPIC", "rmq_sys_x"):
+            self.assertTrue(table.is_system_topic(topic), topic)
+        self.assertFalse(table.is_system_topic("broker-b"))
+
+
+class CreationTests(TableCase):
+    """Topics that come into being because somebody sends."""
+
+    def test_from_the_template(self) -> None:
+        """As many queues as asked for, at most the template's; its permission, not to inherit."""
+        table = self.make()
+        for asked, queues in ((4, 4), (8, 8), (20, 8), (0, 0), (-3, 0)):
+            topic = f"T{asked}"
+            config = table.create_in_send(topic, "TBW102", PEER, asked, 5)
+            self.assertEqual(config, TopicConfig(topic, queues, queues, PERM_READ | PERM_WRITE,
+                                                 topic_sys_flag=5))
+            self.assertIs(table.get(topic), config)
+        self.assertEqual(table.data_version.counter, 5)
+
+    def test_any_topic_that_inherits_is_a_template(self) -> None:
+        """The broker's own topic is one; an ordinary topic and one that is not there are not."""
+        table = self.make()
+        config = table.create_in_send("T", "broker-a", PEER, 4, 0)
+        assert config is not None
+        self.assertEqual((config.write_queue_nums, config.perm), (1, 6))
+        self.assertIsNone(table.create_in_send("U", "T", PEER, 4, 0))
+        self.assertIsNone(table.create_in_send("U", "nope", PEER, 4, 0))
+        self.assertNotIn("U", table.table)
+        self.assertEqual(table.data_version.counter, 1)
+
+    def test_switched_off(self) -> None:
+        """A template left in the file by a broker that did create topics loses its bit."""
+        self.make().persist()
+        table = self.make(autoCreateTopicEnable="false")
+        table.load()
+        self.assertEqual(table.table["TBW102"].perm, 7)
+        self.assertIsNone(table.create_in_send("T", "TBW102", PEER, 4, 0))
+        self.assertEqual(table.table["TBW102"].perm, 6)
+        # Only that template: the broker's own goes on.
+        self.assertIsNotNone(table.create_in_send("T", "broker-a", PEER, 4, 0))
+
+    def test_topic_that_is_there(self) -> None:
+        """Two sends at once create one topic."""
+        table = self.make()
+        first = table.create_in_send("T", "TBW102", PEER, 4, 0)
+        self.assertIs(table.create_in_send("T", "TBW102", PEER, 2, 0), first)
+        self.assertEqual(table.data_version.counter, 1)
+
+    def test_retry_topic(self) -> None:
+        """It is made as told, once; order is corrected later, nothing else."""
+        table = self.make()
+        config = table.create_in_send_back("%RETRY%G", 2, 6, 2)
+        self.assertEqual(config, TopicConfig("%RETRY%G", 2, 2, 6, topic_sys_flag=2))
+        self.assertIs(table.create_in_send_back("%RETRY%G", 5, 4, 0), config)
+        self.assertEqual(table.data_version.counter, 1)
+        table.create_in_send_back("%RETRY%G", 5, 4, 0, order=True)
+        self.assertEqual((config.order, config.write_queue_nums), (True, 2))
+        self.assertEqual(table.data_version.counter, 2)
+
+
+class ChangeTests(TableCase):
+    """Topics changed and deleted by an administrator."""
+
+    def test_update(self) -> None:
+        """A topic is replaced, its attributes are changed."""
+        table = self.make()
+        table.update(TopicConfig("T", 4, 4), {"+message.type": "FIFO"})
+        self.now_ms += 5
+        table.update(TopicConfig("T", 2, 1), {"+message.type": "DELAY"})
+        self.assertEqual(table.get("T"),
+                         TopicConfig("T", 2, 1, attributes={"message.type": "DELAY"}))
+        self.assertEqual(table.data_version, DataVersion(timestamp=NOW_MS + 5, counter=2))
+
+    def test_refused_update_changes_nothing(self) -> None:
+        """Neither the topic nor the version."""
+        table = self.make()
+        table.update(TopicConfig("T", 4, 4), {})
+        with self.assertRaises(RequestRefused):
+            table.update(TopicConfig("T", 1, 1), {"+nope": "1"})
+        self.assertEqual(table.get("T"), TopicConfig("T", 4, 4))
+        self.assertEqual(table.data_version.counter, 1)
+
+    def test_delete(self) -> None:
+        """A topic goes once."""
+        table = self.make()
+        table.update(TopicConfig("T"), {})
+        self.assertTrue(table.delete("T"))
+        self.assertFalse(table.delete("T"))
+        self.assertIsNone(table.get("T"))
+        self.assertEqual(table.data_version.counter, 2)
+
+    def test_order_topics(self) -> None:
+        """What name servers say of order is taken for topics that are here, and saved."""
+        table = self.make()
+        table.update(TopicConfig("T"), {})
+        saved: list[int] = []
+        table.save = lambda: saved.append(table.data_version.counter)
+        table.update_order_topics({"T": "broker-a:4", "elsewhere": "broker-b:4"})
+        self.assertTrue(table.is_order_topic("T"))
+        self.assertFalse(table.is_order_topic("elsewhere"))
+        table.update_order_topics({"T": "broker-a:4"})
+        table.update_order_topics({})
+        self.assertEqual(saved, [2])
+
+
+class RegistrationTests(TableCase):
+    """What name servers are told."""
+
+    def test_all_as_they_are(self) -> None:
+        """A broker that may be read and written tells its topics as they are."""
+        table = self.make()
+        told = table.registration()
+        self.assertEqual(told.topic_config_table, table.table)
+        self.assertEqual(told.data_version, table.data_version)
+
+    def test_masked(self) -> None:
+        """One that may not masks them and keeps its own table."""
+        table = self.make(brokerPermission="4")
+        table.update(TopicConfig("T", 3, 2, 6, topic_sys_flag=1), {})
+        told = table.registration().topic_config_table
+        self.assertEqual(told["T"], TopicConfig("T", 3, 2, 4, topic_sys_flag=1))
+        self.assertEqual(told["rmq_sys_SYNC_BROKER_MEMBER_broker-a"].perm, 0)
+        self.assertEqual(table.table["T"].perm, 6)
+
+
+class FileTests(TableCase):
+    """topics.json."""
+
+    def test_round_trip(self) -> None:
+        """A topic and the version come back; system topics that were not saved are there."""
+        table = self.make()
+        table.update(TopicConfig("T", 2, 3, 4, order=True), {"+message.type": "FIFO"})
+        table.persist()
+        again = self.make(brokerName="broker-b")
+        again.load()
+        self.assertEqual(again.get("T"), table.get("T"))
+        self.assertEqual(again.data_version, table.data_version)
+        self.assertIn("broker-b", again.table)
+        self.assertIn("broker-a", again.table)
+
+    def test_file_is_standard_json(self) -> None:
+        """Any tool can read it."""
+        table = self.make()
+        table.persist()
+        saved = json.loads(self.disk.read_file(PATH))
+        self.assertEqual(saved["topicConfigTable"]["TBW102"]["readQueueNums"], 8)
+        self.assertEqual(saved["dataVersion"]["timestamp"], NOW_MS)
+
+    def test_apaches_files(self) -> None:
+        """Files that Apache's brokers wrote are taken over whole."""
+        for version in ("4.9.4", "5.3.3"):
+            text = (GOLDEN / version / "topics.json").read_text()
+            self.write(text)
+            table = self.make()
+            table.load()
+            saved = json.loads(text)
+            self.assertGreaterEqual(len(saved["topicConfigTable"]), 10)
+            for name, fields in saved["topicConfigTable"].items():
+                config = table.table[name]
+                self.assertEqual(
+                    (config.read_queue_nums, config.write_queue_nums, config.perm, config.order),
+                    (fields["readQueueNums"], fields["writeQueueNums"], fields["perm"],
+                     fields["order"]), name)
+            self.assertEqual(table.data_version.counter, saved["dataVersion"]["counter"])
+
+    def test_damaged(self) -> None:
+        """A file that is no table stops the start and is named."""
+        self.write('{"topicConfigTable":{"T":{"topicName":"T","perm":"x"}}}')
+        error = self.assertRaises(StoreDamaged, self.make().load)
+        self.assertIn(PATH, str(error))

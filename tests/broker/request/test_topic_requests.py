@@ -1,0 +1,265 @@
+"""Topics and groups created, changed, deleted, listed: 17, 21, 200, 207, 215."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.bodies import (
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+)
+
+GOOD = (ResponseCode.SUCCESS, None)
+
+
+class RequestCase(SynchronousTestCase):
+    """A broker, and how often name servers were told of its topics."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox()
+        self.addCleanup(self.box.stop)
+        self.kernel = self.box.kernel
+        self.told = 0
+        self.kernel.on_topic_change.append(self.tell)
+
+    def tell(self) -> None:
+        self.told += 1
+
+    def create(self, topic: str = "T", **fields: Any) -> tuple[int, str | None]:
+        reply = self.box.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(**{
+            "topic": topic, "default_topic": "TBW102", "read_queue_nums": 4,
+            "write_queue_nums": 4, "perm": 6, "topic_filter_type": "SINGLE_TAG", **fields}))
+        return reply.code, reply.remark
+
+    def delete(self, topic: str) -> tuple[int, str | None]:
+        reply = self.box.ask(RequestCode.DELETE_TOPIC_IN_BROKER,
+                             DeleteTopicRequestHeader(topic=topic))
+        return reply.code, reply.remark
+
+    def group(self, body: bytes) -> tuple[int, str | None]:
+        reply = self.box.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        return reply.code, reply.remark
+
+    def saved(self, name: str) -> Any:
+        """What a file of the config folder says."""
+        return json.loads(self.box.disk.read_file(f"/store/config/{name}"))
+
+
+class CreateTopicTests(RequestCase):
+    """17."""
+
+    def test_creation_and_change(self) -> None:
+        """It is there as asked for, saved, and name servers are told each time."""
+        self.assertEqual(self.create(perm=4, order=True, topic_sys_flag=1), GOOD)
+        self.assertEqual(self.kernel.topic_config.get("T"),
+                         TopicConfig("T", 4, 4, 4, topic_sys_flag=1, order=True))
+        self.assertEqual(self.create(read_queue_nums=8, write_queue_nums=2), GOOD)
+        self.assertEqual(self.kernel.topic_config.get("T"), TopicConfig("T", 8, 2, 6))
+        self.assertEqual(self.saved("topics.json")["topicConfigTable"]["T"]["readQueueNums"], 8)
+        self.assertEqual(self.told, 2)
+
+    def test_same_again(self) -> None:
+        """What is so already is no change: nobody is told."""
+        self.create(attributes="+message.type=FIFO")
+        version = self.kernel.topic_config.data_version.counter
+        self.assertEqual(self.create(), GOOD)
+        self.assertEqual(self.kernel.topic_config.data_version.counter, version)
+        self.assertEqual(self.told, 1)
+
+    def test_attributes(self) -> None:
+        """They are set at creation, changed later, kept by a change of something else."""
+        self.assertEqual(self.create(attributes="+message.type=FIFO,+queue.type=SimpleCQ"), GOOD)
+        self.assertEqual(self.create(attributes="+message.type=DELAY"), GOOD)
+        self.assertEqual(self.create(read_queue_nums=5), GOOD)
+        self.assertEqual(self.kernel.topic_config.get("T"), TopicConfig(
+            "T", 5, 4, attributes={"message.type": "DELAY", "queue.type": "SimpleCQ"}))
+
+    def test_attributes_refused(self) -> None:
+        """A wrong change refuses the request as a whole."""
+        self.create()
+        for attributes, code, remark in (
+            ("+queue.type=SimpleCQ", ResponseCode.SYSTEM_ERROR,
+             "attempt to update an unchangeable attribute. key: queue.type"),
+            ("message.type", ResponseCode.SYSTEM_ERROR,
+             "delete attribute format is wrong: message.type"),
+            ("+message.type=MIXED", ResponseCode.INVALID_PARAMETER,
+             "MIXED message type is not supported."),
+        ):
+            self.assertEqual(self.create(read_queue_nums=1, attributes=attributes), (code, remark))
+        self.assertEqual(self.kernel.topic_config.get("T"), TopicConfig("T", 4, 4))
+        self.assertEqual(self.told, 1)
+
+    def test_names(self) -> None:
+        """Bad names and the system's are refused with Apache's code and remarks."""
+        for topic, remark in (
+            (" ", "The specified topic is blank."),
+            ("a*b", "The specified topic contains illegal characters, "
+                    "allowing only ^[%|a-zA-Z0-9_-]+$"),
+            ("x" * 128, "The specified topic is longer than topic max length."),
+            ("TBW102", "The topic[TBW102] is conflict with system topic."),
+            ("broker-a", "The topic[broker-a] is conflict with system topic."),
+            ("rmq_sys_x", "The topic[rmq_sys_x] is conflict with system topic."),
+        ):
+            self.assertEqual(self.create(topic), (ResponseCode.INVALID_PARAMETER, remark))
+        self.assertEqual(self.create("%RETRY%G"), GOOD)
+        self.assertEqual(self.told, 1)
+
+    def test_queues(self) -> None:
+        """None are fine, fewer than none are not."""
+        self.assertEqual(self.create(read_queue_nums=0, write_queue_nums=0), GOOD)
+        for fields in ({"read_queue_nums": -1}, {"write_queue_nums": -1}):
+            self.assertEqual(self.create("U", **fields)[0], ResponseCode.INVALID_PARAMETER)
+        self.assertIsNone(self.kernel.topic_config.get("U"))
+
+    def test_answered_once_name_servers_know(self) -> None:
+        """A tool that asks for the route next must find it."""
+        waiting: Deferred[None] = Deferred()
+        self.kernel.on_topic_change.append(lambda: waiting)
+        peer = self.box.peer()
+        header = CreateTopicRequestHeader(
+            topic="T", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
+            topic_filter_type="SINGLE_TAG")
+        self.assertIsNone(self.box.send(peer, RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+        self.assertEqual(self.box.late_replies(peer), [])
+        waiting.callback(None)
+        reply, = self.box.late_replies(peer)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+
+    def test_name_server_that_fails(self) -> None:
+        """The topic is there all the same, and the answer says so."""
+        waiting: Deferred[None] = Deferred()
+        self.kernel.on_topic_change.append(lambda: waiting)
+        peer = self.box.peer()
+        self.assertIsNone(self.box.send(
+            peer, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T")))
+        waiting.errback(RuntimeError("no name server"))
+        reply, = self.box.late_replies(peer)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+
+
+class DeleteTopicTests(RequestCase):
+    """215."""
+
+    def test_everything_goes(self) -> None:
+        """The topic, its offsets, its queues and its statistics; name servers are told."""
+        self.create("T")
+        self.create("U")
+        kernel = self.kernel
+        for topic in ("T", "U"):
+            kernel.append([message(topic)])
+            kernel.stats.messages_put(topic, 1, 1)
+            kernel.consumer_offset.commit("here", "G", topic, 0, 1)
+        self.assertEqual(self.delete("T"), GOOD)
+        self.assertEqual(kernel.consumer_offset.topics_of_group("G"), {"U"})
+        self.assertEqual([kernel.store.max_offset_in_queue(topic, 0) for topic in ("T", "U")],
+                         [0, 1])
+        self.assertEqual([kernel.stats.sums("TOPIC_PUT", topic).count for topic in ("T", "U")],
+                         [0, 1])
+        self.assertNotIn("T", self.saved("topics.json")["topicConfigTable"])
+        self.assertEqual(self.told, 3)
+
+    def test_created_again(self) -> None:
+        """A topic of the same name begins at 0."""
+        self.create("T")
+        self.kernel.append([message("T"), message("T")])
+        self.delete("T")
+        self.create("T")
+        record = message("T", b"new")
+        self.kernel.append([record])
+        self.assertEqual(record.queue_offset, 0)
+
+    def test_not_there(self) -> None:
+        """Deleting what is not there succeeds."""
+        self.assertEqual(self.delete("nope"), GOOD)
+
+    def test_refusals(self) -> None:
+        """A blank name and system topics stay, with Apache's code and remarks."""
+        self.assertEqual(self.delete(" "), (ResponseCode.INVALID_PARAMETER,
+                                            "The specified topic is blank."))
+        for topic in ("TBW102", "DefaultCluster", "SCHEDULE_TOPIC_XXXX"):
+            self.assertEqual(self.delete(topic), (
+                ResponseCode.INVALID_PARAMETER,
+                f"The topic[{topic}] is conflict with system topic."))
+            self.assertIsNotNone(self.kernel.topic_config.get(topic))
+
+
+class AllTopicsTests(RequestCase):
+    """21."""
+
+    def test_all(self) -> None:
+        """All topics with the version, and the tables of static topics, which are empty."""
+        self.create("T", attributes="+message.type=FIFO")
+        reply = self.box.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+        body = TopicConfigSerializeWrapper.decode(reply.body)
+        self.assertEqual(body.topic_config_table, self.kernel.topic_config.table)
+        self.assertEqual(body.data_version, self.kernel.topic_config.data_version)
+        self.assertEqual(json.loads(reply.body).keys(), {
+            "dataVersion", "mappingDataVersion", "topicConfigTable", "topicQueueMappingDetailMap",
+            "topicQueueMappingInfoMap"})
+
+
+class GroupTests(RequestCase):
+    """200 and 207."""
+
+    def test_creation_and_change(self) -> None:
+        """A group is as the body says, what it leaves out has its default; it is saved."""
+        body = SubscriptionGroupConfig("G", retry_max_times=3, consume_enable=False)
+        self.assertEqual(self.group(body.encode()), GOOD)
+        self.assertEqual(self.kernel.subscription_group.table["G"], body)
+        self.assertEqual(self.group(b'{"groupName":"G","retryQueueNums":2}'), GOOD)
+        self.assertEqual(self.kernel.subscription_group.table["G"],
+                         SubscriptionGroupConfig("G", retry_queue_nums=2))
+        saved = self.saved("subscriptionGroup.json")["subscriptionGroupTable"]
+        self.assertEqual(saved["G"]["retryQueueNums"], 2)
+
+    def test_bad_bodies(self) -> None:
+        """Names that cannot be one and broken bodies are refused; nothing is created."""
+        before = dict(self.kernel.subscription_group.table)
+        for body in (b'{"groupName":" "}', b'{"groupName":"a*b"}',
+                     b'{"groupName":"%b"}' % (b"g" * 256)):
+            self.assertEqual(self.group(body)[0], ResponseCode.INVALID_PARAMETER, body)
+        for body in (b"", b"{", b"[]", b"{}", b'{"groupName":5}',
+                     b'{"groupName":"G","retryQueueNums":"many"}',
+                     b'{"groupName":"G","attributes":{"+nope":"1"}}'):
+            self.assertEqual(self.group(body)[0], ResponseCode.SYSTEM_ERROR, body)
+        self.assertEqual(self.kernel.subscription_group.table, before)
+
+    def remove(self, group: str, clean_offset: bool) -> RemotingCommand:
+        return self.box.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP,
+                            DeleteSubscriptionGroupRequestHeader(
+                                group_name=group, clean_offset=clean_offset))
+
+    def test_deletion(self) -> None:
+        """A group goes with its statistics; its offsets go when that is asked for."""
+        kernel = self.kernel
+        for clean_offset, left in ((False, {"T"}), (True, set())):
+            kernel.subscription_group.find("G")
+            kernel.consumer_offset.commit("here", "G", "T", 0, 1)
+            kernel.consumer_offset.commit("here", "H", "T", 0, 1)
+            kernel.stats.messages_got("G", "T", 1, 1)
+            reply = self.remove("G", clean_offset)
+            self.assertEqual((reply.code, reply.remark), GOOD)
+            self.assertNotIn("G", kernel.subscription_group.table)
+            self.assertEqual(kernel.consumer_offset.topics_of_group("G"), left)
+            self.assertEqual(kernel.stats.sums("GROUP_GET", "T", "G").count, 0)
+        self.assertEqual(kernel.consumer_offset.topics_of_group("H"), {"T"})
+
+    def test_deletion_of_what_is_not_there(self) -> None:
+        """It succeeds, and cleans offsets that were left behind."""
+        self.kernel.consumer_offset.commit("here", "G", "T", 0, 1)
+        self.assertEqual(self.remove("G", True).code, ResponseCode.SUCCESS)
+        self.assertEqual(self.kernel.consumer_offset.topics_of_group("G"), set())
