@@ -1,0 +1,40 @@
+"""Capture everything in tests/golden from Apache RocketMQ 5.3.3 anew.
+
+    python -m tests.interop.capture_golden [frames] [store-edges] [mqadmin]
+
+All three parts without an argument. Takes about five minutes and the ports from 29876 on
+(``--port`` sets another first one). tests/golden/README.md says what each part holds, and how the
+parts that are not captured here were made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from tests.interop.capture_frames import capture_frames
+from tests.interop.capture_mqadmin import capture_mqadmin
+from tests.interop.capture_store import capture_store
+from tests.interop.gallery import GOLDEN
+
+PARTS = {"frames": capture_frames, "store-edges": capture_store, "mqadmin": capture_mqadmin}
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS])
+    parser.add_argument("--port", type=int, default=29876)
+    args = parser.parse_args()
+    for part in args.parts or PARTS:
+        shutil.rmtree(GOLDEN / part, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="golden-") as folder:
+            PARTS[part](Path(folder), args.port)
+        print(f"{part}: captured")
+
+
+if __name__ == "__main__":
+    main()
