@@ -37,6 +37,9 @@ ROUNDS: Final = CACHE / "rounds"
 JAVA_VERSIONS: Final = ("5.3.3", "4.9.4")
 #: The C++ client of PyPI that has a wheel with its library inside.
 PYTHON_CLIENT: Final = "rocketmq==0.4.4"
+#: Longest wait for one condition, ms. A heartbeat the client skips while another is under way is
+#: made up for 30 s later, and until then its pulls are refused, by Apache's broker too.
+WAIT_MS: Final = 75_000
 #: A whole round has ended after this, seconds; they take 5 to 30.
 ROUND_TIMEOUT: Final = 180.0
 #: Fetching and compiling has ended after this, seconds.
@@ -145,7 +148,7 @@ def java_round(
     with _home() as home:
         command = java_command(home, [str(classes), class_path(version)])
         options = [f"-Drocketmq.serialize.type={serialize_type}",
-                   f"-Dround.redelivery_ms={redelivery_ms}"]
+                   f"-Dround.redelivery_ms={redelivery_ms}", f"-Dround.wait_ms={WAIT_MS}"]
         return run([*command, *options, "SpineRound", phase, namesrv, state], timeout)
 
 

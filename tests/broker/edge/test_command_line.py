@@ -147,7 +147,9 @@ class ProcessTests(SynchronousTestCase):
         """Start a process; it is gone after the test, or when it takes too long."""
         process = subprocess.Popen(
             command, cwd=self.home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, "HOME": str(self.home), "PYTHONUNBUFFERED": "1"})
+            env={**os.environ, "HOME": str(self.home), "PYTHONUNBUFFERED": "1"},
+            # A test run in the background of a shell has SIGINT ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         watchdog = Timer(PATIENCE, process.kill)
         watchdog.start()
         self.addCleanup(self.end, process, watchdog)
