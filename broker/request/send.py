@@ -179,7 +179,6 @@ class SendRequests:
         for flag, body, text in decode_batch(request.command.body):
             # A message keeps its own unique key: the batch's is their list.
             fields = {**common, **parse_properties(text)}
-            fields.pop(names.WAIT, None)
             records.append(self._maker.make(
                 header.topic, queue_id, body, fields, flag, sys_flag,
                 header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,

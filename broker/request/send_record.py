@@ -15,7 +15,6 @@ from twistmq.broker.wire.properties import (
     TAGS,
     TRACE_ON,
     UNIQ_KEY,
-    WAIT,
     format_properties,
     index_keys,
     parse_properties,
@@ -50,8 +49,6 @@ class RecordMaker:
         fields: dict[str, str] = {}
         if text:
             fields = parse_properties(text)
-            if WAIT in fields:
-                del fields[WAIT]
             if POP_CK in fields:
                 del fields[POP_CK]
         fields[MSG_REGION] = self._region

@@ -164,7 +164,7 @@ class MessageRecord:
         self.queue_id: int = queue_id
         #: As the client sent it, compressed or not.
         self.body: bytes = body
-        #: As stored: WAIT already taken out.
+        #: As stored.
         self.properties: str = properties
         self.born_timestamp: int = born_timestamp
         #: 4 or 16 bytes of address and an int32 port.

@@ -125,7 +125,7 @@ class StoredTests(SendTestCase):
         unique_key = fields.pop("UNIQ_KEY")
         self.assertEqual(len(unique_key), 32)
         self.assertEqual(fields, {
-            "TAGS": "tag", "KEYS": "k1 k2", "1ST_POP_TIME": "5", "größe": "ü",
+            "TAGS": "tag", "KEYS": "k1 k2", "WAIT": "true", "1ST_POP_TIME": "5", "größe": "ü",
             "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"})
 
     def test_unique_keys_differ(self) -> None:
@@ -322,7 +322,7 @@ class BatchTests(SendTestCase):
         self.assertEqual([(m.flag, m.body, m.queue_offset) for m in stored],
                          [(1, b"1", 0), (2, b"2", 1), (3, b"3", 2)])
         self.assertEqual([m.properties_map()["UNIQ_KEY"] for m in stored], ["U1", "U2", "U3"])
-        self.assertNotIn("WAIT", stored[0].properties_map())
+        self.assertEqual(stored[0].properties_map()["WAIT"], "true")
         self.assertEqual(header.transaction_id, "U1,U2,U3")
         self.assertEqual([parse_offset_message_id(text)[2] for text in header.msg_id.split(",")],
                          [m.physical_offset for m in stored])
