@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["ENTRY_POINT_GROUP", "Hooks", "find_plugins"]
 
 ENTRY_POINT_GROUP = "twistmq"
+#: What a plugin raises that is its own fault. One that wants the process to end is not asked.
+FAULTS = (Exception, SystemExit)
 #: The hooks whose Deferred or coroutine is waited for.
 _MAY_WAIT = ("on_start", "on_stop")
 
@@ -79,7 +81,7 @@ def find_plugins(
     for name in names:
         try:
             found.append((name, points[name].load()))
-        except Exception as error:
+        except FAULTS as error:
             if enabled is not None:
                 raise SettingsError(
                     f"plugins.enabled: {name} cannot be imported: {error}") from error
@@ -117,7 +119,7 @@ class Hooks:
             self.manager.register(plugin, name=name)
             self.manager.check_pending()
             self._refuse_what_never_runs(plugin)
-        except Exception:
+        except FAULTS:
             self.log.failure("plugin {plugin} does not fit the hooks, it is left out", plugin=name)
             if self.manager.has_plugin(name):
                 self.manager.unregister(name=name)
@@ -171,7 +173,7 @@ class Hooks:
     def _call_one(self, hook: str, implementation: Implementation, *arguments: object) -> Any:
         try:
             return implementation.call(*arguments)
-        except Exception:
+        except FAULTS:
             self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
                              hook=hook)
             return None
@@ -202,7 +204,7 @@ class Hooks:
         for implementation in self._implementations(hook):
             try:
                 validators += implementation.call(kernel) or ()
-            except Exception:
+            except FAULTS:
                 self.log.failure("plugin {plugin} raised in {hook}: every request is denied",
                                  plugin=implementation.plugin, hook=hook)
                 validators.append(_DenyAll(implementation.plugin))
@@ -257,7 +259,7 @@ class Hooks:
                 await maybeDeferred(implementation.call, kernel)
             except (SettingsError, CancelledError):
                 raise
-            except Exception:
+            except FAULTS:
                 self.log.failure("plugin {plugin} raised in on_start", plugin=implementation.plugin)
 
     async def stop(self, kernel: Kernel) -> None:
@@ -265,7 +267,7 @@ class Hooks:
         for implementation in self._implementations("on_stop"):
             try:
                 await maybeDeferred(implementation.call, kernel)
-            except Exception:
+            except FAULTS:
                 self.log.failure("plugin {plugin} raised in on_stop", plugin=implementation.plugin)
 
     # --- each request

@@ -51,7 +51,7 @@ hookspec = pluggy.HookspecMarker("twistmq")
 def register_settings() -> Sequence[Setting] | None:
     """Declare settings of the plugin; they are read, checked and documented as the kernel's are.
 
-    Called once, before the settings are read. All answers are joined.
+    Called before the settings are read. All answers are joined. Cost class: once.
     """
 
 
@@ -60,6 +60,7 @@ def register_commands() -> Sequence[click.Command] | None:
     """Add subcommands to the ``twistmq`` command line.
 
     Called when the command line is asked for a command it does not have itself, or for help.
+    Cost class: once.
     """
 
 
@@ -67,8 +68,8 @@ def register_commands() -> Sequence[click.Command] | None:
 def register_filter_languages(kernel: Kernel) -> Mapping[str, IFilterLanguage] | None:
     """Add languages a subscription's expression can be written in, by expression type.
 
-    Called once, before the broker listens. ``TAG`` is the kernel's own. The first plugin that
-    names a type has it.
+    Called before the broker listens. ``TAG`` is the kernel's own. The plugin called first that
+    names a type has it. Cost class: once.
     """
 
 
@@ -76,8 +77,8 @@ def register_filter_languages(kernel: Kernel) -> Mapping[str, IFilterLanguage] |
 def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
     """Supply the one service that takes half messages.
 
-    Called once, before the broker listens; the first plugin that returns one is used.
-    Without one, transactional sends answer REQUEST_CODE_NOT_SUPPORTED.
+    Called before the broker listens; the service of the plugin called first is used. Without
+    one, transactional sends answer REQUEST_CODE_NOT_SUPPORTED. Cost class: once.
     """
 
 
@@ -85,9 +86,9 @@ def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
 def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
     """Supply validators that each request must pass before anything else looks at it.
 
-    Called once, before the broker listens. All validators of all plugins must agree. When an
+    Called before the broker listens. All validators of all plugins must agree. When an
     implementation raises, the broker starts and every request is denied: it must not serve
-    unguarded what it was told to guard.
+    unguarded what it was told to guard. Cost class: once; what it returns, request.
     """
 
 
@@ -95,8 +96,8 @@ def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | No
 def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler] | None:
     """Add rows to the table of request handlers.
 
-    Called once, before the broker listens. A code has one handler: a plugin's row replaces the
-    kernel's, and of two plugins' rows the one of the plugin called first is used.
+    Called before the broker listens. A code has one handler: a plugin's row replaces the
+    kernel's, and of two plugins' rows the one of the plugin called first is used. Cost class: once.
     """
 
 
@@ -104,7 +105,7 @@ def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler] | None:
 def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask] | None:
     """Add tasks that run again and again; one that raises is logged and runs next period.
 
-    Called once, before the broker listens.
+    Called before the broker listens. Cost class: once.
     """
 
 
@@ -113,7 +114,7 @@ def on_start(kernel: Kernel) -> Deferred[None] | None:
     """The store is loaded, the broker is about to listen. May return a Deferred to be waited for.
 
     A SettingsError stops the start: what the user asked of the plugin has no meaning. Any other
-    failure is logged, as in every hook.
+    failure is logged, as in every hook. Cost class: once.
     """
 
 
@@ -130,7 +131,7 @@ def before_request(request: Request[Any]) -> Reply | BrokerError | None:
 
 @hookspec
 def after_response(request: Request[Any], reply: Reply) -> None:
-    """Look at a request and its reply before the reply is written. One-way requests have none.
+    """Look at a request and its reply before the reply is written; that of a one-way is not.
 
     Cost class: request. Source: RPCHook.doAfterResponse.
     """
@@ -249,4 +250,7 @@ def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
 
 @hookspec
 def on_stop(kernel: Kernel) -> Deferred[None] | None:
-    """The broker no longer listens; the store is still open. May return a Deferred to wait for."""
+    """The broker no longer listens; the store is still open. May return a Deferred to wait for.
+
+    Cost class: once.
+    """

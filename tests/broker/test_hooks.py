@@ -308,6 +308,16 @@ class IsolationTests(LoggedTestCase):
                              msg=name)
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1, msg=name)
 
+    def test_exit(self) -> None:
+        """A plugin that wants to end the process has no say in that."""
+        def exits() -> None:
+            raise SystemExit("the plugin gives up")
+
+        hooks = Hooks([("broken", plugin(on_dispatch=exits, on_start=exits))])
+        hooks.dispatched(KERNEL, [])
+        self.assertIsNone(self.successResultOf(Deferred.fromCoroutine(hooks.start(KERNEL))))
+        self.assertEqual(len(self.flushLoggedErrors(SystemExit)), 2)
+
     def test_others_still_run(self) -> None:
         """Plugins before and after the one that raises are called."""
         calls: list[str] = []

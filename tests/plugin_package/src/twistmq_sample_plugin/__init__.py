@@ -1,0 +1,217 @@
+"""A third party's plugin: every hook of twistmq once, each with something to do.
+
+It is a module of functions, marked with ``hookimpl``; a class would do as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.interfaces import IAccessValidator, IFilterLanguage, ITransactionService
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.settings import Setting
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq_sample_plugin.access import TokenValidator
+from twistmq_sample_plugin.counts import counts_of
+from twistmq_sample_plugin.languages import Prefix
+from twistmq_sample_plugin.transactions import Transactions
+
+if TYPE_CHECKING:
+    import click
+
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.request.client_table import ClientChange
+    from twistmq.broker.request.consume_context import ConsumeContext
+    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["COUNTS_CODE"]
+
+#: A request code nobody else uses.
+COUNTS_CODE: Final = 31_001
+#: What each message is marked with.
+MARK: Final = "SAMPLE_MARK\x01seen\x02"
+
+_log = Logger()
+#: Requests and refusals by request code. ``before_request`` and ``after_response`` are not told
+#: which broker of the process they are called for.
+requests: Counter[int] = Counter()
+refusals: Counter[int] = Counter()
+
+
+# --- start
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return [
+        Setting("sample.forbidden_word", "text", "", "Messages with this word are refused."),
+        Setting("sample.paused_groups", "names", (), "Consumer groups that get nothing."),
+        Setting("sample.token", "text", "", "What each request must bring as sampleToken."),
+        Setting("sample.transactions", "flag", False, "Whether half messages are taken."),
+        Setting("sample.tick_ms", "int", 60_000, "How often the counts are logged.",
+                unit="ms", least=1),
+    ]
+
+
+@hookimpl
+def register_commands() -> Sequence[click.Command]:
+    from twistmq_sample_plugin.commands import sample_counts  # only when commands are asked for
+
+    return [sample_counts]
+
+
+@hookimpl
+def register_filter_languages() -> Mapping[str, IFilterLanguage]:
+    return {"PREFIX": Prefix()}
+
+
+@hookimpl
+def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
+    return Transactions(kernel) if kernel.settings.flag("sample.transactions") else None
+
+
+@hookimpl
+def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator]:
+    token = kernel.settings.text("sample.token")
+    return [TokenValidator(token)] if token else []
+
+
+@hookimpl
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
+    def answer_counts(request: Request[Any]) -> Reply:
+        return Reply(body=counts_of(kernel).encode())
+
+    rows: list[AnyHandler] = [RequestHandler(COUNTS_CODE, answer_counts)]
+    service = kernel.transaction_service
+    if isinstance(service, Transactions):
+        rows.append(RequestHandler(
+            RequestCode.END_TRANSACTION, service.end, EndTransactionRequestHeader))
+    return rows
+
+
+@hookimpl
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
+    period_ms = kernel.settings.int("sample.tick_ms")
+
+    def tick(now_ms: int) -> None:
+        counts = counts_of(kernel)
+        counts.ticks += 1
+        _log.info("sample: {counts}", counts=counts)
+
+    return [PeriodicTask("sample counts", period_ms, period_ms, tick)]
+
+
+@hookimpl
+async def on_start(kernel: Kernel) -> None:
+    if kernel.settings.text("sample.forbidden_word").isspace():
+        raise SettingsError("sample.forbidden_word: a word is expected, not blanks")
+    counts_of(kernel).started = True
+
+
+# --- each request
+
+
+@hookimpl
+def before_request(request: Request[Any]) -> None:
+    requests[request.command.code] += 1
+
+
+@hookimpl
+def after_response(request: Request[Any], reply: Reply) -> None:
+    if reply.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND):
+        refusals[request.command.code] += 1
+
+
+# --- each batch of messages
+
+
+@hookimpl
+def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
+    word = batch.kernel.settings.text("sample.forbidden_word").encode()
+    if not word:
+        return None
+    return {
+        index: RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the message has a forbidden word")
+        for index, request in enumerate(batch.requests) if word in request.body
+    }
+
+
+@hookimpl
+def before_append(records: Sequence[MessageRecord]) -> None:
+    for record in records:
+        record.properties += MARK
+
+
+@hookimpl
+def on_dispatch(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+    counts_of(kernel).stored += len(records)
+
+
+@hookimpl
+def on_message_arrival(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+    counts_of(kernel).arrived += len(records)
+
+
+@hookimpl
+def after_send(batch: SendBatch) -> None:
+    counts = counts_of(batch.kernel)
+    for reply in batch.replies:
+        # A reply that waits for the disk is a Deferred: the message is stored.
+        if isinstance(reply, Reply) and reply.code != ResponseCode.SUCCESS:
+            counts.refused += 1
+        else:
+            counts.sent += 1
+
+
+@hookimpl
+def before_consume(context: ConsumeContext) -> BrokerError | None:
+    if context.group in context.kernel.settings.names("sample.paused_groups"):
+        return RequestRefused(ResponseCode.SYSTEM_BUSY, f"the group {context.group} is paused")
+    return None
+
+
+@hookimpl
+def after_consume(context: ConsumeContext) -> None:
+    counts = counts_of(context.kernel)
+    counts.consumed[f"{context.topic}@{context.group}"] += context.message_count
+
+
+# --- events
+
+
+@hookimpl
+def on_client_change(kernel: Kernel, change: ClientChange) -> None:
+    counts_of(kernel).client_changes += 1
+
+
+@hookimpl
+def on_role_change(kernel: Kernel, role: str) -> None:
+    counts_of(kernel).role = role
+
+
+@hookimpl
+def on_half_message_discarded(kernel: Kernel, record: bytes) -> None:
+    counts_of(kernel).discarded_half_messages += 1
+
+
+@hookimpl
+def add_runtime_info(kernel: Kernel) -> Mapping[str, str]:
+    counts = counts_of(kernel)
+    return {"sampleSent": str(counts.sent), "sampleConsumed": str(counts.consumed.total())}
+
+
+# --- stop
+
+
+@hookimpl
+def on_stop(kernel: Kernel) -> None:
+    _log.info("sample stops: {counts}", counts=counts_of(kernel))

@@ -1,0 +1,323 @@
+"""A third party's plugin: installed with pip, used, uninstalled; and one that only breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import distribution
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker import hookimpl, hookspecs
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import RequestHandler
+from twistmq.broker.testing import BlockingClient, running_broker
+from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.wire.command import encode_request
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq.broker.wire.message_id import parse_offset_message_id
+
+PACKAGE = Path(__file__).resolve().parent / "plugin_package"
+COUNTS_CODE = 31_001
+COMMAND_LINE = "import sys; from twistmq.broker.edge.command_line import main; sys.exit(main())"
+
+
+class Environment:
+    """A fresh environment that sees what this one has installed, and what pip puts into it.
+
+    It needs no network: nothing is downloaded, the package is built with what is here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, with_pip=False)
+        self.python = folder / "bin" / "python"
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        self.site_packages = folder / "lib" / version / "site-packages"
+        here = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
+                str(distribution("twistmq").locate_file(""))}
+        (self.site_packages / "this_environment.pth").write_text("\n".join(sorted(here)))
+        self.before = self.files()
+
+    def files(self) -> set[str]:
+        """What is installed in it."""
+        return {path.name for path in self.site_packages.iterdir()}
+
+    def run(self, *arguments: str | Path, check: bool = True) -> str:
+        """Run its Python; :returns: what it printed."""
+        result = subprocess.run(
+            [self.python, *arguments], capture_output=True, text=True, timeout=120, check=False,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        if check and result.returncode:
+            raise AssertionError(f"{arguments}:\n{result.stdout}\n{result.stderr}")
+        return result.stdout + result.stderr
+
+    def pip(self, *arguments: str | Path) -> None:
+        """Run this environment's pip on that one."""
+        result = subprocess.run(
+            [sys.executable, "-m", "pip", "--python", self.python, "--quiet",
+             "--disable-pip-version-check", "--no-input", *arguments],
+            capture_output=True, text=True, timeout=120, check=False)
+        if result.returncode:
+            raise AssertionError(f"pip {arguments}:\n{result.stdout}\n{result.stderr}")
+
+    def twistmq(self, *arguments: str) -> str:
+        """Run the command ``twistmq`` in it; :returns: what it printed."""
+        return self.run("-c", COMMAND_LINE, *arguments, check=False)
+
+    @contextmanager
+    def broker(self, data: Path, **settings: str) -> Iterator[str]:
+        """Run ``twistmq up`` in it; :yields: the broker's address."""
+        process = subprocess.Popen(
+            [self.python, "-c", COMMAND_LINE, "up", "--data", data, "--namesrv-port", "0",
+             "--broker-port", "0", *[f"{name}={text}" for name, text in settings.items()]],
+            stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                found = re.search(r"The broker\[.+, (\S+)\] boot success", line)
+                if found:
+                    break
+            else:
+                raise AssertionError("the broker does not start")
+            yield found[1]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+class PluginPackageTests(SynchronousTestCase):
+    """tests/plugin_package, from ``pip install`` to ``pip uninstall``."""
+
+    def setUp(self) -> None:
+        folder = Path(self.mktemp()).absolute()
+        self.environment = Environment(folder / "environment")
+        self.data = folder / "data"
+        # pip builds in the folder it is given, which is not the checkout's then.
+        shutil.copytree(PACKAGE, folder / "package",
+                        ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+        self.environment.pip("install", "--no-index", "--no-deps", "--no-build-isolation",
+                             folder / "package")
+
+    def test_life(self) -> None:
+        """It works as soon as it is installed, and leaves no trace when it is gone."""
+        with self.environment.broker(
+            self.data, **{"sample.forbidden_word": "secret", "sample.paused_groups": "lazy",
+                          "sample.tick_ms": "10", "enablePropertyFilter": "true"}
+        ) as address, BlockingClient(address) as client:
+            self.refuses_and_counts(client)
+            self.other_hooks(client, address)
+        log = (self.data / "logs" / "up.log").read_text()
+        self.assertIn("sample stops: ", log)
+        with self.environment.broker(self.data, **{"sample.transactions": "true"}) as address, \
+                BlockingClient(address) as client:
+            self.transactions(client)
+        self.access()
+        self.command_line()
+        self.environment.pip("uninstall", "--yes", "twistmq-sample-plugin")
+        self.no_trace()
+
+    def counts(self, client: BlockingClient) -> dict[str, Any]:
+        """The answer to the plugin's own request code."""
+        reply = client.request(COUNTS_CODE)
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        counts: dict[str, Any] = json.loads(reply.body)
+        return counts
+
+    def refuses_and_counts(self, client: BlockingClient) -> None:
+        """A request code of its own, sends it refuses, consumption it counts."""
+        for body in (b"1", b"2", b"3"):
+            client.send("orders", body)
+        error = self.assertRaises(RequestRefused, client.send, "orders", b"a secret word")
+        self.assertEqual((error.response_code, str(error)),
+                         (ResponseCode.MESSAGE_ILLEGAL, "the message has a forbidden word"))
+        messages = client.pull("orders", group="eager")
+        self.assertEqual([message.body for message in messages], [b"1", b"2", b"3"])
+        self.assertEqual(messages[0].properties_map()["SAMPLE_MARK"], "seen")
+        client.pull("orders", 1, group="eager", max_count=1)
+        counts = self.counts(client)
+        self.assertEqual((counts["sent"], counts["refused"]), (3, 1))
+        self.assertEqual((counts["stored"], counts["arrived"]), (3, 3))
+        self.assertEqual(counts["consumed"], {"orders@eager": 4})
+        self.assertEqual((counts["role"], counts["started"]), ("ASYNC_MASTER", True))
+
+    def other_hooks(self, client: BlockingClient, address: str) -> None:
+        """A paused group, a filter language, clients, runtime rows, the task, the command."""
+        error = self.assertRaises(RequestRefused, client.pull, "orders", group="lazy")
+        self.assertEqual(str(error), "the group lazy is paused")
+        client.send("orders", b"4", properties={"colour": "dark red"})
+        found = client.pull("orders", expression="colour=dark", expression_type="PREFIX")
+        self.assertEqual([message.body for message in found], [b"4"])
+        client.request(RequestCode.HEART_BEAT, None, json.dumps({
+            "clientID": "me", "producerDataSet": [{"groupName": "g"}]}).encode())
+        rows = json.loads(client.request(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+        self.assertEqual((rows["sampleSent"], rows["sampleConsumed"]), ("4", "5"))
+        while self.counts(client)["ticks"] < 2:
+            pass
+        self.assertGreater(self.counts(client)["client_changes"], 0)
+        printed = self.environment.twistmq("sample-counts", address)
+        self.assertEqual(json.loads(printed)["consumed"]["orders@eager"], 4)
+
+    def transactions(self, client: BlockingClient) -> None:
+        """Half messages: committed ones are read, those that were rolled back are not."""
+        def send_half(body: bytes) -> SendMessageResponseHeader:
+            return client.send("orders", body, queue_id=1,
+                               properties={"TRAN_MSG": "true", "PGROUP": "g"})
+
+        def end(half: SendMessageResponseHeader, how: int) -> int:
+            place = parse_offset_message_id(half.msg_id)[2]
+            return client.request(RequestCode.END_TRANSACTION, EndTransactionRequestHeader(
+                producer_group="g", tran_state_table_offset=half.queue_offset,
+                commit_log_offset=place, commit_or_rollback=how, msg_id=half.msg_id)).code
+
+        halves = [send_half(body) for body in (b"committed", b"rolled back", b"unknown")]
+        self.assertEqual(client.pull("orders", queue_id=1), [])
+        self.assertEqual([end(half, how) for half, how in zip(halves, (8, 12, 0), strict=True)],
+                         [ResponseCode.SUCCESS] * 3)
+        self.assertEqual([end(half, 8) for half in halves[:2]], [ResponseCode.SYSTEM_ERROR] * 2)
+        [message] = client.pull("orders", queue_id=1)
+        self.assertEqual(message.body, b"committed")
+        self.assertNotIn("SAMPLE_REAL_TOPIC", message.properties_map())
+        self.assertEqual(self.counts(client)["discarded_half_messages"], 1)
+
+    def access(self) -> None:
+        """With a token set, only requests that bring it pass."""
+        with self.environment.broker(self.data, **{"sample.token": "open"}) as address, \
+                BlockingClient(address) as client:
+            error = self.assertRaises(RequestRefused, client.send, "orders", b"5")
+            self.assertEqual(error.response_code, ResponseCode.NO_PERMISSION)
+            header = send_header("orders", 1, queue_id=2)
+            frame = encode_request(RequestCode.SEND_MESSAGE_V2, 77, header, b"5",
+                                   extra_fields={"sampleToken": "open"})
+            client._socket.sendall(frame)
+            self.assertEqual(client.reply(77).code, ResponseCode.SUCCESS)
+
+    def command_line(self) -> None:
+        """Its settings are printed, its command is listed, a wrong setting stops the start."""
+        printed = self.environment.twistmq("up", "-p", "--data", str(self.data))
+        self.assertIn("sample.tick_ms=60000", printed)
+        self.assertIn("sample-counts", self.environment.twistmq("--help"))
+        failed = self.environment.twistmq("up", "--data", str(self.data), "--broker-port", "0",
+                                          "--namesrv-port", "0", "sample.tick_ms=soon")
+        self.assertIn("sample.tick_ms=soon", failed)
+
+    def no_trace(self) -> None:
+        """No file of it is left, and a broker is what it was without it."""
+        environment = self.environment
+        self.assertEqual(environment.files() - {"__pycache__"}, environment.before)
+        self.assertNotIn("sample", environment.twistmq("up", "-p", "--data", str(self.data)))
+        self.assertNotIn("sample", environment.twistmq("--help"))
+        with environment.broker(self.data, **{"sample.forbidden_word": "secret"}) as address, \
+                BlockingClient(address) as client:
+            self.assertEqual(client.request(COUNTS_CODE).code,
+                             ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            self.assertEqual(len(client.pull("orders", group="lazy")), 4)
+            client.send("orders", b"a secret word", queue_id=3)
+            [message] = client.pull("orders", queue_id=3)
+            self.assertNotIn("SAMPLE_MARK", message.properties_map())
+            rows = json.loads(client.request(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+            self.assertNotIn("sampleSent", rows)
+
+
+def hook_names() -> list[str]:
+    """The names of all hooks."""
+    return [name for name, value in vars(hookspecs).items() if hasattr(value, "twistmq_spec")]
+
+
+class BrokenPlugin:
+    """A plugin that raises in every hook but these; ``called`` are those that were."""
+
+    def __init__(self, *but: str, error: type[BaseException] = ZeroDivisionError) -> None:
+        self.called: set[str] = set()
+        for name in hook_names():
+            if name not in but:
+                setattr(self, name, hookimpl(self.raising(name, error)))
+
+    def raising(self, name: str, error: type[BaseException]) -> Callable[[], None]:
+        def raises() -> None:
+            self.called.add(name)
+            raise error("broken")
+
+        return raises
+
+
+class BrokenPluginTests(SynchronousTestCase):
+    """A plugin that raises in every hook cannot take the broker down."""
+
+    def serves(self, plugin: object) -> None:
+        """A broker with this plugin does all a broker does."""
+        with running_broker(plugins=[("broken", plugin)]) as broker, broker.client() as client:
+            self.assertIn("broken", broker.kernel.hooks.plugin_names)
+            client.request(RequestCode.HEART_BEAT, None, json.dumps({
+                "clientID": "me", "consumerDataSet": [{"groupName": "g"}]}).encode())
+            for body in (b"1", b"2"):
+                client.send("orders", body)
+            self.assertEqual([m.body for m in client.pull("orders")], [b"1", b"2"])
+            broker.call(broker.kernel.set_role, "SYNC_MASTER", 0)
+            broker.call(broker.kernel.hooks.half_message_discarded, broker.kernel, b"")
+            self.assertEqual(broker.call(broker.kernel.hooks.collect_commands), [])
+            self.assertEqual(client.request(RequestCode.GET_BROKER_RUNTIME_INFO).code,
+                             ResponseCode.SUCCESS)
+
+    def test_every_hook(self) -> None:
+        """Whatever it raises, even the wish to exit, the broker sends, stores and serves."""
+        for error in (ZeroDivisionError, SystemExit):
+            plugin = BrokenPlugin("provide_access_validators", error=error)
+            self.serves(plugin)
+            self.assertEqual(set(hook_names()) - plugin.called, {"provide_access_validators"})
+            self.assertGreaterEqual(len(self.flushLoggedErrors(error)), len(plugin.called))
+
+    def test_access(self) -> None:
+        """Where access is decided, raising denies; the broker is there and says so."""
+        with running_broker(plugins=[("broken", BrokenPlugin())]) as broker, \
+                broker.client() as client:
+            for _ in range(2):
+                error = self.assertRaises(RequestRefused, client.send, "orders", b"1")
+                self.assertEqual((error.response_code, str(error)), (
+                    ResponseCode.NO_PERMISSION,
+                    "the plugin broken failed to supply its access validators"))
+        self.assertGreater(len(self.flushLoggedErrors(ZeroDivisionError)), 5)
+
+    def test_what_hooks_return(self) -> None:
+        """What a plugin registers may raise as well: handler, task, language, service."""
+        def raises(*arguments: object) -> Any:
+            raise ZeroDivisionError("broken")
+
+        broken = SimpleNamespace(compile=raises, prepare=raises)
+        rows = {
+            "register_request_handlers": [RequestHandler(COUNTS_CODE, raises)],
+            "register_periodic_tasks": [PeriodicTask("broken", 1, 1, raises)],
+            "register_filter_languages": {"BROKEN": broken},
+            "provide_transaction_service": broken,
+        }
+        plugin = SimpleNamespace(**{
+            name: hookimpl(lambda *ignored, answer=answer: answer)
+            for name, answer in rows.items()})
+        with running_broker({"enablePropertyFilter": "true"}, plugins=[("broken", plugin)]) \
+                as broker, broker.client() as client:
+            client.send("orders", b"1")
+            self.assertEqual(client.request(COUNTS_CODE).code, ResponseCode.SYSTEM_ERROR)
+            for call in (lambda: client.pull("orders", expression="x", expression_type="BROKEN"),
+                         lambda: client.send("orders", b"2", properties={"TRAN_MSG": "true"})):
+                error = self.assertRaises(RequestRefused, call)
+                self.assertEqual(error.response_code, ResponseCode.SYSTEM_ERROR)
+            self.assertEqual([m.body for m in client.pull("orders")], [b"1"])
+        self.assertGreater(len(self.flushLoggedErrors(ZeroDivisionError)), 3)
