@@ -48,8 +48,8 @@ def _number(least: int, most: int) -> Callable[[str], str | None]:
 _NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
-    "queue.type": Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
-    "cleanup.policy": Attribute(False, _one_of("COMPACTION", "DELETE")),
+    "queue.type": Attribute(False, _one_of("SimpleCQ", "BatchCQ")),
+    "cleanup.policy": Attribute(False, _one_of("DELETE", "COMPACTION")),
     "message.type": Attribute(True, _one_of(
         "UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")),
     "reserve.time": Attribute(True, _number(-1, 2**63 - 1)),

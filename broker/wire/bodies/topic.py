@@ -64,6 +64,19 @@ class TopicConfig(Body):
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """The topic as Apache's remarks tell it."""
+        perm = "".join(letter if self.perm & bit else "-"
+                       for bit, letter in ((4, "R"), (2, "W"), (1, "X")))
+        attributes = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
+        return (
+            f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
+            f"writeQueueNums={self.write_queue_nums}, perm={perm}, "
+            f"topicFilterType={self.topic_filter_type.value}, "
+            f"topicSysFlag={self.topic_sys_flag}, order={str(self.order).lower()}, "
+            f"attributes={{{attributes}}}]"
+        )
+
     def encode_text(self) -> str:
         """Write the topic as a compressed registration holds it; two fields are lost."""
         attributes = json_dialect.encode(self.attributes, quote_int_keys=False).decode()

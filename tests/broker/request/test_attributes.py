@@ -84,8 +84,8 @@ class AlterTests(SynchronousTestCase):
         for changes, remark in (
             ("+message.type=fifo", _TYPES), ("+message.type=", _TYPES),
             ("+message.type= FIFO", _TYPES),
-            ("+queue.type=x", "value is not in set: [BatchCQ, SimpleCQ]"),
-            ("+cleanup.policy=x", "value is not in set: [COMPACTION, DELETE]"),
+            ("+queue.type=x", "value is not in set: [SimpleCQ, BatchCQ]"),
+            ("+cleanup.policy=x", "value is not in set: [DELETE, COMPACTION]"),
             ("+reserve.time=x", 'For input string: "x"'),
             ("+reserve.time=٣", 'For input string: "٣"'),
             ("+reserve.time=1_0", 'For input string: "1_0"'),

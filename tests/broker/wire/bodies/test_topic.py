@@ -61,6 +61,13 @@ class TopicTextTests(SynchronousTestCase):
         self.assertEqual(topic.encode_text(), 'T 4 8 6 SINGLE_TAG {"message.type":"FIFO"}')
         self.assertEqual(TopicConfig.decode_text(topic.encode_text()), topic)
 
+    def test_told_in_remarks(self) -> None:
+        """As Apache's broker tells a topic it refuses to use."""
+        topic = TopicConfig("T", 4, 8, 5, order=True, attributes={"a": "1", "b": "2"})
+        self.assertEqual(
+            str(topic), "TopicConfig [topicName=T, readQueueNums=4, writeQueueNums=8, perm=R-X, "
+            "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=true, attributes={a=1, b=2}]")
+
     def test_old_form(self) -> None:
         """A broker before 5 writes no attributes, with a space behind or not."""
         for old in ("T 4 8 6 MULTI_TAG", "T 4 8 6 MULTI_TAG "):

@@ -1,0 +1,287 @@
+"""Requests to ask two brokers, so that their answers can be compared.
+
+Each is raw: fields and bodies as texts, so that wrong and missing ones can be asked too. The order
+matters: what is created first is asked about later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from twistmq.broker.codes import RequestCode
+
+__all__ = ["Question", "questions"]
+
+_FAR: Final = "9999999999999"
+_HEARTBEAT_ID: Final = "asker"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One request. Its name is unique."""
+
+    name: str
+    code: RequestCode
+    fields: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+def _q(what: str, code: RequestCode, body: Any = b"", **fields: str | None) -> Question:
+    """:param fields: those that are None are left out."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Question(f"{code.name} {what}", code, given, data)
+
+
+def questions() -> Iterator[Question]:
+    """All of them, in order."""
+    yield from _topics()
+    yield from _attributes()
+    yield from _sends()
+    yield from _deletions()
+    yield from _groups()
+    yield from _offsets()
+    yield from _look_ups()
+    yield from _clients()
+    yield from _tables()
+
+
+# --- topics
+
+
+def _topic(what: str, topic: str | None = "T1", **fields: str | None) -> Question:
+    return _q(what, RequestCode.UPDATE_AND_CREATE_TOPIC, **{
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4",
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+        **fields})
+
+
+def _topics() -> Iterator[Question]:
+    yield _topic("new")
+    yield _topic("again")
+    for what, topic in (
+        ("blank", " "), ("empty", ""), ("illegal", "a*b"), ("128", "x" * 128), ("127", "y" * 127),
+        ("template", "TBW102"), ("prefix", "rmq_sys_x"), ("half", "RMQ_SYS_TRANS_HALF_TOPIC"),
+        ("cluster", "DefaultCluster"), ("broker", "broker-a"), ("unicode", "tö"),
+        ("retry", "%RETRY%g9"), ("checkpoint", "CHECKPOINT_TOPIC"), ("none", None),
+    ):
+        yield _topic(what, topic)
+    yield _topic("no queues", "NoQueues", readQueueNums="0", writeQueueNums="0")
+    yield _topic("negative queues", "Negative", readQueueNums="-1")
+    yield _topic("no permission", "Closed", perm="0")
+    yield _topic("no order", "NoOrder", order=None)
+    yield _topic("bad number", "Bad", perm="six")
+    yield _topic("bad filter", "Bad", topicFilterType="NONE")
+    for topic in ("T1", "NoQueues", "nope"):
+        yield _q(topic, RequestCode.GET_TOPIC_CONFIG, topic=topic)
+
+
+def _attributes() -> Iterator[Question]:
+    for number, text in enumerate((
+        "+message.type=FIFO", "+message.type=XX", "+message.type=MIXED", "+foo=bar",
+        "message.type=FIFO", "-message.type", "message.type", "+message.type=", "+a-b=c", "", "-",
+        "+message.type=FIFO,+message.type=DELAY", "+message.type=FIFO,+queue.type=SimpleCQ",
+        "+reserve.time=5", "+reserve.time=x", "+reserve.time=-2", " +message.type=DELAY",
+        "+message.type=DELAY,", "+=x", "+queue.type=x", "+cleanup.policy=x", "+message.type=FIFO=x",
+    )):
+        yield _topic(f"with {text!r}", f"New{number}", attributes=text)
+    yield _topic("with two", "Old", attributes="+message.type=FIFO,+queue.type=SimpleCQ")
+    for text in ("+message.type=DELAY", "+queue.type=SimpleCQ", "-queue.type", "-nope",
+                 "-message.type", "-message.type ", "+message.type=NORMAL",
+                 "+message.type=FIFO,-message.type", "+message.type= FIFO"):
+        yield _topic(f"later with {text!r}", "Old", attributes=text)
+    yield _topic("later with other queues", "Old", readQueueNums="5")
+    yield _q("Old", RequestCode.GET_TOPIC_CONFIG, topic="Old")
+
+
+# --- messages
+
+
+def _send(what: str, topic: str, queue_id: int = 0, key: str = "", **fields: str) -> Question:
+    properties = f"UNIQ_KEY\x01unique-{what}\x02KEYS\x01{key}" if key else f"UNIQ_KEY\x01u-{what}"
+    return _q(what, RequestCode.SEND_MESSAGE_V2, what.encode(), **{
+        "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
+        "g": "1700000000000", "h": "0", "i": properties, "j": "0", "k": "false", "m": "false",
+        **fields})
+
+
+def _sends() -> Iterator[Question]:
+    yield _send("creating", "Auto1")
+    yield _send("creating many queues", "Auto2", d="20")
+    yield _send("with a template that is none", "Auto3", c="T1")
+    yield _send("with a template that is not there", "Auto3", c="nope")
+    yield _send("with the broker's topic", "Auto4", c="broker-a")
+    yield _send("illegal", "a b")
+    yield _send("closed", "Closed")
+    yield _send("forbidden", "SCHEDULE_TOPIC_XXXX")
+    yield _send("no such queue", "T1", 9)
+    for topic in ("Auto1", "Auto2", "Auto3", "Auto4"):
+        yield _q(topic, RequestCode.GET_TOPIC_CONFIG, topic=topic)
+    for number in range(3):
+        yield _send(f"message {number}", "T1", 1, key="k1")
+
+
+def _deletions() -> Iterator[Question]:
+    for topic in (" ", "", "TBW102", "nope", "a*b", "NoQueues", "DefaultCluster"):
+        yield _q(repr(topic), RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+    yield _q("NoQueues, deleted", RequestCode.GET_TOPIC_CONFIG, topic="NoQueues")
+
+
+# --- groups
+
+
+def _group(what: str, name: str, **fields: Any) -> Question:
+    return _q(what, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+              {"groupName": name, "consumeEnable": True, **fields})
+
+
+def _groups() -> Iterator[Question]:
+    yield _group("new", "G1")
+    yield _group("changed", "G1", retryMaxTimes=3)
+    yield _group("quiet", "Quiet", notifyConsumerIdsChangedEnable=False)
+    yield _group("system", "CID_RMQ_SYS_X")
+    yield _group("blank", " ")
+    yield _group("illegal", "a*b")
+    yield _group("attribute", "G2", attributes={"+nope": "1"})
+    for what, body in (("no body", b""), ("broken", b"{"), ("a list", b"[]"), ("no name", b"{}")):
+        yield _q(what, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+    for group in ("G1", "Quiet", "Demanded"):
+        yield _q(group, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group=group)
+
+
+# --- offsets
+
+
+def _offset(what: str, code: RequestCode, **fields: str | None) -> Question:
+    return _q(what, code, **{"consumerGroup": "G1", "topic": "T1", "queueId": "1", **fields})
+
+
+def _offsets() -> Iterator[Question]:
+    query, update = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+    yield _offset("never", query)
+    yield _offset("never, no zero", query, setZeroIfNotFound="false")
+    yield _offset("empty queue", query, queueId="0")
+    yield _offset("no such queue", query, queueId="9")
+    yield _offset("no such topic", query, topic="nope")
+    yield _offset("no such group", query, consumerGroup="nope")
+    yield _offset("queue missing", query, queueId=None)
+    yield _offset("queue -1", query, queueId="-1")
+    yield _offset("good", update, commitOffset="2")
+    yield _offset("after good", query)
+    yield _offset("back", update, commitOffset="1")
+    yield _offset("after back", query)
+    yield _offset("negative", update, queueId="2", commitOffset="-5")
+    yield _offset("after negative", query, queueId="2")
+    yield _offset("no such group", update, consumerGroup="nope", commitOffset="1")
+    yield _offset("no such topic", update, topic="nope", commitOffset="1")
+    yield _offset("queue missing", update, queueId=None, commitOffset="1")
+    yield _offset("offset missing", update)
+    for code in (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
+                 RequestCode.GET_EARLIEST_MSG_STORETIME):
+        for topic, queue_id in (("T1", "1"), ("T1", "0"), ("T1", "9"), ("nope", "0"),
+                                ("T1", "-1")):
+            yield _q(f"{topic} {queue_id}", code, topic=topic, queueId=queue_id)
+    for topic, queue_id, timestamp, boundary in (
+        ("T1", "1", "0", None), ("T1", "1", "0", "upper"), ("T1", "1", _FAR, None),
+        ("T1", "1", _FAR, "UPPER"), ("T1", "0", "5", None), ("nope", "0", "5", None),
+        ("T1", "1", "-1", None), ("T1", "1", None, None),
+    ):
+        yield _q(f"{topic} {queue_id} {timestamp} {boundary}",
+                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, topic=topic, queueId=queue_id,
+                 timestamp=timestamp, boundaryType=boundary)
+    yield _q("all", RequestCode.GET_ALL_CONSUMER_OFFSET)
+    for group, topic in (("G1", None), ("nope", None), ("G1", "T1"), ("G1", "nope")):
+        yield _q(f"{group} {topic}", RequestCode.GET_CONSUME_STATS, consumerGroup=group,
+                 topic=topic)
+
+
+# --- looking at messages
+
+
+def _look_ups() -> Iterator[Question]:
+    for what, fields in (
+        ("k1", {}), ("one", {"maxNum": "1"}), ("none", {"maxNum": "0"}), ("unknown", {"key": "x"}),
+        ("empty", {"key": ""}), ("topic", {"topic": "nope"}), ("time", {"endTimestamp": "5"}),
+        ("missing", {"maxNum": None}),
+        ("unique", {"key": "unique-message 1", "maxNum": "0", "_UNIQUE_KEY_QUERY": "true"}),
+    ):
+        yield _q(what, RequestCode.QUERY_MESSAGE, **{
+            "topic": "T1", "key": "k1", "maxNum": "32", "beginTimestamp": "0",
+            "endTimestamp": _FAR, **fields})
+    for offset in ("0", "999999999", "-1", None):
+        yield _q(str(offset), RequestCode.VIEW_MESSAGE_BY_ID, offset=offset)
+
+
+# --- clients
+
+
+def _subscription(topic: str = "T1", expression: str = "*", kind: str | None = "TAG") -> Any:
+    return {"topic": topic, "subString": expression, "tagsSet": [], "codeSet": [],
+            "subVersion": 1, "classFilterMode": False, "expressionType": kind}
+
+
+def _heartbeat(
+    what: str, *groups: str, topics: tuple[str, ...] = ("T1",), **fields: Any
+) -> Question:
+    return _q(what, RequestCode.HEART_BEAT, {
+        "clientID": _HEARTBEAT_ID, "producerDataSet": [{"groupName": "P1"}],
+        "consumerDataSet": [
+            {"groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+             "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": group == "Unit",
+             "subscriptionDataSet": [_subscription(topic) for topic in topics]}
+            for group in groups], **fields})
+
+
+def _clients() -> Iterator[Question]:
+    members = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    yield _q("nobody", members, consumerGroup="H1")
+    yield _q("missing", members)
+    for what, body in (("no body", b""), ("broken", b"{"), ("a list", b"[]")):
+        yield _q(what, RequestCode.HEART_BEAT, body)
+    yield _heartbeat("new", "H1", "Unit", "bad*group")
+    yield _heartbeat("again", "H1", "Unit")
+    yield _heartbeat("second kind", "V1", heartbeatFingerprint=7)
+    yield _heartbeat("second kind again", "V1", topics=(), heartbeatFingerprint=7,
+                     withoutSub=True)
+    yield _heartbeat("second kind changed", "V1", topics=(), heartbeatFingerprint=8,
+                     withoutSub=True)
+    for group in ("H1", "bad*group", "V1"):
+        yield _q(group, members, consumerGroup=group)
+        yield _q(group, RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
+    for group in ("P1", "nope"):
+        yield _q(group, RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup=group)
+    for topic in ("%RETRY%H1", "%RETRY%Unit"):
+        yield _q(topic, RequestCode.GET_TOPIC_CONFIG, topic=topic)
+    yield _q("T1", RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="Auto1")
+    yield _q("nobody", RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="nope", clientId="c",
+             jstackEnable="false")
+    leave = RequestCode.UNREGISTER_CLIENT
+    yield _q("H1", leave, clientID=_HEARTBEAT_ID, consumerGroup="H1", producerGroup="P1")
+    yield _q("H1 left", members, consumerGroup="H1")
+    check = RequestCode.CHECK_CLIENT_CONFIG
+    yield _q("nothing", check)
+    yield _q("no subscription", check, {"clientId": "c"})
+    yield _q("broken", check, b"{")
+    for expression, kind in (("a||b", "TAG"), ("a", None), ("a > 1", "SQL92"), ("x", "OTHER")):
+        yield _q(f"{expression} {kind}", check,
+                 {"subscriptionData": _subscription(expression=expression, kind=kind)})
+
+
+# --- whole tables, and what is not there
+
+
+def _tables() -> Iterator[Question]:
+    yield _q("T1", RequestCode.GET_TOPIC_STATS_INFO, topic="T1")
+    yield _q("nope", RequestCode.GET_TOPIC_STATS_INFO, topic="nope")
+    yield _q("G1", RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G1")
+    yield _offset("group deleted", RequestCode.QUERY_CONSUMER_OFFSET)
+    yield _q("G1 and offsets", RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G1",
+             cleanOffset="true")
+    yield _offset("offsets deleted", RequestCode.QUERY_CONSUMER_OFFSET, setZeroIfNotFound="false")
+    yield _q("missing", RequestCode.DELETE_SUBSCRIPTIONGROUP)
+    for code in (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+                 RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER):
+        yield _q("all", code)
