@@ -1,4 +1,4 @@
-"""Topics and groups are created, changed, deleted, listed: 17, 21, 200, 207, 215.
+"""Topics and groups are created, changed, deleted, listed: 17, 18, 21, 200, 207, 215, 225.
 
 A change is answered once the name servers know of it, so that what a tool asks next shows it.
 
@@ -7,6 +7,7 @@ Source: AdminBrokerProcessor @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -17,8 +18,10 @@ from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.attributes import parse_attribute_changes
 from twistmq.broker.topic_names import group_fault, is_system_topic, topic_fault
 from twistmq.broker.wire.bodies import (
+    CreateTopicListRequestBody,
     DataVersion,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicFilterType,
@@ -48,11 +51,15 @@ class TopicRequests:
         return [
             RequestHandler(RequestCode.UPDATE_AND_CREATE_TOPIC, self._create_topic,
                            CreateTopicRequestHeader),
+            RequestHandler(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self._create_topics,
+                           EmptyHeader),
             RequestHandler(RequestCode.DELETE_TOPIC_IN_BROKER, self._delete_topic,
                            DeleteTopicRequestHeader),
             RequestHandler(RequestCode.GET_ALL_TOPIC_CONFIG, self._all_topics, EmptyHeader),
             RequestHandler(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._create_group,
                            EmptyHeader),
+            RequestHandler(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+                           self._create_groups, EmptyHeader),
             RequestHandler(RequestCode.DELETE_SUBSCRIPTIONGROUP, self._delete_group,
                            DeleteSubscriptionGroupRequestHeader),
         ]
@@ -61,29 +68,55 @@ class TopicRequests:
 
     def _create_topic(self, request: Request[CreateTopicRequestHeader]) -> Handled:
         header = request.header
-        fault = topic_fault(header.topic)
-        if fault is not None:
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
-        self._require_user_topic(header.topic)
-        if header.read_queue_nums < 0 or header.write_queue_nums < 0:
-            # Differs from Apache, which creates a topic that nobody can use or route.
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                                 "The numbers of queues must not be negative.")
-        changes = parse_attribute_changes(header.attributes)
-        if changes.get("+message.type") == "MIXED":
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                                 "MIXED message type is not supported.")
-        table = self._kernel.topic_config
         config = TopicConfig(
             header.topic, header.read_queue_nums, header.write_queue_nums, header.perm,
             TopicFilterType(header.topic_filter_type), header.topic_sys_flag or 0, header.order)
-        old = table.get(header.topic)
+        self._check_topic(config)
+        changes = parse_attribute_changes(header.attributes)
+        _check_message_type(changes)
+        return self._when_told() if self._update_topic(config, changes) else Reply()
+
+    def _create_topics(self, request: Request[EmptyHeader]) -> Handled:
+        """Several at once.
+
+        Differs from Apache, which does nothing about the others when one is as it was already.
+        """
+        configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
+        for config in configs:
+            self._check_topic(config)
+            _check_message_type(config.attributes)
+        changed = False
+        try:
+            for config in configs:
+                changes, config.attributes = config.attributes, {}
+                changed |= self._update_topic(config, changes)
+        except RequestRefused:
+            # Those before the one that is refused are there.
+            self._kernel.topics_changed()
+            raise
+        return self._when_told() if changed else Reply()
+
+    def _check_topic(self, config: TopicConfig) -> None:
+        """:raises RequestRefused: when there cannot be such a topic."""
+        fault = topic_fault(config.topic_name)
+        if fault is not None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+        self._require_user_topic(config.topic_name)
+        if config.read_queue_nums < 0 or config.write_queue_nums < 0:
+            # Differs from Apache, which creates a topic that nobody can use or route.
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 "The numbers of queues must not be negative.")
+
+    def _update_topic(self, config: TopicConfig, changes: Mapping[str, str]) -> bool:
+        """Create or replace a topic; :returns: whether that changed anything."""
+        table = self._kernel.topic_config
+        old = table.get(config.topic_name)
         if old is not None and not changes:
             config.attributes = old.attributes
             if config == old:
-                return Reply()
+                return False
         table.update(config, changes)
-        return self._when_told()
+        return True
 
     def _delete_topic(self, request: Request[DeleteTopicRequestHeader]) -> Handled:
         topic = request.header.topic
@@ -119,13 +152,21 @@ class TopicRequests:
 
     def _create_group(self, request: Request[EmptyHeader]) -> Reply:
         config = SubscriptionGroupConfig.decode(request.body)
-        fault = group_fault(config.group_name)
-        if fault is not None:
-            # Differs from Apache, which creates a group that no client lets anybody use.
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+        _check_group(config)
+        self._update_group(config)
+        return Reply()
+
+    def _create_groups(self, request: Request[EmptyHeader]) -> Reply:
+        configs = SubscriptionGroupList.decode(request.body).group_config_list
+        for config in configs:
+            _check_group(config)
+        for config in configs:
+            self._update_group(config)
+        return Reply()
+
+    def _update_group(self, config: SubscriptionGroupConfig) -> None:
         changes, config.attributes = config.attributes, {}
         self._kernel.subscription_group.update(config, changes)
-        return Reply()
 
     def _delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Reply:
         kernel = self._kernel
@@ -135,3 +176,18 @@ class TopicRequests:
             kernel.consumer_offset.clean_group(group)
         kernel.stats.forget_group(group)
         return Reply()
+
+
+def _check_message_type(changes: Mapping[str, str]) -> None:
+    """:raises RequestRefused: when a topic is to hold messages of every type."""
+    if changes.get("+message.type") == "MIXED":
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                             "MIXED message type is not supported.")
+
+
+def _check_group(config: SubscriptionGroupConfig) -> None:
+    """:raises RequestRefused: when there cannot be such a group."""
+    fault = group_fault(config.group_name)
+    if fault is not None:
+        # Differs from Apache, which creates a group that no client lets anybody use.
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)

@@ -1,4 +1,4 @@
-"""Topics and groups created, changed, deleted, listed: 17, 21, 200, 207, 215."""
+"""Topics and groups created, changed, deleted, listed: 17, 18, 21, 200, 207, 215, 225."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
+    CreateTopicListRequestBody,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
@@ -151,6 +153,53 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
 
 
+class CreateTopicsTests(RequestCase):
+    """18."""
+
+    def create_all(self, *configs: TopicConfig) -> tuple[int, str | None]:
+        reply = self.box.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+                             body=CreateTopicListRequestBody(list(configs)).encode_standard())
+        return reply.code, reply.remark
+
+    def test_several(self) -> None:
+        """All are created or changed, also behind one that is as it was; told once."""
+        self.create("T")
+        config = TopicConfig("U", 2, 2, attributes={"+message.type": "FIFO"})
+        self.assertEqual(self.create_all(TopicConfig("T", 4, 4), config), GOOD)
+        self.assertEqual(self.kernel.topic_config.get("U"),
+                         TopicConfig("U", 2, 2, attributes={"message.type": "FIFO"}))
+        self.assertEqual(self.told, 2)
+        self.assertEqual(self.create_all(TopicConfig("T", 4, 4), TopicConfig("U", 2, 2)), GOOD)
+        self.assertEqual(self.told, 2)
+
+    def test_one_that_cannot_be(self) -> None:
+        """A wrong name, number or type of one refuses all."""
+        for wrong, remark in (
+            (TopicConfig(" "), "The specified topic is blank."),
+            (TopicConfig("TBW102"), "The topic[TBW102] is conflict with system topic."),
+            (TopicConfig("U", -1), "The numbers of queues must not be negative."),
+            (TopicConfig("U", attributes={"+message.type": "MIXED"}),
+             "MIXED message type is not supported."),
+        ):
+            self.assertEqual(self.create_all(TopicConfig("T"), wrong),
+                             (ResponseCode.INVALID_PARAMETER, remark))
+        self.assertIsNone(self.kernel.topic_config.get("T"))
+
+    def test_one_whose_attributes_are_refused(self) -> None:
+        """Those before it are there, saved and told."""
+        answer = self.create_all(TopicConfig("T"), TopicConfig("U", attributes={"+nope": "1"}))
+        self.assertEqual(answer, (ResponseCode.SYSTEM_ERROR, "unsupported key: nope"))
+        self.assertIn("T", self.saved("topics.json")["topicConfigTable"])
+        self.assertIsNone(self.kernel.topic_config.get("U"))
+        self.assertEqual(self.told, 1)
+
+    def test_broken_body(self) -> None:
+        """It is refused with a reason."""
+        reply = self.box.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=b"[")
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("CreateTopicListRequestBody", reply.remark or "")
+
+
 class DeleteTopicTests(RequestCase):
     """215."""
 
@@ -213,7 +262,7 @@ class AllTopicsTests(RequestCase):
 
 
 class GroupTests(RequestCase):
-    """200 and 207."""
+    """200, 207 and 225."""
 
     def test_creation_and_change(self) -> None:
         """A group is as the body says, what it leaves out has its default; it is saved."""
@@ -237,6 +286,19 @@ class GroupTests(RequestCase):
                      b'{"groupName":"G","attributes":{"+nope":"1"}}'):
             self.assertEqual(self.group(body)[0], ResponseCode.SYSTEM_ERROR, body)
         self.assertEqual(self.kernel.subscription_group.table, before)
+
+    def test_several(self) -> None:
+        """All are created, or none when a name cannot be one."""
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+        groups = [SubscriptionGroupConfig("G", retry_max_times=3), SubscriptionGroupConfig("H")]
+        wrong = SubscriptionGroupList([*groups, SubscriptionGroupConfig("a*b")])
+        self.assertEqual(self.box.ask(code, body=wrong.encode_standard()).code,
+                         ResponseCode.INVALID_PARAMETER)
+        self.assertNotIn("G", self.kernel.subscription_group.table)
+        reply = self.box.ask(code, body=SubscriptionGroupList(groups).encode_standard())
+        self.assertEqual((reply.code, reply.remark), GOOD)
+        self.assertEqual(self.kernel.subscription_group.table["G"].retry_max_times, 3)
+        self.assertIn("H", self.kernel.subscription_group.table)
 
     def remove(self, group: str, clean_offset: bool) -> RemotingCommand:
         return self.box.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP,
