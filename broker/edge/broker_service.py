@@ -19,7 +19,7 @@ from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
 from twistmq.broker.edge.factory import InFlight, RemotingFactory, StallWatch
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
-from twistmq.broker.edge.worker_threads import WorkerThreads
+from twistmq.broker.edge.worker_threads import QuickSync, WorkerThreads
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
@@ -64,7 +64,7 @@ class BrokerService(Service):
         self._threads = WorkerThreads(reactor, _THREAD_COUNT, "store")
         self.stalls = StallWatch()
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
-                             self._threads.do)
+                             self._threads.do, QuickSync(reactor, self._threads, monotonic).run)
         self.kernel = Kernel(settings, store, hooks, now_ms)
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
                                      settings.int("connectTimeoutMillis"))

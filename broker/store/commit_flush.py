@@ -26,7 +26,8 @@ __all__ = ["CommitFlush"]
 class CommitFlush:
     """Runs the syncs of one commit log.
 
-    :param in_thread: runs a function on a thread.
+    :param run_sync: is given a function that, called on the reactor's thread, says what has to be
+        synced now and makes the job; runs that job where it likes.
     :param on_flushed: called after each sync with the newest store time that it covers, ms.
     """
 
@@ -36,13 +37,15 @@ class CommitFlush:
         self,
         commit_log: CommitLog,
         settings: StoreSettings,
-        in_thread: Callable[[Callable[[], None]], Deferred[None]],
+        run_sync: Callable[[Callable[[], Callable[[], None]]], Deferred[None]],
         on_flushed: Callable[[int], None],
     ) -> None:
         self.failure: StoreError | None = None
         self._log = commit_log
         self._settings = settings
-        self._in_thread = in_thread
+        self._run_sync = run_sync
+        self._target = 0
+        self._target_timestamp = 0
         self._on_flushed = on_flushed
         self._running = False
         self._waiting: list[tuple[int, Deferred[None]]] = []
@@ -79,18 +82,22 @@ class CommitFlush:
             self._run()
 
     def _run(self) -> None:
-        """Sync what is written up to now."""
+        """Sync what is written when the sync begins."""
         assert not self._running
         self._running = True
-        target = self._log.max_offset
-        timestamp = self._log.last_store_timestamp
-        done = self._in_thread(self._log.sync_job())
-        done.addCallbacks(self._synced, self._failed, callbackArgs=(target, timestamp))
+        self._run_sync(self._job).addCallbacks(self._synced, self._failed)
 
-    def _synced(self, _: None, target: int, timestamp: int) -> None:
+    def _job(self) -> Callable[[], None]:
+        """Begin a sync: what is written up to now is what it covers."""
+        self._target = self._log.max_offset
+        self._target_timestamp = self._log.last_store_timestamp
+        return self._log.sync_job()
+
+    def _synced(self, _: None) -> None:
         self._running = False
+        target = self._target
         self._log.synced(target)
-        self._on_flushed(timestamp)
+        self._on_flushed(self._target_timestamp)
         ready = [waiting for offset, waiting in self._waiting if offset <= target]
         self._waiting = [each for each in self._waiting if each[0] > target]
         if self._waiting:

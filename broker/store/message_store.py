@@ -58,6 +58,8 @@ class MessageStore:
     :param io: the disk.
     :param now_ms: the clock.
     :param in_thread: runs a blocking function on a thread.
+    :param run_sync: runs the commit log's syncs under SYNC_FLUSH, see CommitFlush; None: on a
+        thread, as all others.
     """
 
     log = Logger()
@@ -68,6 +70,7 @@ class MessageStore:
         io: IStoreIO,
         now_ms: Callable[[], int],
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
+        run_sync: Callable[[Callable[[], Callable[[], None]]], Deferred[None]] | None = None,
     ) -> None:
         self.settings = settings
         self.stats = StoreStats(now_ms())
@@ -100,7 +103,12 @@ class MessageStore:
         #: Called with records once they are dispatched, and with those that entered a queue.
         self.on_dispatch = self._dispatch.on_dispatch
         self.on_arrival = self._dispatch.on_arrival
-        self._flush = CommitFlush(self._log, settings, in_thread, self._log_flushed)
+        if run_sync is None or not settings.sync_flush:
+            # An interval's worth of messages takes its time to reach the disk.
+            def run_sync(job: Callable[[], Callable[[], None]]) -> Deferred[None]:
+                return in_thread(job())
+
+        self._flush = CommitFlush(self._log, settings, run_sync, self._log_flushed)
         self._upkeep = Upkeep(
             settings,
             self._queues,

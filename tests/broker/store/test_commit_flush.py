@@ -23,13 +23,13 @@ class CommitFlushTests(SynchronousTestCase):
         self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
         self.times: list[int] = []
         self.flush = CommitFlush(
-            self.log, small_settings(), self.in_thread, self.times.append
+            self.log, small_settings(), self.run_sync, self.times.append
         )
 
-    def in_thread(self, job: Callable[[], None]) -> Deferred[None]:
-        """Keep a job until it is run."""
+    def run_sync(self, prepare: Callable[[], Callable[[], None]]) -> Deferred[None]:
+        """Make a job at once and keep it until it is run."""
         done: Deferred[None] = Deferred()
-        self.jobs.append((job, done))
+        self.jobs.append((prepare(), done))
         return done
 
     def run_job(self) -> None:
@@ -76,14 +76,32 @@ class CommitFlushTests(SynchronousTestCase):
     def test_thread_that_answers_at_once(self) -> None:
         """Nothing to wait for either."""
         self.flush = CommitFlush(
-            self.log, small_settings(), lambda job: self._now(job), self.times.append
+            self.log, small_settings(), lambda prepare: self._now(prepare), self.times.append
         )
         self.assertIsNone(self.flush.flushed(self.write(10)))
 
-    def _now(self, job: Callable[[], None]) -> Deferred[None]:
-        done = self.in_thread(job)
+    def _now(self, prepare: Callable[[], Callable[[], None]]) -> Deferred[None]:
+        done = self.run_sync(prepare)
         self.run_job()
         return done
+
+    def test_sync_that_begins_later_covers_more(self) -> None:
+        """What is written before the job is made is covered by it."""
+        prepared: list[tuple[Callable[[], Callable[[], None]], Deferred[None]]] = []
+
+        def later(prepare: Callable[[], Callable[[], None]]) -> Deferred[None]:
+            done: Deferred[None] = Deferred()
+            prepared.append((prepare, done))
+            return done
+
+        self.flush = CommitFlush(self.log, small_settings(), later, self.times.append)
+        waits = [self.wait(self.write(10, 7)) for _ in range(3)]
+        [(prepare, done)] = prepared
+        prepare()()
+        done.callback(None)
+        for each in waits:
+            self.successResultOf(each)
+        self.assertEqual((self.log.flushed_offset, self.times), (30, [7]))
 
     def test_failed_sync_fails_for_good(self) -> None:
         """All waits fail, and so does every later one: no sync is tried again."""

@@ -1,0 +1,129 @@
+"""Work on threads, and syncs where they are done soonest."""
+
+from __future__ import annotations
+
+import threading
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from twistmq.broker.edge.worker_threads import QUICK_SECONDS, QuickSync, WorkerThreads
+
+
+class WorkerThreadsTests(TestCase):
+    """Two threads and the reactor."""
+
+    def setUp(self) -> None:
+        self.threads = WorkerThreads(reactor, 2, "test")
+        self.threads.start()
+        self.addCleanup(self.threads.stop)
+
+    async def test_result(self) -> None:
+        """Work runs on another thread, its result arrives on this one."""
+        here = threading.get_ident()
+        there = await self.threads.do(threading.get_ident)
+        self.assertNotEqual(there, here)
+        self.assertEqual(threading.get_ident(), here)
+
+    async def test_failure(self) -> None:
+        """What the work raises fails its Deferred, and the thread goes on."""
+        with self.assertRaises(ZeroDivisionError):
+            await self.threads.do(lambda: 1 // 0)
+        self.assertEqual(await self.threads.do(lambda: 7), 7)
+
+    async def test_one_does_not_hold_up_the_other(self) -> None:
+        """Work that waits for other work ends, because there are two threads."""
+        event = threading.Event()
+        waits = self.threads.do(lambda: event.wait(30))
+        await self.threads.do(event.set)
+        self.assertTrue(await waits)
+
+    def test_stop(self) -> None:
+        """After a stop no thread is left."""
+        self.assertTrue(self.threads.started)
+        self.threads.stop()
+        self.assertFalse(self.threads.started)
+
+
+class QuickSyncTests(SynchronousTestCase):
+    """A clock that only syncs advance, and threads that keep their work."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.seconds = 0.0
+        self.sync_seconds = QUICK_SECONDS / 10
+        self.on_thread: list[Deferred[None]] = []
+        self.syncs = 0
+        sync = QuickSync(self.clock, self, lambda: self.seconds)  # type: ignore[arg-type]
+        self.run_sync = sync.run
+
+    def do(self, work: object) -> Deferred[None]:
+        """Be the threads."""
+        self.on_thread.append(Deferred())
+        return self.on_thread[-1]
+
+    def prepare(self) -> object:
+        def job() -> None:
+            self.syncs += 1
+            self.seconds += self.sync_seconds
+
+        return job
+
+    def begin(self) -> Deferred[None]:
+        return self.run_sync(self.prepare)  # type: ignore[arg-type]
+
+    def test_quick_disk(self) -> None:
+        """A sync runs at the end of the turn, on no thread."""
+        done = self.begin()
+        self.assertNoResult(done)
+        self.clock.advance(0)
+        self.successResultOf(done)
+        self.assertEqual((self.syncs, self.on_thread), (1, []))
+
+    def test_slow_disk(self) -> None:
+        """After slow syncs the next ones go to a thread, longer each time it is tried again."""
+        self.sync_seconds = QUICK_SECONDS * 20
+        for slow_seconds in (1.0, 2.0, 4.0):
+            self.begin()
+            self.clock.advance(0)
+            before = self.syncs
+            end = self.seconds + slow_seconds
+            while self.seconds < end - 0.5:
+                self.begin()
+                self.seconds += 0.5
+            self.clock.advance(0)
+            self.assertEqual(self.syncs, before)
+            self.seconds = end
+        self.assertTrue(self.on_thread)
+
+    def test_disk_that_recovers(self) -> None:
+        """A disk that is quick again is used as one."""
+        self.sync_seconds = QUICK_SECONDS * 20
+        self.begin()
+        self.clock.advance(0)
+        self.sync_seconds = QUICK_SECONDS / 10
+        self.seconds += 10
+        done = self.begin()
+        self.clock.advance(0)
+        self.successResultOf(done)
+        self.assertEqual((self.syncs, self.on_thread), (2, []))
+
+    def test_one_slow_sync(self) -> None:
+        """One slow sync among quick ones changes nothing."""
+        for number in range(30):
+            self.sync_seconds = QUICK_SECONDS * (2 if number == 15 else 0.1)
+            self.begin()
+            self.clock.advance(0)
+        self.assertEqual((self.syncs, self.on_thread), (30, []))
+
+    def test_failure(self) -> None:
+        """A disk that fails fails the sync."""
+
+        def prepare() -> object:
+            raise OSError(5, "Input/output error")
+
+        done = self.run_sync(prepare)  # type: ignore[arg-type]
+        self.clock.advance(0)
+        self.failureResultOf(done, OSError)
