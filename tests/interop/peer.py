@@ -22,6 +22,7 @@ import argparse
 import os
 import signal
 import socket
+import struct
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -101,6 +102,26 @@ def wait_for_end(pid: int, seconds: float = 60) -> None:
     raise RuntimeError(f"peer: process {pid} still runs after {seconds} s")
 
 
+def wait_for_registration(namesrv_port: int, broker_port: int, seconds: float = 60) -> None:
+    """Return when the name server knows the broker, which listens some seconds before.
+
+    :raises RuntimeError: when it does not in time.
+    """
+    header = (b'{"code":106,"flag":0,"language":"JAVA","opaque":1,'
+              b'"serializeTypeCurrentRPC":"JSON","version":479}')
+    request = struct.pack(">ii", 4 + len(header), len(header)) + header
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with socket.create_connection(("127.0.0.1", namesrv_port), seconds) as connection:
+            connection.sendall(request)
+            with connection.makefile("rb") as replies:
+                (size,) = struct.unpack(">i", replies.read(4))
+                if f':{broker_port}"'.encode() in replies.read(size):
+                    return
+        time.sleep(0.05)
+    raise RuntimeError(f"peer: the broker at {broker_port} is not registered after {seconds} s")
+
+
 @dataclass
 class Peer:
     """A name server and a broker of Apache's with their data under one folder.
@@ -133,13 +154,16 @@ class Peer:
         }
 
     def start(self) -> None:
-        """Start both; return when both listen."""
+        """Start both; return when both listen and a client would find the broker."""
         (self.home / "conf").mkdir(parents=True, exist_ok=True)
         for name in ("namesrv", "broker"):  # 4.x does not start without them.
             (self.home / "conf" / f"logback_{name}.xml").write_text(QUIET_LOGGING)
         if self.with_namesrv:
             self.start_namesrv()
         self.start_broker()
+        # A broker 5.3.3 that compresses its registration is never registered.
+        if self.with_namesrv and "compressedRegister" not in self.settings:
+            wait_for_registration(self.namesrv_port, self.broker_port)
 
     def start_namesrv(self) -> None:
         """Start the name server alone."""

@@ -18,6 +18,11 @@ import org.apache.rocketmq.remoting.RPCHook;
 /** Makes the round's clients, each with an instance name of its own so that none shares a link. */
 final class Clients {
     static final int SEND_TIMEOUT_MS = 15_000;
+    /**
+     * The client leaves out a heartbeat while another is under way and makes up for it at the next
+     * interval, by default 30 s later; until then the broker does not know what it subscribes to.
+     */
+    static final int HEARTBEAT_MS = 2_000;
     private static final AtomicInteger INSTANCE = new AtomicInteger();
     private static String namesrv;
 
@@ -42,6 +47,7 @@ final class Clients {
         DefaultMQProducer producer = new DefaultMQProducer(group);
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(instance());
+        producer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
         return producer;
     }
@@ -62,6 +68,7 @@ final class Clients {
             new DefaultMQPushConsumer(group, hook, new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, tags);
         return consumer;
@@ -71,6 +78,7 @@ final class Clients {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         consumer.start();
