@@ -7,6 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.codes_page import codes_page
 from twistmq.broker.setting_rows import up_rows
 from twistmq.broker.settings_page import settings_page, stock_plugin_rows
 
@@ -32,6 +33,16 @@ class SettingsPageTests(SynchronousTestCase):
         unread = [row.name for row in up_rows()
                   if f'"{row.name}"' not in sources and f" {row.name.lower()}:" not in store]
         self.assertEqual(unread, [])
+
+
+class CodesPageTests(SynchronousTestCase):
+    """broker/CODES.md."""
+
+    def test_page_is_what_the_tables_say(self) -> None:
+        """The page is the one that is made from codes and handler tables now."""
+        page = (ROOT / "broker/CODES.md").read_text()
+        self.assertEqual(page, codes_page(),
+                         msg="make it anew: python -m twistmq.broker.codes_page")
 
 
 class ReadmeTests(SynchronousTestCase):
