@@ -173,6 +173,9 @@ class MqadminTests(SynchronousTestCase):
         self.assertEqual(ours.keys(), apache.keys())
         number = re.compile(r"\d+|<fraction>")
         for name, value in apache.items():
+            if name.endswith("Tps") and not (ours[name] and value):
+                # A window that is not full yet shows nothing: how old the broker is decides.
+                continue
             kinds = [bool(number.fullmatch(text.partition(" ")[0])) for text in (ours[name], value)]
             self.assertEqual(*kinds, msg=f"{name}: {ours[name]!r}, Apache's is {value!r}")
         for name in ("brokerVersion", "brokerVersionDesc", "brokerActive", "putMessageTimesTotal",
