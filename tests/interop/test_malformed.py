@@ -1,0 +1,34 @@
+"""A short form of the long attack, in every test run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.interop.servers import Servers
+from tests.long.malformed import anonymous_mb, attack
+
+FRAMES = 4000
+
+
+class MalformedTests(SynchronousTestCase):
+    """Thousands of wrong frames against live servers."""
+
+    def test_good_client_never_notices(self) -> None:
+        """A client that behaves is served throughout, nothing is logged as a bug."""
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        servers = Servers(Path(folder.name))
+        servers.start()
+        self.addCleanup(servers.stop)
+        before = anonymous_mb(servers.pid)
+        running, good = attack(servers, FRAMES, 7)
+        self.assertGreaterEqual(running.sent, FRAMES)
+        self.assertGreater(running.closed, 0)
+        self.assertGreater(len(running.replies), 3)
+        self.assertGreater(good.operations, 0)
+        self.assertEqual(good.failures, [])
+        self.assertNotIn("Traceback", servers.log())
+        self.assertLess(anonymous_mb(servers.pid) - before, 100)
