@@ -4,10 +4,10 @@
 
 Four fifths of the frames are captures from Apache's clients and servers with bytes changed or cut
 or lengths that lie; the others are made by hypothesis from the header classes: right fields with
-wrong values, in both encodings, for every code. They go to both ports over many connections, while a
-client that behaves sends and pulls; every operation of it must succeed. Prints what was sent and
-answered, and the memory of the servers (RssAnon) before and after. Ends with status 1 when the good
-client failed, a server died or its memory grew by more than 100 MB.
+wrong values, in both encodings, for every code. They go to both ports over many connections, while
+a client that behaves sends and pulls; every operation of it must succeed. Prints what was sent and
+answered, and the memory of the servers (RssAnon) before and after. Ends with status 1 when the
+good client failed, a server died or its memory grew by more than 100 MB.
 """
 
 from __future__ import annotations
