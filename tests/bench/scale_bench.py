@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What many connections and many topics cost a broker.
 
-  scale_bench.py connections HOST:PORT:PID [--idle 5000]        send rate and anonymous memory, without and
-                                                                with so many idle connections held
-  scale_bench.py topics HOST:PORT:PID [--counts 1,100,1000]     send rate over so many topics of 4 queues
+  scale_bench.py connections HOST:PORT:PID [--idle 5000]
+      send rate and anonymous memory, without and with so many idle connections held
+  scale_bench.py topics HOST:PORT:PID [--counts 1,100,1000]
+      send rate over so many topics of 4 queues
 
 PID is the broker's process. Topics are created by the first sends (autoCreateTopicEnable), before
 the measurement. Rounds alternate, so ratios hold on a noisy machine. Standard library only.
