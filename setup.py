@@ -48,13 +48,12 @@ def translated(build: Path) -> list[Extension]:
     if os.environ.get("TWISTMQ_PURE", "") not in ("", "0"):
         say("TWISTMQ_PURE is set, nothing is compiled")
         return []
-    names: tuple[str, ...] = runpy.run_path(str(ROOT / "broker/compiled.py"))["COMPILED_MODULES"]
+    build_list = runpy.run_path(str(ROOT / "broker/compiled.py"))
+    names: tuple[str, ...] = build_list["COMPILED_MODULES"]
     stage = staged_tree(build)
     files = [str(stage / (name.replace(".", "/") + ".py")) for name in names]
     os.environ["MYPYPATH"] = str(stage)
-    # Not setup.cfg's mypy table: its plugin and its warnings are for development.
-    flags = ["--config-file=", "--namespace-packages", "--explicit-package-bases",
-             "--ignore-missing-imports", f"--cache-dir={build / 'mypy_cache'}"]
+    flags = [*build_list["TYPE_FLAGS"], f"--cache-dir={build / 'mypy_cache'}"]
     try:
         from mypyc.build import mypycify
 

@@ -13,7 +13,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from typing import Final
 
-__all__ = ["COMPILED_MODULES", "compiled_modules", "describe_build"]
+__all__ = ["COMPILED_MODULES", "TYPE_FLAGS", "compiled_modules", "describe_build"]
 
 #: Import names, each of one file.
 COMPILED_MODULES: Final = (
@@ -29,6 +29,14 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.message_id",
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",
+)
+
+#: How mypyc looks at types. Not setup.cfg's mypy table: its plugin and its warnings are for
+#: development. pip builds where the dependencies are not installed, and what the modules above
+#: import does not pass the type checker there: only their own errors count.
+TYPE_FLAGS: Final = (
+    "--config-file=", "--namespace-packages", "--explicit-package-bases",
+    "--ignore-missing-imports", "--follow-imports=silent",
 )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "EXIT_OK",
     "EXIT_REFUSED",
     "EXIT_USAGE",
+    "EXPECTED_FAILURES",
     "StartRefused",
     "broker_settings",
     "exit_status",
@@ -40,6 +41,9 @@ EXIT_USAGE: Final = 1
 EXIT_FAILED: Final = -1 & 0xFF
 EXIT_REFUSED: Final = -3 & 0xFF
 EXIT_CONFLICT: Final = -4 & 0xFF
+
+#: Why a start fails without a bug: settings, a port in use, a store or disk that is not usable.
+EXPECTED_FAILURES: Final = (SettingsError, BrokerError, OSError)
 
 #: Replication that is asked for by settings which nothing here reads.
 _REPLICATION: Final = ("enableDLegerCommitLog", "enableControllerMode")

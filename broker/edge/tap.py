@@ -60,8 +60,11 @@ class Starter:
         else:
             self.service = services.make_broker_service(reactor, settings)
         if settings.unknown:
-            self.log.warn("settings that nothing here reads are kept: {names}",
-                          names=", ".join(sorted(settings.unknown)))
+            names = ", ".join(sorted(settings.unknown))
+            self.log.warn("settings that nothing here reads are kept: {names}", names=names)
+            if prints:  # or who mistypes a name at a terminal learns it from a log file only
+                print(f"twistmq: settings that nothing here reads are kept: {names}",
+                      file=sys.stderr, flush=True)
         started: Deferred[Any] = self.service.started
         started.addCallbacks(self._started, self._failed)
 
@@ -92,7 +95,10 @@ class Starter:
         error = failure.value
         assert error is not None
         self.status = boot.exit_status(error)
-        self.log.failure("the start failed", failure)
+        if isinstance(error, boot.EXPECTED_FAILURES):
+            self.log.error("the start failed: {reason}", reason=boot.failure_text(error))
+        else:
+            self.log.failure("the start failed", failure)
         if self._prints:
             print(f"twistmq: {boot.failure_text(error)}", file=sys.stderr, flush=True)
         # At once when the reactor runs, else when it does: a start may fail before that.

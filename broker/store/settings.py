@@ -15,7 +15,7 @@ __all__ = ["StoreSettings"]
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Settings of one store. Sizes in bytes, times in ms, ratios in percent."""
+    """Settings of one store. Sizes in bytes, times in ms, the ratio in percent."""
 
     store_path_root_dir: str
     #: Empty: ``commitlog`` under the root.
@@ -43,9 +43,6 @@ class StoreSettings:
     max_transfer_count_on_message_in_disk: int = 8
     access_message_in_memory_max_ratio: int = 40
     max_msgs_num_batch: int = 64
-    disk_max_used_space_ratio: int = 75
-    disk_space_clean_forcibly_ratio: int = 85
-    disk_space_warning_level_ratio: int = 90
     check_crc_on_recover: bool = True
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
-from twisted.logger import LogEvent, Logger
+from twisted.logger import LogEvent, Logger, formatEvent
 from twisted.python import usage
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -107,10 +107,28 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual(starter.status, 253)
         self.assertEqual(self.reactor.stops, 2)
 
+    def test_failures_in_the_log(self) -> None:
+        """A start that could not be is an error in one line, a bug is critical, with traceback."""
+        for error, level, text in [
+            (StoreDamaged("checkpoint is short"), "error", "the start failed: checkpoint is short"),
+            (PermissionError("no"), "error", "the start failed: PermissionError: no"),
+            (ZeroDivisionError("a bug"), "critical", "the start failed"),
+        ]:
+            service = fake_broker()
+            self.starter("broker", broker_settings(None, {}), service)
+            self.reactor.stops = 0
+            self.fire(service, Failure(error))
+            event = self.events[-1]
+            self.assertEqual((event["log_level"].name, formatEvent(event)), (level, text))
+            self.assertEqual("log_failure" in event, level == "critical")
+
     def test_unknown_settings_are_one_warning(self) -> None:
-        """What nothing reads is named once."""
+        """What nothing reads is named once, in the log and to who typed it."""
         settings = broker_settings(None, {"zeta": "1", "alpha": "2"})
-        self.starter("broker", settings, fake_broker())
+        with contextlib.redirect_stderr(self.err):
+            self.starter("broker", settings, fake_broker())
+        self.assertEqual(self.err.getvalue(),
+                         "twistmq: settings that nothing here reads are kept: alpha, zeta\n")
         warnings = [event for event in self.events if event["log_level"].name == "warn"]
         self.assertEqual([event["names"] for event in warnings], ["alpha, zeta"])
 
