@@ -18,7 +18,10 @@ __all__ = [
     "FLUSH_STEP_PAGES_MAX",
     "FLUSH_STEP_TAILS_MAX",
     "HELD_PULLS_MAX",
+    "HELD_REQUEST_BYTES",
     "INDEX_FLUSH_INTERVAL_MS",
+    "KEPT_BYTES_LEAST",
+    "KEPT_BYTES_TOTAL_MAX",
     "OPEN_LOG_FILES_MAX",
     "OPEN_QUEUE_FILES_MAX",
     "PAGE_SIZE_BYTES",
@@ -28,7 +31,10 @@ __all__ = [
     "QUEUE_TAILS_TOTAL_BYTES_MAX",
     "QUEUE_TAIL_LEAST_BYTES",
     "STALL_SECONDS",
+    "TOTAL_BYTES_IN_FLIGHT_FREE",
     "TOTAL_BYTES_IN_FLIGHT_MAX",
+    "TURN_REPLY_BYTES_MAX",
+    "TURN_SECONDS",
     "WRITE_STALL_MAX_MS",
 ]
 
@@ -39,15 +45,31 @@ __all__ = [
 CONNECTION_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
 #: The same over all connections: what the process may hold for its clients.
 TOTAL_BYTES_IN_FLIGHT_MAX: Final = 128 * 1024 * 1024
+#: Bytes in flight that a connection may have even then: what one of a few hundred queues needs.
+#: Who wants little goes on while others want all there is.
+TOTAL_BYTES_IN_FLIGHT_FREE: Final = 512 * 1024
+#: What a waiting request takes beside its bytes: objects, as measured, generously.
+HELD_REQUEST_BYTES: Final = 2048
 #: Bytes a peer that does not read may have waiting for it before it is cut off. Its requests are
-#: not read meanwhile: this is what one read's pulls and its woken pulls can add up to.
+#: not read meanwhile: this is what one turn's replies and its woken pulls can add up to.
 CONNECTION_BYTES_UNSENT_MAX: Final = 64 * 1024 * 1024
+#: Bytes of half frames and of replies nobody takes, over all connections, at which the connection
+#: that keeps the broker waiting longest is cut off.
+KEPT_BYTES_TOTAL_MAX: Final = 256 * 1024 * 1024
+#: What is less, of one connection, is not counted: every busy one has half a frame now and then.
+KEPT_BYTES_LEAST: Final = 16 * 1024
 #: How long a peer may take nothing of what waits for it, ms; as long as an idle connection lives.
 WRITE_STALL_MAX_MS: Final = 120_000
 #: Pulls that may wait for messages at a time (pullThreadPoolQueueCapacity @5.3.3).
 HELD_PULLS_MAX: Final = 100_000
 
 # --- the reactor
+
+#: How long the requests of one read may run before other connections have their turn, seconds.
+#: Sends are one piece of work and not cut.
+TURN_SECONDS: Final = 0.005
+#: Bytes of replies that end a turn too: who asks for much gets the rest when it took this.
+TURN_REPLY_BYTES_MAX: Final = 1024 * 1024
 
 #: Work on the reactor that takes longer is logged and counted, seconds (design of twistmq).
 STALL_SECONDS: Final = 0.010
@@ -113,7 +135,10 @@ CHECKPOINT_MARGIN_MS: Final = 3_000
 
 assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
+assert TOTAL_BYTES_IN_FLIGHT_FREE > HELD_REQUEST_BYTES
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX
+assert KEPT_BYTES_TOTAL_MAX > CONNECTION_BYTES_UNSENT_MAX + FRAME_SIZE_MAX
+assert TURN_SECONDS < STALL_SECONDS
 assert QUEUE_TAIL_LEAST_BYTES < QUEUE_TAILS_FLUSH_BYTES
 assert QUEUE_TAILS_FLUSH_BYTES < QUEUE_TAILS_TOTAL_BYTES_MAX
 assert CHECKPOINT_SIZE_BYTES % PAGE_SIZE_BYTES == 0

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import HELD_REQUEST_BYTES
 from twistmq.broker.errors import BrokerError, HeaderError
 from twistmq.broker.remoting import AnyHandler, Channel, Handled, Reply, Request
 from twistmq.broker.wire.command import (
@@ -54,6 +55,12 @@ class Connection(Channel, Protocol):
     def release(self, size_bytes: int) -> None:
         """Such a request was answered."""
 
+    def may_go_on(self, reply_bytes: int) -> bool:
+        """Whether more of what one read brought may run now, after a reply of this size."""
+
+    def run_later(self, frames: Sequence[Frame]) -> None:
+        """Let others have their turn, then run these frames."""
+
 
 class Dispatcher:
     """Runs requests of one port.
@@ -79,7 +86,7 @@ class Dispatcher:
         return Dispatcher(handlers, self._hooks, self._validators)
 
     def execute(self, channel: Connection, frames: Sequence[Frame], now_ms: int) -> list[bytes]:
-        """Run what one read brought.
+        """Run what one read brought, or the part that may run before it is others' turn.
 
         :returns: the frames of the replies that are ready, in the order of the requests.
         """
@@ -87,7 +94,14 @@ class Dispatcher:
         run: list[Request[Any]] = []
         batch_handler: AnyHandler | None = None
         handlers = self.handlers
-        for frame in frames:
+        # Requests that are handled together are one piece of work; after others it is asked
+        # whether there is time for more.
+        is_alone = False
+        for index, frame in enumerate(frames):
+            if is_alone and not channel.may_go_on(len(ready[-1]) if ready else 0):
+                channel.run_later(frames[index:])
+                break
+            is_alone = True
             try:
                 command = decode_command(frame)
             except HeaderError as error:
@@ -121,6 +135,7 @@ class Dispatcher:
             else:
                 batch_handler = handler
                 run.append(request)
+                is_alone = False
         if batch_handler is not None:
             self._run_batch(batch_handler, run, ready)
         return ready
@@ -180,9 +195,9 @@ class Dispatcher:
     def _wait(self, request: Request[Any], waiting: Deferred[Reply], ready: list[bytes]) -> None:
         """Write the reply when it comes; one that is there already goes with the others."""
         channel: Connection = request.channel  # type: ignore[assignment]
-        size = len(request.command.body) + len(request.command.ext_fields)
         # ``waiting.called`` does not tell: what was called may wait for what it was chained to.
         there = held = False
+        size = 0
 
         def answered(reply: Reply | None) -> None:
             nonlocal there
@@ -199,6 +214,7 @@ class Dispatcher:
         waiting.addErrback(self._failed, request).addCallback(answered)
         if not there:
             held = True
+            size = _held_size(request.command)
             channel.hold(size)
 
     def _no_reply(self, request: Request[Any], answer: object) -> Reply:
@@ -232,6 +248,14 @@ class Dispatcher:
         found = _OPAQUE.search(frame[1])
         opaque = int(found[1]) if found else 0
         return encode_reply(ResponseCode.SYSTEM_ERROR, opaque, None, b"", str(error))
+
+
+def _held_size(command: RemotingCommand) -> int:
+    """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
+    # They would keep the whole header that they were cut from.
+    command.ext_fields = command.ext_fields.copy()
+    command.remark = None
+    return len(command.body) + len(command.ext_fields) + HELD_REQUEST_BYTES
 
 
 def _unsupported(command: RemotingCommand) -> Reply:

@@ -15,8 +15,14 @@ from twisted.python.failure import Failure
 from twistmq.broker.client.name_servers import BrokerIdentity, NameServers
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
+from twistmq.broker.edge.clock import (
+    connections_max,
+    monotonic,
+    now_ms,
+    raise_open_files_limit,
+)
 from twistmq.broker.edge.factory import InFlight, RemotingFactory, StallWatch
+from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.edge.worker_threads import QuickSync, WorkerThreads
@@ -50,12 +56,14 @@ class BrokerService(Service):
     ``started`` fires with this service once the broker answers, or fails with why it cannot.
 
     :param io: the disk; a test gives another one.
+    :param connections: those of the process; None: nothing else in it has any.
     """
 
     log = Logger()
 
     def __init__(
-        self, reactor: Any, settings: Settings, hooks: Hooks, io: IStoreIO | None = None
+        self, reactor: Any, settings: Settings, hooks: Hooks, io: IStoreIO | None = None,
+        connections: ConnectionCount | None = None,
     ) -> None:
         self._reactor = reactor
         self.settings = settings
@@ -63,6 +71,8 @@ class BrokerService(Service):
         raise_open_files_limit()
         self._threads = WorkerThreads(reactor, _THREAD_COUNT, "store")
         self.stalls = StallWatch()
+        self._in_flight, self._kept = InFlight(), KeptBytes()
+        self._connections = connections or ConnectionCount(connections_max)
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
                              self._threads.do, QuickSync(reactor, self._threads, monotonic).run)
         self.kernel = Kernel(settings, store, hooks, now_ms)
@@ -114,14 +124,13 @@ class BrokerService(Service):
     async def _listen(self) -> None:
         """Open the main port and the VIP port two below it."""
         wanted = self.settings.int("listenPort")
-        in_flight = InFlight()
         vip_rows = {code: row for code, row in self.kernel.dispatcher.handlers.items()
                     if row.on_vip_port}
         vip_dispatcher = self.kernel.dispatcher.restricted_to(vip_rows)
         for attempts_left in reversed(range(1 if wanted else _FREE_PORT_ATTEMPTS)):
-            main = self._listener(wanted, self.kernel.dispatcher, in_flight)
+            main = self._listener(wanted, self.kernel.dispatcher)
             main.startService()
-            vip = self._listener(max(main.port - _VIP_PORT_DISTANCE, 0), vip_dispatcher, in_flight)
+            vip = self._listener(max(main.port - _VIP_PORT_DISTANCE, 0), vip_dispatcher)
             try:
                 vip.startService()
             except BrokerError:
@@ -134,11 +143,10 @@ class BrokerService(Service):
         self._listeners = [main, vip]
         self.kernel.set_address(self.settings.text("brokerIP1"), main.port)
 
-    def _listener(
-        self, port: int, dispatcher: Dispatcher, in_flight: InFlight
-    ) -> ListenerService:
-        factory = RemotingFactory(self._reactor, dispatcher, self.kernel.channels, now_ms,
-                                  monotonic, in_flight, self.stalls)
+    def _listener(self, port: int, dispatcher: Dispatcher) -> ListenerService:
+        factory = RemotingFactory(
+            self._reactor, dispatcher, self.kernel.channels, now_ms, monotonic, self._in_flight,
+            self.stalls, kept=self._kept, connections=self._connections)
         return ListenerService(self._reactor, port, self.settings.text("bindAddress"),
                                self.settings.int("serverSocketBacklog"), factory)
 

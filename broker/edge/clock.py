@@ -8,7 +8,13 @@ from typing import Final
 
 from twisted.logger import Logger
 
-__all__ = ["monotonic", "now_ms", "raise_open_files_limit"]
+from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
+
+__all__ = ["connections_max", "monotonic", "now_ms", "raise_open_files_limit"]
+
+#: Descriptors that are neither connections nor queue files: the commit log's, the index's, tables
+#: being saved, the log, the reactor's own.
+_OTHER_FILES: Final = 128
 
 #: Seconds from an arbitrary start; never jumps.
 monotonic: Final = time.monotonic
@@ -32,3 +38,12 @@ def raise_open_files_limit() -> int:
         except (OSError, ValueError):
             Logger().warn("the limit of open files stays at {limit}", limit=soft)
     return soft
+
+
+def connections_max() -> int:
+    """How many connections leave a store the descriptors it may need.
+
+    The store opens up to half of them for its queues, see OPEN_QUEUE_FILES_MAX.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(limit - min(OPEN_QUEUE_FILES_MAX, limit // 2) - _OTHER_FILES, 1)

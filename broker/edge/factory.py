@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol as Interface
 
@@ -12,6 +13,7 @@ from twisted.logger import Logger
 from twistmq.broker.channels import ChannelTable
 from twistmq.broker.constants import STALL_SECONDS, TOTAL_BYTES_IN_FLIGHT_MAX
 from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
 from twistmq.broker.edge.protocol import RemotingProtocol
 
 __all__ = ["FirstBytesStage", "InFlight", "RemotingFactory", "StallWatch", "TlsRefused"]
@@ -106,6 +108,7 @@ class RemotingFactory(ServerFactory):
         now_ms: Callable[[], int], monotonic: Callable[[], float],
         in_flight: InFlight | None = None, stalls: StallWatch | None = None,
         first_bytes: Sequence[FirstBytesStage] = (TlsRefused(),),
+        kept: KeptBytes | None = None, connections: ConnectionCount | None = None,
     ) -> None:
         self.reactor = reactor
         self.dispatcher = dispatcher
@@ -115,8 +118,13 @@ class RemotingFactory(ServerFactory):
         self.in_flight = in_flight or InFlight()
         self.stalls = stalls or StallWatch()
         self.first_bytes = first_bytes
+        self.kept = kept or KeptBytes()
+        self.connections = connections or ConnectionCount(lambda: sys.maxsize)
 
-    def buildProtocol(self, addr: object) -> RemotingProtocol:  # type: ignore[override]
+    def buildProtocol(self, addr: object) -> RemotingProtocol | None:  # type: ignore[override]
+        """Make a connection's protocol; None closes it: there are too many."""
+        if not self.connections.may_add():
+            return None
         protocol = RemotingProtocol()
         protocol.factory = self
         return protocol

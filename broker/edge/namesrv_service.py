@@ -16,8 +16,14 @@ from twistmq.broker.channels import ChannelTable
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
+from twistmq.broker.edge.clock import (
+    connections_max,
+    monotonic,
+    now_ms,
+    raise_open_files_limit,
+)
 from twistmq.broker.edge.factory import RemotingFactory, StallWatch
+from twistmq.broker.edge.limits import ConnectionCount
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.errors import RemotingError
@@ -34,11 +40,15 @@ class NamesrvService(Service):
     """One name server.
 
     ``started`` fires with this service once the name server answers, or fails with why it cannot.
+
+    :param connections: those of the process; None: nothing else in it has any.
     """
 
     log = Logger()
 
-    def __init__(self, reactor: Any, settings: Settings) -> None:
+    def __init__(
+        self, reactor: Any, settings: Settings, connections: ConnectionCount | None = None
+    ) -> None:
         self.settings = settings
         self.name_server = NameServer(settings)
         self.name_server.routes.notify = self._notify
@@ -49,7 +59,9 @@ class NamesrvService(Service):
         channels.on_lost.append(self.name_server.connection_lost)
         rows = {row.code: row for row in self.name_server.handlers()}
         self._factory = RemotingFactory(reactor, Dispatcher(rows, Hooks()), channels, now_ms,
-                                        monotonic, stalls=self.stalls)
+                                        monotonic, stalls=self.stalls,
+                                        connections=connections or ConnectionCount(
+                                            connections_max))
         self._listener = ListenerService(
             reactor, settings.int("listenPort"), settings.text("bindAddress"),
             settings.int("serverSocketBacklog"), self._factory)

@@ -3,7 +3,8 @@
 Back-pressure inwards: while requests whose replies are awaited hold more bytes than a connection,
 or all of them together, may, reading stops. Back-pressure outwards: while the peer does not take
 its replies, reading stops as well; what still comes (woken pulls) is bounded, and a peer that
-takes nothing for too long is cut off. Other connections never notice either.
+takes nothing for too long is cut off. What one read brought runs for a few milliseconds at a time,
+and no further than its replies are taken. Other connections never notice any of it.
 
 Source: NettyRemotingServer, NettyRemotingAbstract @5.3.3; design of twistmq.
 """
@@ -23,11 +24,15 @@ from zope.interface import implementer
 from twistmq.broker.constants import (
     CONNECTION_BYTES_IN_FLIGHT_MAX,
     CONNECTION_BYTES_UNSENT_MAX,
+    KEPT_BYTES_LEAST,
+    TOTAL_BYTES_IN_FLIGHT_FREE,
+    TURN_REPLY_BYTES_MAX,
+    TURN_SECONDS,
     WRITE_STALL_MAX_MS,
 )
 from twistmq.broker.errors import RemotingSendError, RemotingTimeout
 from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.frame import Frame, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.record import host_bytes
 
@@ -38,10 +43,12 @@ if TYPE_CHECKING:
 
 __all__ = ["RemotingProtocol"]
 
-#: Why reading is paused: the peer takes no replies; its requests, or everybody's, wait.
+#: Why reading is paused: the peer takes no replies; its requests, or everybody's, wait; what was
+#: read before is not done.
 _UNSENT: Final = 1
 _CONNECTION_FULL: Final = 2
 _TOTAL_FULL: Final = 4
+_BACKLOG: Final = 8
 
 _channel_ids = count(1)
 
@@ -70,6 +77,13 @@ class RemotingProtocol(Protocol):
         self._paused_for = 0
         self._unsent_bytes = 0
         self._unsent_since_ms = 0
+        #: What is noted in the factory's KeptBytes.
+        self._kept_bytes = 0
+        #: Frames that wait for another turn, and the turn.
+        self._backlog: Sequence[Frame] = ()
+        self._next_turn: IDelayedCall | None = None
+        self._turn_ends = 0.0
+        self._turn_reply_bytes = 0
         #: True once it was said that the connection is to be closed: nothing is sent any more.
         self.closing = False
 
@@ -87,6 +101,7 @@ class RemotingProtocol(Protocol):
         self.active = True
         self.last_active_ms = self.factory.now_ms()
         self.factory.channels.add(self)
+        self.factory.connections.add()
 
     def dataReceived(self, data: bytes) -> None:
         factory = self.factory
@@ -95,18 +110,24 @@ class RemotingProtocol(Protocol):
         if self._first_bytes is not None:
             data = self._look_at_first_bytes(data)
         frames = self._decoder.feed(data)
-        if frames:
-            ready = factory.dispatcher.execute(self, frames, now_ms)
-            if ready:
-                self.write(b"".join(ready))
-        if self._decoder.failure and self.active:
-            self.log.warn("connection of {peer} closed: {failure}", peer=self.remote_address,
-                          failure=self._decoder.failure)
-            self.close()
+        if frames and self._kept_bytes:
+            # The half frame that was noted is whole; the next one begins now.
+            self._note_kept(0)
+        if self._backlog:
+            self._backlog = [*self._backlog, *frames]
+        elif frames:
+            self._run(frames, now_ms, begin)
+        self._after_turn()
         factory.stalls.observe("requests", factory.monotonic() - begin)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.active = False
+        self._backlog = ()
+        self._note_kept(0)
+        self.factory.connections.remove()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
         if self._paused_for & _TOTAL_FULL:
             self.factory.in_flight.paused.discard(self)
         pending, self._pending = self._pending, {}
@@ -143,18 +164,83 @@ class RemotingProtocol(Protocol):
         self.remote_address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         self.remote_host = host_bytes(ip, port)
 
+    # --- turns
+
+    def _run(self, frames: Sequence[Frame], now_ms: int, begin: float) -> None:
+        """Run frames for a turn and write the replies that are ready."""
+        self._turn_ends = begin + TURN_SECONDS
+        self._turn_reply_bytes = 0
+        ready = self.factory.dispatcher.execute(self, frames, now_ms)
+        if ready:
+            self.write(b"".join(ready))
+
+    def may_go_on(self, reply_bytes: int) -> bool:
+        self._turn_reply_bytes += reply_bytes
+        return (not self._paused_for and self._turn_reply_bytes < TURN_REPLY_BYTES_MAX
+                and self.factory.monotonic() < self._turn_ends)
+
+    def run_later(self, frames: Sequence[Frame]) -> None:
+        self._backlog = frames
+        self._pause(_BACKLOG)
+
+    def _after_turn(self) -> None:
+        """See to what the turn left: frames, a broken stream, half a frame."""
+        if not self.active or self.closing:
+            self._backlog = ()
+        elif self._backlog:
+            self._take_turn_soon()
+        elif self._decoder.failure:
+            self.log.warn("connection of {peer} closed: {failure}", peer=self.remote_address,
+                          failure=self._decoder.failure)
+            self.close()
+        elif self._kept_bytes or self._decoder.pending_bytes > KEPT_BYTES_LEAST:
+            self._note_kept()
+
+    def _take_turn_soon(self) -> None:
+        """Go on with the backlog when others had their turn, unless reading is paused anyway."""
+        if self._paused_for == _BACKLOG and self._next_turn is None:
+            self._next_turn = self.factory.reactor.callLater(0, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        if not self.active or self.closing:
+            self._backlog = ()
+            return
+        factory = self.factory
+        begin = factory.monotonic()
+        frames, self._backlog = self._backlog, ()
+        # Not resumed before: what is run may pause for a reason of its own.
+        self._paused_for &= ~_BACKLOG
+        self._run(frames, factory.now_ms(), begin)
+        if not self._backlog:
+            self._paused_for |= _BACKLOG
+            self._resume(_BACKLOG)
+        self._after_turn()
+        factory.stalls.observe("requests", factory.monotonic() - begin)
+
+    def _note_kept(self, size_bytes: int | None = None) -> None:
+        """Tell the factory what is kept for the peer; this may cut the connection off."""
+        if size_bytes is None:
+            size_bytes = self._decoder.pending_bytes + self._unsent_bytes
+            if size_bytes <= KEPT_BYTES_LEAST:
+                size_bytes = 0
+        if size_bytes != self._kept_bytes:
+            self._kept_bytes = size_bytes
+            self.factory.kept.set(self, size_bytes)
+
     # --- replies and requests of ours
 
     def write(self, data: bytes) -> None:
         """Send bytes; ignored once the connection is lost or closing."""
         if not self.active or self.closing:
             return
+        self._transport().write(data)
         if self._paused_for & _UNSENT:
             self._unsent_bytes += len(data)
             if self._unsent_bytes > CONNECTION_BYTES_UNSENT_MAX:
                 self.abort("does not read its replies")
-                return
-        self._transport().write(data)
+            else:
+                self._note_kept()
 
     def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
         self.write(encode_request(code, next(self._opaques), header, body, oneway=True))
@@ -201,6 +287,7 @@ class RemotingProtocol(Protocol):
             self.log.warn("connection of {peer} cut off: it {why}", peer=self.remote_address,
                           why=why)
             self.active = False
+            self._backlog = ()
             self._transport().abortConnection()
 
     # --- back-pressure
@@ -209,7 +296,9 @@ class RemotingProtocol(Protocol):
         self._held_bytes += size_bytes
         if self._held_bytes > CONNECTION_BYTES_IN_FLIGHT_MAX:
             self._pause(_CONNECTION_FULL)
-        if self.factory.in_flight.add(size_bytes):
+        if self.factory.in_flight.add(size_bytes) and (
+            self._held_bytes > TOTAL_BYTES_IN_FLIGHT_FREE
+        ):
             self.factory.in_flight.paused.add(self)
             self._pause(_TOTAL_FULL)
 
@@ -234,6 +323,9 @@ class RemotingProtocol(Protocol):
 
     def resumeProducing(self) -> None:
         """The transport's buffer is empty again."""
+        self._unsent_bytes = 0
+        if self._kept_bytes:
+            self._note_kept()
         self._resume(_UNSENT)
 
     def stopProducing(self) -> None:
@@ -254,6 +346,8 @@ class RemotingProtocol(Protocol):
             self._paused_for &= ~reason
             if not self._paused_for and self.active:
                 self._transport().resumeProducing()
+            elif self._backlog:
+                self._take_turn_soon()
 
     def _transport(self) -> Any:
         # It is a TCP transport and a producer of bytes at once; no interface says both.

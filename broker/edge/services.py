@@ -12,6 +12,8 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.edge.broker_service import BrokerService
+from twistmq.broker.edge.clock import connections_max
+from twistmq.broker.edge.limits import ConnectionCount
 from twistmq.broker.edge.namesrv_service import NamesrvService
 from twistmq.broker.hooks import Hooks, find_plugins
 from twistmq.broker.interfaces import IStoreIO
@@ -63,9 +65,10 @@ class UpService(MultiService):
         plugins: Sequence[tuple[str, object]] = (), io: IStoreIO | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.namesrv = NamesrvService(reactor, namesrv_settings)
+        connections = ConnectionCount(connections_max)
+        self.namesrv = NamesrvService(reactor, namesrv_settings, connections)
         self.broker = BrokerService(
-            reactor, broker_settings, load_hooks(broker_settings, plugins), io)
+            reactor, broker_settings, load_hooks(broker_settings, plugins), io, connections)
         self.namesrv.setServiceParent(self)  # type: ignore[no-untyped-call]
         self.started: Deferred[UpService] = Deferred()
 

@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.channels import ChannelTable
 from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.factory import FirstBytesStage, InFlight, RemotingFactory, TlsRefused
+from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.remoting import AnyHandler
@@ -49,6 +50,7 @@ def make_server(
     handlers: Iterable[AnyHandler] = (), *, plugins: Iterable[tuple[str, object]] = (),
     validators: Sequence[IAccessValidator] = (), in_flight: InFlight | None = None,
     first_bytes: Sequence[FirstBytesStage] | None = None, clock: Clock | None = None,
+    kept: KeptBytes | None = None, connections: ConnectionCount | None = None,
 ) -> RemotingFactory:
     """A port's factory whose reactor is a ``Clock``; it stands in ``factory.reactor``."""
     time = clock or Clock()
@@ -56,7 +58,8 @@ def make_server(
     return RemotingFactory(
         time, dispatcher, ChannelTable(), lambda: BEGIN_MS + round(time.seconds() * 1000),
         time.seconds, in_flight,
-        first_bytes=(TlsRefused(),) if first_bytes is None else first_bytes)
+        first_bytes=(TlsRefused(),) if first_bytes is None else first_bytes,
+        kept=kept, connections=connections)
 
 
 class _Selector:
@@ -161,7 +164,9 @@ class Conversation:
         local_port: int = 10_911,
     ) -> None:
         self.server = server
-        self.protocol = server.buildProtocol(None)
+        protocol = server.buildProtocol(None)
+        assert protocol is not None, "the server refuses the connection"
+        self.protocol = protocol
         self.connection = MemoryConnection(self.protocol, peer, peer_port, local_port)
 
     def says(self, *frames: bytes) -> None:

@@ -8,7 +8,7 @@ Requests go through the dispatcher as frames, so codecs, checks and hooks take p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from twistmq.broker.settings import Settings
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.frame import Frame, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.record import host_bytes
 
@@ -86,6 +86,12 @@ class Peer:
 
     def release(self, size_bytes: int) -> None:
         self.held_bytes -= size_bytes
+
+    def may_go_on(self, reply_bytes: int) -> bool:
+        return True
+
+    def run_later(self, frames: Sequence[Frame]) -> None:
+        raise AssertionError("it may always go on")
 
 
 class KernelBox:

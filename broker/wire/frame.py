@@ -58,15 +58,19 @@ class FrameDecoder:
     """Feed it what a connection read; it gives back whole frames.
 
     ``failure`` is empty until the stream breaks the rules and then says how; frames that were
-    whole before that point are still returned. ``pending_bytes`` is what waits for its rest.
+    whole before that point are still returned.
     """
 
     def __init__(self) -> None:
         self.failure: str = ""
-        self._chunks: list[bytes] = []
-        self.pending_bytes: int = 0
+        self._pending: bytearray = bytearray()
         #: Bytes the first frame in the buffer needs before looking at it again is worth while.
         self._wanted: int = _PREFIX_SIZE
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._pending)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take the next bytes of the stream.
@@ -76,23 +80,17 @@ class FrameDecoder:
         frames: list[Frame] = []
         if self.failure:
             return frames
-        if self.pending_bytes:
-            # Pieces of one large frame are joined once, when it is whole: joining at every read
-            # would copy a 16 MiB frame hundreds of times.
-            self._chunks.append(data)
-            self.pending_bytes += len(data)
-            if self.pending_bytes < self._wanted:
+        if self._pending:
+            # A large frame is looked at once, when it is whole, and grows in one place until
+            # then: a list of its pieces would take forty bytes more for each.
+            self._pending += data
+            if len(self._pending) < self._wanted:
                 return frames
-            data = b"".join(self._chunks)
-            self._chunks = []
+            data = bytes(self._pending)
+            self._pending = bytearray()
         position = self._cut(data, frames)
-        rest = len(data) - position
-        if rest and not self.failure:
-            self._chunks = [data[position:]]
-            self.pending_bytes = rest
-        else:
-            self._chunks = []
-            self.pending_bytes = 0
+        if position < len(data) and not self.failure:
+            self._pending += data[position:]
         return frames
 
     def _cut(self, data: bytes, frames: list[Frame]) -> int:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import gc
+from itertools import count
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionAborted, ConnectionDone
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import (
     CONNECTION_BYTES_IN_FLIGHT_MAX,
     CONNECTION_BYTES_UNSENT_MAX,
+    HELD_REQUEST_BYTES,
+    KEPT_BYTES_LEAST,
+    TOTAL_BYTES_IN_FLIGHT_FREE,
+    TURN_REPLY_BYTES_MAX,
+    TURN_SECONDS,
     WRITE_STALL_MAX_MS,
 )
 from twistmq.broker.edge.factory import InFlight, RemotingFactory, TlsRefused
+from twistmq.broker.edge.limits import KeptBytes
 from twistmq.broker.edge.protocol import RemotingProtocol
 from twistmq.broker.remoting import Reply, Request, RequestHandler
-from twistmq.broker.testing.conversation import Conversation, make_server
+from twistmq.broker.testing.conversation import Conversation, make_server, read_commands
 from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, encode_frame
 
-ECHO, WAIT, BIG = 901, 902, 903
+ECHO, WAIT, BIG, SLOW = 901, 902, 903, 904
 MIB = 1024 * 1024
 
 
@@ -30,6 +39,7 @@ class ProtocolTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.waiting: list[Deferred[Reply]] = []
+        self.requests: list[Request[Any]] = []
         self.big = b"x" * MIB
         self.server = self.make_server()
         self.client = Conversation(self.server)
@@ -43,6 +53,7 @@ class ProtocolTestCase(SynchronousTestCase):
 
     def wait(self, request: Request[Any]) -> Deferred[Reply]:
         self.waiting.append(Deferred())
+        self.requests.append(request)
         return self.waiting[-1]
 
     def now_ms(self) -> int:
@@ -163,7 +174,7 @@ class BackPressureInwardsTests(ProtocolTestCase):
         """Send requests that wait, of so many bytes."""
         begin = len(self.waiting)
         for _ in range(size // (8 * MIB)):
-            client.says(encode_request(WAIT, 1, None, bytes(8 * MIB - 16)))
+            client.says(encode_request(WAIT, 1, None, bytes(8 * MIB - HELD_REQUEST_BYTES - 2)))
         return self.waiting[begin:]
 
     def test_one_connection(self) -> None:
@@ -213,6 +224,197 @@ class BackPressureInwardsTests(ProtocolTestCase):
         self.assertEqual(server.in_flight.total_bytes, 0)
 
 
+    def test_who_holds_little_goes_on(self) -> None:
+        """When others hold too much, a connection whose few requests wait is read all the same."""
+        server = self.make_server(in_flight=InFlight(10 * MIB))
+        greedy, modest = Conversation(server), Conversation(server)
+        self.fill(greedy, 16 * MIB)
+        self.assertFalse(greedy.connection.is_reading)
+        for _ in range(TOTAL_BYTES_IN_FLIGHT_FREE // HELD_REQUEST_BYTES // 2):
+            modest.says(encode_request(WAIT, 1))
+        self.assertTrue(modest.connection.is_reading)
+        modest.says(encode_request(WAIT, 1, None, bytes(TOTAL_BYTES_IN_FLIGHT_FREE)))
+        self.assertFalse(modest.connection.is_reading)
+
+    def test_a_waiting_request_keeps_no_more_than_is_counted(self) -> None:
+        """What a header holds beside its extFields goes, and is not counted."""
+        header = b'{"code":%d,"opaque":1,"remark":"%s","extFields":{}}' % (WAIT, b"r" * MIB)
+        self.client.says(encode_frame(JSON, header, b""))
+        self.assertLess(self.server.in_flight.total_bytes, 2 * HELD_REQUEST_BYTES)
+        waiting = self.requests[-1].command
+        self.assertIsNone(waiting.remark)
+        self.assertEqual(len(gc.get_referents(waiting.ext_fields)), 0)
+
+
+class TurnTests(ProtocolTestCase):
+    """What one read brings runs for a turn, and goes on when others had theirs."""
+
+    def clock(self) -> Clock:
+        clock = self.server.reactor
+        assert isinstance(clock, Clock)
+        return clock
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.seconds = 0.0
+        self.server.monotonic = lambda: self.seconds
+        self.server.dispatcher.handlers[SLOW] = RequestHandler(SLOW, self.slow)
+
+    def slow(self, request: Request[Any]) -> Reply:
+        """A request that takes a third of a turn."""
+        self.seconds += TURN_SECONDS / 2.99
+        return Reply()
+
+    def says_slow(self, count: int) -> None:
+        self.client.says(*[encode_request(SLOW, opaque) for opaque in range(count)])
+
+    def test_by_time(self) -> None:
+        """A turn ends when its time is over; the connection is not read before all has run."""
+        self.says_slow(8)
+        other = Conversation(self.server)
+        other.says(encode_request(ECHO, 1))
+        self.assertEqual(other.hears(), [(1, ResponseCode.SUCCESS)])
+        self.assertFalse(self.client.connection.is_reading)
+        self.clock().advance(0)
+        turns = [len(read_commands(data)) for data in self.client.connection.writes]
+        self.assertEqual(turns, [3, 3, 2])
+        self.assertTrue(self.client.connection.is_reading)
+
+    def test_unreadable_and_unknown(self) -> None:
+        """What is refused early takes its time too."""
+        self.patch(self.server, "monotonic", iter(count(0, TURN_SECONDS / 2)).__next__)
+        self.client.says(*[encode_request(999, 1), encode_frame(JSON, b"{", b"")] * 4)
+        self.assertLess(len(self.client.hears()), 4)
+        self.assertFalse(self.client.connection.is_reading)
+
+    def test_by_bytes(self) -> None:
+        """A peer that does not read gets the replies of one turn; the rest runs when it does."""
+        self.client.connection.peer_reads = False
+        requests = 3 * TURN_REPLY_BYTES_MAX // MIB
+        self.client.says(*[encode_request(BIG, opaque) for opaque in range(requests)])
+        for _ in range(5):
+            self.clock().advance(1)
+        self.assertEqual(len(b"".join(self.client.connection.writes)) // MIB,
+                         TURN_REPLY_BYTES_MAX // MIB)
+        self.client.connection.peer_reads = True
+        heard = self.client.hears()
+        for _ in range(requests):
+            self.clock().advance(0)
+            heard += self.client.hears()
+        self.assertEqual([opaque for opaque, _ in heard], list(range(requests)))
+        self.assertTrue(self.client.connection.is_reading)
+
+    def test_order_is_kept(self) -> None:
+        """What was read already when a turn ended comes after what waits."""
+        self.says_slow(4)
+        self.client.protocol.dataReceived(encode_request(ECHO, 9))
+        self.clock().advance(0)
+        self.assertEqual([opaque for opaque, _ in self.client.hears()], [0, 1, 2, 3, 9])
+
+    def test_a_broken_frame_behind_a_turn(self) -> None:
+        """The connection ends when what came before the broken frame was answered."""
+        self.client.says(*[encode_request(SLOW, opaque) for opaque in range(5)], bytes(8))
+        self.assertFalse(self.client.is_closed)
+        self.clock().advance(0)
+        self.assertEqual(len(self.client.hears()), 5)
+        self.assertTrue(self.client.is_closed)
+
+    def test_lost_between_turns(self) -> None:
+        """Nothing runs for a connection that is lost, cut off or closing."""
+        for end in ("drop", "abort", "close"):
+            self.client = Conversation(self.server)
+            self.says_slow(4)
+            if end == "drop":
+                self.client.connection.drop()
+            elif end == "abort":
+                self.client.protocol.abort("must go")
+            else:
+                self.client.protocol.close()
+            before = self.seconds
+            self.clock().advance(0)
+            self.assertEqual(self.seconds, before, msg=end)
+            self.assertEqual(self.clock().getDelayedCalls(), [], msg=end)
+
+    def test_full_before_the_end(self) -> None:
+        """Requests behind those that fill what a connection may hold wait with it."""
+        wait = encode_request(WAIT, 1, None, bytes(12 * MIB))
+        self.client.says(wait, wait, wait, encode_request(ECHO, 2))
+        self.assertEqual(len(self.waiting), 3)
+        self.clock().advance(1)
+        self.assertEqual(self.client.hears(), [])
+        for deferred in list(self.waiting):
+            deferred.callback(Reply())
+        self.clock().advance(0)
+        self.assertIn((2, ResponseCode.SUCCESS), self.client.hears())
+        self.assertTrue(self.client.connection.is_reading)
+
+
+class KeptTests(ProtocolTestCase):
+    """What is kept for peers that do not finish is bounded over all connections."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.server = self.make_server(kept=KeptBytes(11 * MIB // 2))
+        self.frame = encode_request(ECHO, 1, None, bytes(2 * MIB))
+
+    def half(self) -> Conversation:
+        """A connection with most of a frame."""
+        client = Conversation(self.server)
+        client.says(self.frame[:-MIB // 2])
+        return client
+
+    def test_half_frames(self) -> None:
+        """The oldest half frame goes when they are too much; a whole one is none."""
+        first, second = self.half(), self.half()
+        third = Conversation(self.server)
+        third.says(self.frame)
+        self.assertFalse(first.is_closed)
+        others = [self.half(), self.half()]
+        self.assertEqual([c.is_closed for c in (first, second, third, *others)],
+                         [True, False, False, False, False])
+        second.says(self.frame[-MIB // 2:])
+        self.assertEqual(second.hears(), [(1, ResponseCode.SUCCESS)])
+
+    def test_one_frame_after_the_other(self) -> None:
+        """Who finishes each frame is not the oldest, however long it goes on."""
+        busy, idle = self.half(), self.half()
+        busy.says(self.frame[-MIB // 2:] + self.frame[:MIB])
+        self.half()
+        self.half()
+        self.assertEqual([busy.is_closed, idle.is_closed], [False, True])
+
+    def test_forgotten(self) -> None:
+        """What is gone counts for nothing, and what is small is not counted."""
+        clients = [self.half(), self.half()]
+        for client in clients:
+            client.connection.drop()
+        small = Conversation(self.server)
+        small.says(self.frame[:KEPT_BYTES_LEAST])
+        self.assertEqual(self.server.kept.total_bytes, 0)
+
+    def test_unsent_replies(self) -> None:
+        """Replies nobody takes count with them."""
+        lazy = Conversation(self.server)
+        lazy.connection.peer_reads = False
+        for opaque in range(3):
+            lazy.says(encode_request(WAIT, opaque))
+        for deferred in self.waiting:
+            deferred.callback(Reply(body=self.big))
+        self.assertGreater(self.server.kept.total_bytes, 3 * MIB)
+        late = [self.half(), self.half()]
+        self.assertEqual([c.is_closed for c in (lazy, *late)], [True, False, False])
+
+    def test_taken_replies(self) -> None:
+        """Replies that were taken count no longer."""
+        lazy = Conversation(self.server)
+        lazy.connection.peer_reads = False
+        lazy.says(encode_request(BIG, 1))
+        self.assertGreater(self.server.kept.total_bytes, MIB)
+        lazy.connection.peer_reads = True
+        self.assertEqual(lazy.hears(), [(1, ResponseCode.SUCCESS)])
+        self.assertEqual(self.server.kept.total_bytes, 0)
+
+
 class BackPressureOutwardsTests(ProtocolTestCase):
     """A peer that does not read its replies: bounded buffers, then cut off."""
 
@@ -242,10 +444,10 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         """Replies that come while it does not read are kept up to a bound, then it is cut off."""
         bound = CONNECTION_BYTES_UNSENT_MAX // MIB
         replies = self.waiting_replies(bound + 1)
-        for deferred in replies[:bound - 1]:
+        for deferred in replies[:bound - 2]:
             deferred.callback(Reply(body=self.big))
         self.assertFalse(self.client.is_closed)
-        for deferred in replies[bound - 1:]:
+        for deferred in replies[bound - 2:]:
             deferred.callback(Reply(body=self.big))
         assert self.client.connection.lost is not None
         self.client.connection.lost.trap(ConnectionAborted)
@@ -256,10 +458,10 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         bound = CONNECTION_BYTES_UNSENT_MAX // MIB
         for _ in range(2):
             self.waiting.clear()
-            for deferred in self.waiting_replies(bound - 1):
+            for deferred in self.waiting_replies(bound - 2):
                 deferred.callback(Reply(body=self.big))
             self.client.connection.peer_reads = True
-            self.assertEqual(len(self.client.hears()), bound)
+            self.assertEqual(len(self.client.hears()), bound - 1)
             self.client.connection.peer_reads = False
         self.assertFalse(self.client.is_closed)
 
