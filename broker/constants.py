@@ -11,6 +11,7 @@ __all__ = [
     "CHECKPOINT_MARGIN_MS",
     "CHECKPOINT_SIZE_BYTES",
     "CONNECTION_BYTES_IN_FLIGHT_MAX",
+    "CONNECTION_BYTES_UNSENT_FREE",
     "CONNECTION_BYTES_UNSENT_MAX",
     "DISPATCH_STEP_BYTES_MAX",
     "FLUSH_STEP_ITEM_BYTES_MAX",
@@ -50,6 +51,8 @@ TOTAL_BYTES_IN_FLIGHT_MAX: Final = 128 * 1024 * 1024
 TOTAL_BYTES_IN_FLIGHT_FREE: Final = 512 * 1024
 #: What a waiting request takes beside its bytes: objects, as measured, generously.
 HELD_REQUEST_BYTES: Final = 2048
+#: Bytes of replies that may wait for a peer before its requests are no longer read.
+CONNECTION_BYTES_UNSENT_FREE: Final = 64 * 1024
 #: Bytes a peer that does not read may have waiting for it before it is cut off. Its requests are
 #: not read meanwhile: this is what one turn's replies and its woken pulls can add up to.
 CONNECTION_BYTES_UNSENT_MAX: Final = 64 * 1024 * 1024
@@ -136,7 +139,7 @@ CHECKPOINT_MARGIN_MS: Final = 3_000
 assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
 assert TOTAL_BYTES_IN_FLIGHT_FREE > HELD_REQUEST_BYTES
-assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX
+assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX > CONNECTION_BYTES_UNSENT_FREE
 assert KEPT_BYTES_TOTAL_MAX > CONNECTION_BYTES_UNSENT_MAX + FRAME_SIZE_MAX
 assert TURN_SECONDS < STALL_SECONDS
 assert QUEUE_TAIL_LEAST_BYTES < QUEUE_TAILS_FLUSH_BYTES

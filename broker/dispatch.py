@@ -182,11 +182,9 @@ class Dispatcher:
             if command.flag & ONEWAY_FLAG:
                 return
             try:
-                ready.append(encode_reply(answer.code, command.opaque, answer.header, answer.body,
-                                          answer.remark))
+                ready.append(answer.frame(command.opaque))
             except Exception as error:
-                refusal = self._refusal(request, error)
-                ready.append(encode_reply(refusal.code, command.opaque, None, b"", refusal.remark))
+                ready.append(self._refusal(request, error).frame(command.opaque))
         elif isinstance(answer, Deferred):
             self._wait(request, answer, ready)
         elif answer is not None:

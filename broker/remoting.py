@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.command import RemotingCommand, encode_reply
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
 __all__ = ["AnyHandler", "Channel", "Handled", "Reply", "Request", "RequestHandler"]
@@ -66,6 +66,13 @@ class Reply:
         self.header = header
         self.body = body
         self.remark = remark
+
+    def frame(self, opaque: int) -> bytes:
+        """Write the reply as one frame.
+
+        :param opaque: the request's, by which its sender finds it.
+        """
+        return encode_reply(self.code, opaque, self.header, self.body, self.remark)
 
     def __repr__(self) -> str:
         return f"Reply(code={self.code}, header={self.header!r}, remark={self.remark!r})"

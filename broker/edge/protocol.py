@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer
+from twisted.internet.interfaces import IDelayedCall, IPullProducer
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -23,6 +23,7 @@ from zope.interface import implementer
 
 from twistmq.broker.constants import (
     CONNECTION_BYTES_IN_FLIGHT_MAX,
+    CONNECTION_BYTES_UNSENT_FREE,
     CONNECTION_BYTES_UNSENT_MAX,
     KEPT_BYTES_LEAST,
     TOTAL_BYTES_IN_FLIGHT_FREE,
@@ -37,7 +38,7 @@ from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.record import host_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from twistmq.broker.edge.factory import FirstBytesStage, RemotingFactory
 
@@ -53,7 +54,7 @@ _BACKLOG: Final = 8
 _channel_ids = count(1)
 
 
-@implementer(IPushProducer)
+@implementer(IPullProducer)
 class RemotingProtocol(Protocol):
     """One connection; it is also the channel that handlers and plugins see."""
 
@@ -75,8 +76,11 @@ class RemotingProtocol(Protocol):
         self._pending: dict[int, tuple[Deferred[RemotingCommand], IDelayedCall]] = {}
         self._held_bytes = 0
         self._paused_for = 0
-        self._unsent_bytes = 0
+        #: Bytes the transport has for the peer, and since when they are too many.
+        self.unsent_bytes = 0
         self._unsent_since_ms = 0
+        #: Sends at once what the socket takes, see twisted.internet.tcp.Connection.
+        self._write_some: Callable[[bytes], int | Exception] | None = None
         #: What is noted in the factory's KeptBytes.
         self._kept_bytes = 0
         #: Frames that wait for another turn, and the turn.
@@ -92,8 +96,10 @@ class RemotingProtocol(Protocol):
     def connectionMade(self) -> None:
         transport = self._transport()
         transport.setTcpNoDelay(True)
-        # The transport tells through the producer interface when its buffer fills and drains.
-        transport.registerProducer(self, True)
+        # The transport tells through the producer interface when its buffer is empty.
+        transport.registerProducer(self, False)
+        # A transport that wraps another, as TLS does, has no such method.
+        self._write_some = getattr(transport, "writeSomeData", None)
         peer, host = transport.getPeer(), transport.getHost()
         self.set_remote_address(peer.host, peer.port)
         self.local_port = host.port
@@ -221,7 +227,7 @@ class RemotingProtocol(Protocol):
     def _note_kept(self, size_bytes: int | None = None) -> None:
         """Tell the factory what is kept for the peer; this may cut the connection off."""
         if size_bytes is None:
-            size_bytes = self._decoder.pending_bytes + self._unsent_bytes
+            size_bytes = self._decoder.pending_bytes + self.unsent_bytes
             if size_bytes <= KEPT_BYTES_LEAST:
                 size_bytes = 0
         if size_bytes != self._kept_bytes:
@@ -234,13 +240,24 @@ class RemotingProtocol(Protocol):
         """Send bytes; ignored once the connection is lost or closing."""
         if not self.active or self.closing:
             return
+        if not self.unsent_bytes and self._write_some is not None:
+            # What the socket takes at once needs no other turn of the reactor.
+            taken = self._write_some(data)
+            if taken == len(data):
+                return
+            if isinstance(taken, int):
+                data = data[taken:]
+        self.unsent_bytes += len(data)
         self._transport().write(data)
-        if self._paused_for & _UNSENT:
-            self._unsent_bytes += len(data)
-            if self._unsent_bytes > CONNECTION_BYTES_UNSENT_MAX:
-                self.abort("does not read its replies")
-            else:
-                self._note_kept()
+        if self.unsent_bytes <= CONNECTION_BYTES_UNSENT_FREE:
+            return
+        if not self._paused_for & _UNSENT:
+            self._unsent_since_ms = self.factory.now_ms()
+            self._pause(_UNSENT)
+        if self.unsent_bytes > CONNECTION_BYTES_UNSENT_MAX:
+            self.abort("does not read its replies")
+        else:
+            self._note_kept()
 
     def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
         self.write(encode_request(code, next(self._opaques), header, body, oneway=True))
@@ -310,20 +327,9 @@ class RemotingProtocol(Protocol):
         for channel in self.factory.in_flight.remove(size_bytes):
             channel._resume(_TOTAL_FULL)
 
-    def pauseProducing(self) -> None:
-        """The transport's buffer is full: the peer does not read as fast as it asks.
-
-        The transport says so again at each write until the buffer is empty.
-        """
-        if self._paused_for & _UNSENT:
-            return
-        self._unsent_bytes = 0
-        self._unsent_since_ms = self.factory.now_ms()
-        self._pause(_UNSENT)
-
     def resumeProducing(self) -> None:
-        """The transport's buffer is empty again."""
-        self._unsent_bytes = 0
+        """The peer took what the transport had for it. So are pull producers told."""
+        self.unsent_bytes = 0
         if self._kept_bytes:
             self._note_kept()
         self._resume(_UNSENT)

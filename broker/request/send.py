@@ -24,7 +24,8 @@ from twistmq.broker.errors import (
 )
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.send_context import SendBatch
-from twistmq.broker.request.send_record import RecordMaker
+from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
+from twistmq.broker.request.send_reply import StoredReply
 from twistmq.broker.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -68,6 +69,7 @@ class SendRequests:
         self._body_size_max = settings.int("maxMessageSize")
         self._broker_ip = settings.text("brokerIP1")
         self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
+        self._reply_maker = StoredReplyMaker(self._region, self._trace_on)
         self._maker = RecordMaker(self._region, "true" if self._trace_on else "false",
                                   kernel.cluster_name, kernel.unique_ids)
 
@@ -138,20 +140,21 @@ class SendRequests:
     ) -> MessageRecord:
         """Make the record of a request with one message."""
         header: SendMessageRequestHeader = request.header
-        fields = self._maker.stored_properties(header.properties)
+        text = header.properties or ""
+        fields = parse_properties(text)
         record = self._maker.make(
-            header.topic, queue_id, request.command.body, fields, header.flag, header.sys_flag,
-            header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,
-            self._kernel.store_host, request.now_ms)
+            header.topic, queue_id, request.command.body, fields, text, header.flag,
+            header.sys_flag, header.reconsume_times or 0, header.born_timestamp,
+            request.channel.remote_host, self._kernel.store_host, request.now_ms)
         if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             record.sys_flag |= SYS_MULTI_TAGS
         if fields.get(names.TRAN_MSG) == "true" and not (
             record.reconsume_times > 0 and names.DELAY in fields
         ):
-            self._prepare(record, fields)
+            self._prepare(record)
         return record
 
-    def _prepare(self, record: MessageRecord, fields: dict[str, str]) -> None:
+    def _prepare(self, record: MessageRecord) -> None:
         """Make a record a half message, or refuse it."""
         if self._reject_transactions:
             raise RequestRefused(
@@ -161,7 +164,7 @@ class SendRequests:
         if service is None:
             raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                                  "no plugin of this broker provides transaction messages")
-        service.prepare(record, fields)
+        service.prepare(record, parse_properties(record.properties))
 
     def _batch_records(
         self, request: Request[Any], queue_id: int, config: TopicConfig
@@ -171,7 +174,7 @@ class SendRequests:
         if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL,
                                  f"batch request does not support retry group {header.topic}")
-        common = self._maker.stored_properties(header.properties)
+        common = parse_properties(header.properties or "")
         sys_flag = header.sys_flag
         if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= SYS_MULTI_TAGS
@@ -180,7 +183,7 @@ class SendRequests:
             # A message keeps its own unique key: the batch's is their list.
             fields = {**common, **parse_properties(text)}
             records.append(self._maker.make(
-                header.topic, queue_id, body, fields, flag, sys_flag,
+                header.topic, queue_id, body, fields, "", flag, sys_flag,
                 header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,
                 self._kernel.store_host, request.now_ms))
         if not records:
@@ -261,18 +264,15 @@ class SendRequests:
                 replies[index] = reply
 
     def _stored(self, request: Request[Any], records: list[MessageRecord]) -> Reply:
-        first = records[0]
         host = self._kernel.store_host
         if len(records) == 1:
-            message_id = offset_message_id(host, first.physical_offset)
-            # A plugin's before_append may have taken the keys away.
-            unique_key: str | None = first.keys[0] if first.keys else None
-        else:
-            message_id = ",".join([offset_message_id(host, r.physical_offset) for r in records])
-            unique_key = parse_properties(request.header.properties or "").get(names.UNIQ_KEY)
+            return StoredReply(records[0], host, self._reply_maker)
+        first = records[0]
+        message_ids = ",".join([offset_message_id(host, r.physical_offset) for r in records])
         return Reply(ResponseCode.SUCCESS, SendMessageResponseHeader(
-            msg_id=message_id, queue_id=first.queue_id, queue_offset=first.queue_offset,
-            transaction_id=unique_key, msg_region=self._region, trace_on=self._trace_on))
+            msg_id=message_ids, queue_id=first.queue_id, queue_offset=first.queue_offset,
+            transaction_id=parse_properties(request.header.properties or "").get(names.UNIQ_KEY),
+            msg_region=self._region, trace_on=self._trace_on))
 
     def _when_safe(
         self, requests: Sequence[Request[Any]], records_of: Sequence[list[MessageRecord]],

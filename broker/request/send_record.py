@@ -1,4 +1,4 @@
-"""The record of a sent message: what the broker takes out of its properties and puts in.
+"""The record of a sent message, and the reply that says where it is.
 
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
@@ -7,22 +7,24 @@ Source: SendMessageProcessor.sendMessage, AbstractSendMessageProcessor.buildMsgC
 
 from __future__ import annotations
 
-from twistmq.broker.wire.message_id import UniqueIdMaker
+from twistmq.broker.wire.json_text import quoted, reply_frame_of
+from twistmq.broker.wire.message_id import UniqueIdMaker, offset_message_id
 from twistmq.broker.wire.properties import (
     CLUSTER,
     MSG_REGION,
     POP_CK,
+    PROPERTY_SEPARATOR,
     TAGS,
     TRACE_ON,
     UNIQ_KEY,
     format_properties,
     index_keys,
-    parse_properties,
+    pair_count,
     tags_code,
 )
 from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["RecordMaker"]
+__all__ = ["RecordMaker", "StoredReplyMaker"]
 
 
 class RecordMaker:
@@ -36,38 +38,61 @@ class RecordMaker:
     def __init__(
         self, region: str, trace_on: str, cluster: str, unique_ids: UniqueIdMaker
     ) -> None:
-        self._region: str = region
-        self._trace_on: str = trace_on
-        self._cluster: str = cluster
+        self._added: dict[str, str] = {MSG_REGION: region, TRACE_ON: trace_on, CLUSTER: cluster}
+        self._added_text: str = format_properties(self._added)
         self._unique_ids: UniqueIdMaker = unique_ids
 
-    def stored_properties(self, text: str | None) -> dict[str, str]:
-        """What a client sent, without what is not stored, with what the broker adds.
-
-        The order of properties has no meaning; Apache's is that of a Java hash map.
-        """
-        fields: dict[str, str] = {}
-        if text:
-            fields = parse_properties(text)
-            if POP_CK in fields:
-                del fields[POP_CK]
-        fields[MSG_REGION] = self._region
-        fields[TRACE_ON] = self._trace_on
-        fields[CLUSTER] = self._cluster
-        return fields
-
     def make(
-        self, topic: str, queue_id: int, body: bytes, fields: dict[str, str], flag: int,
+        self, topic: str, queue_id: int, body: bytes, fields: dict[str, str], text: str, flag: int,
         sys_flag: int, reconsume_times: int, born_timestamp: int, born_host: bytes,
         store_host: bytes, now_ms: int,
     ) -> MessageRecord:
-        """Make a record.
+        """Make a record: with what the client sent, without what is not stored, with what the
+        broker adds.
 
-        :param fields: of ``stored_properties``; gets a unique key when it has none.
+        The order of properties has no meaning; Apache's is that of a Java hash map.
+
+        :param fields: what ``parse_properties`` made of ``text``; gets a unique key when it has
+            none.
+        :param text: the client's properties; empty when ``fields`` has other sources.
         """
-        if UNIQ_KEY not in fields:
-            fields[UNIQ_KEY] = self._unique_ids.make(now_ms)
+        stored: str
+        if (
+            pair_count(text) == len(fields) and UNIQ_KEY in fields and POP_CK not in fields
+            and MSG_REGION not in fields and TRACE_ON not in fields and CLUSTER not in fields
+        ):
+            # Each pair of the text is a property that is stored: it need not be put together.
+            stored = text if text.endswith(PROPERTY_SEPARATOR) else text + PROPERTY_SEPARATOR
+            stored += self._added_text
+        else:
+            fields.pop(POP_CK, None)
+            if UNIQ_KEY not in fields:
+                fields[UNIQ_KEY] = self._unique_ids.make(now_ms)
+            stored = format_properties({**fields, **self._added})
         return MessageRecord(
-            topic, queue_id, body, format_properties(fields), born_timestamp, born_host,
-            store_host, index_keys(fields), tags_code(fields.get(TAGS)), flag, sys_flag,
-            reconsume_times)
+            topic, queue_id, body, stored, born_timestamp, born_host, store_host,
+            index_keys(fields), tags_code(fields.get(TAGS)), flag, sys_flag, reconsume_times)
+
+
+class StoredReplyMaker:
+    """Writes the replies that say where single messages are, without a header object each.
+
+    :param region: MSG_REGION of every reply.
+    :param trace_on: TRACE_ON of every reply.
+    """
+
+    def __init__(self, region: str, trace_on: bool) -> None:
+        self.region: str = region
+        self.trace_on: bool = trace_on
+        self._end: str = f'"MSG_REGION":{quoted(region)},"TRACE_ON":"{str(trace_on).lower()}"'
+
+    def frame(self, code: int, opaque: int, record: MessageRecord, store_host: bytes) -> bytes:
+        """Write the reply as one frame; its fields are those of SendMessageResponseHeader."""
+        message_id = offset_message_id(store_host, record.physical_offset)
+        keys = record.keys
+        # A plugin's before_append may have taken the keys away.
+        key = f'"transactionId":{quoted(keys[0])},' if keys else ""
+        return reply_frame_of(
+            code, opaque,
+            f'"msgId":"{message_id}","queueId":"{record.queue_id}","queueOffset":"'
+            f'{record.queue_offset}",{key}{self._end}')

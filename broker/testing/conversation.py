@@ -101,6 +101,7 @@ class MemoryConnection(FileDescriptor):
         self._peer = address("TCP", peer, peer_port)
         self._host = address("TCP", peer, local_port)
         self.peer_reads = True
+        self._pumping = False
         self.taken = b""
         self.writes: list[bytes] = []
         self.lost: Failure | None = None
@@ -122,7 +123,9 @@ class MemoryConnection(FileDescriptor):
     def pump(self) -> None:
         """Let the peer take what waits for it."""
         while self._selector.writing and self.peer_reads:
+            self._pumping = True
             result = self.doWrite()  # type: ignore[no-untyped-call]
+            self._pumping = False
             if isinstance(result, Exception):
                 self.drop(ConnectionDone())
 
@@ -140,6 +143,10 @@ class MemoryConnection(FileDescriptor):
         super().write(data)
 
     def writeSomeData(self, data: bytes) -> int:
+        if not self.peer_reads:
+            return 0
+        if not self._pumping:
+            self.writes.append(data)
         self.taken += data
         return len(data)
 

@@ -17,7 +17,11 @@ Source: RocketMQSerializable @5.3.3; protocol notes 4.1.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    # Only mypyc reads it: machine integers read lengths faster.
+    from mypy_extensions import i64
 
 __all__ = ["LANGUAGES", "BinaryHeaderError", "decode_binary_header", "encode_binary_header",
            "parse_pairs"]
@@ -76,28 +80,29 @@ def parse_pairs(data: bytes) -> dict[str, str]:
     fields: dict[str, str] = {}
     # One text for all slices: what is ASCII, nearly everything, is right as it is cut out.
     text = data.decode("latin-1")
-    position = 0
-    size = len(data)
+    ascii_only: bool = text.isascii()
+    position: i64 = 0
+    size: i64 = len(data)
     while position < size:
         if position + 2 > size:
             raise BinaryHeaderError("extFields end inside a name's length")
-        name_size = data[position] << 8 | data[position + 1]
-        name_end = position + 2 + name_size
+        name_size: i64 = data[position] << 8 | data[position + 1]
+        name_end: i64 = position + 2 + name_size
         if name_size > 32767 or name_end + 4 > size:
             raise BinaryHeaderError(f"name length {name_size} does not fit extFields")
-        value_start = name_end + 4
-        value_size = data[name_end + 2] << 8 | data[name_end + 3]
-        if data[name_end] or data[name_end + 1]:
-            value_size |= data[name_end] << 24 | data[name_end + 1] << 16
-        value_end = value_start + value_size
+        value_start: i64 = name_end + 4
+        value_size: i64 = (data[name_end] << 24 | data[name_end + 1] << 16
+                           | data[name_end + 2] << 8 | data[name_end + 3])
+        value_end: i64 = value_start + value_size
         if value_end > size:
             raise BinaryHeaderError(f"value length {value_size} does not fit extFields")
         name = text[position + 2 : name_end]
         value = text[value_start:value_end]
-        if not name.isascii():
-            name = _text(data, position + 2, name_end)
-        if not value.isascii():
-            value = _text(data, value_start, value_end)
+        if not ascii_only:
+            if not name.isascii():
+                name = _text(data, position + 2, name_end)
+            if not value.isascii():
+                value = _text(data, value_start, value_end)
         fields[name] = value
         position = value_end
     return fields

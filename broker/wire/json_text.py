@@ -14,7 +14,7 @@ from typing import Final
 
 from twistmq.broker.wire.frame import JSON, encode_frame
 
-__all__ = ["field_prefixes", "reply_frame"]
+__all__ = ["field_prefixes", "quoted", "reply_frame", "reply_frame_of"]
 
 _TAIL: Final = ',"serializeTypeCurrentRPC":"JSON","version":479}'
 
@@ -22,6 +22,22 @@ _TAIL: Final = ',"serializeTypeCurrentRPC":"JSON","version":479}'
 def field_prefixes(names: Sequence[str]) -> list[str]:
     """What stands before each value: the quoted name and a colon."""
     return [encode_basestring(name) + ":" for name in names]
+
+
+def quoted(text: str) -> str:
+    """A text as JSON has it."""
+    # Letters and digits need no escape; that is what most values are.
+    return f'"{text}"' if text.isalnum() else encode_basestring(text)
+
+
+def reply_frame_of(code: int, opaque: int, members: str) -> bytes:
+    """Write a reply without remark and body as one frame.
+
+    :param members: of extFields, as JSON, every value a string.
+    """
+    return encode_frame(JSON, _utf8(
+        f'{{"code":{code},"extFields":{{{members}}},"flag":1,"language":"PYTHON","opaque":{opaque}'
+        f'{_TAIL}'), b"")
 
 
 def reply_frame(
@@ -43,13 +59,7 @@ def reply_frame(
             before = ","
             parts.append(prefixes[index])
             if isinstance(value, str):
-                # Letters and digits need no escape; that is what most values are.
-                if value.isalnum():
-                    parts.append('"')
-                    parts.append(value)
-                    parts.append('"')
-                else:
-                    parts.append(encode_basestring(value))
+                parts.append(quoted(value))
             elif isinstance(value, bool):
                 parts.append('"true"' if value else '"false"')
             else:
@@ -63,10 +73,12 @@ def reply_frame(
         parts.append(',"remark":')
         parts.append(encode_basestring(remark))
     parts.append(_TAIL)
-    text = "".join(parts)
+    return encode_frame(JSON, _utf8("".join(parts)), body)
+
+
+def _utf8(text: str) -> bytes:
     try:
-        header = text.encode()
+        return text.encode()
     except UnicodeEncodeError:
         # A lone surrogate can come in through JSON's escapes; it has no UTF-8 form.
-        header = text.encode("utf-8", "replace")
-    return encode_frame(JSON, header, body)
+        return text.encode("utf-8", "replace")

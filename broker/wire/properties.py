@@ -23,6 +23,7 @@ __all__ = [
     "index_keys",
     "java_hash_joined",
     "java_string_hash",
+    "pair_count",
     "parse_properties",
     "tags_code",
 ]
@@ -108,6 +109,13 @@ def parse_properties(text: str) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+def pair_count(text: str) -> int:
+    """Count what the separators of a property string make pairs, whole or not."""
+    if not text:
+        return 0
+    return text.count("\x02") + (0 if text.endswith("\x02") else 1)
 
 
 def format_properties(properties: dict[str, str]) -> str:

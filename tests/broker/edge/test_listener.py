@@ -85,7 +85,7 @@ class ListenerTests(TestCase):
         connection = await self.connect()
         connection.sendall(encode_request(BIG, 1))
         [channel] = self.channels
-        while channel.transport.producerPaused is False:  # type: ignore[attr-defined]
+        while not channel.unsent_bytes:  # type: ignore[attr-defined]
             await deferLater(reactor, 0)
         await self.service.stopService()
         self.assertEqual(len(self.channels), 0)

@@ -1,0 +1,54 @@
+"""The reply to a stored message."""
+
+from __future__ import annotations
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.remoting import Reply
+from twistmq.broker.request.send_record import StoredReplyMaker
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["StoredReply"]
+
+
+class StoredReply(Reply):
+    """Says where a message is. It has a header object only if a plugin looks at it.
+
+    :param record: the message, stored.
+    :param store_host: the broker's address as records hold it.
+    """
+
+    __slots__ = ("_header", "_maker", "_record", "_store_host")
+
+    def __init__(
+        self, record: MessageRecord, store_host: bytes, maker: StoredReplyMaker
+    ) -> None:
+        self.code = ResponseCode.SUCCESS
+        self.body = b""
+        self.remark = None
+        self._header: CommandHeader | None = None
+        self._maker = maker
+        self._record = record
+        self._store_host = store_host
+
+    @property
+    def header(self) -> CommandHeader | None:
+        if self._header is None:
+            record, maker = self._record, self._maker
+            self._header = SendMessageResponseHeader(
+                msg_id=offset_message_id(self._store_host, record.physical_offset),
+                queue_id=record.queue_id, queue_offset=record.queue_offset,
+                transaction_id=record.keys[0] if record.keys else None,
+                msg_region=maker.region, trace_on=maker.trace_on)
+        return self._header
+
+    @header.setter
+    def header(self, header: CommandHeader | None) -> None:
+        self._header = header
+
+    def frame(self, opaque: int) -> bytes:
+        if self._header is None and self.remark is None and not self.body:
+            return self._maker.frame(self.code, opaque, self._record, self._store_host)
+        return super().frame(opaque)
