@@ -9,10 +9,15 @@ Source: DefaultMessageStore.getMessage @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from twistmq.broker.interfaces import ReadMap
 from twistmq.broker.store.consume_queue import ENTRY, FILLER_SIZE
 from twistmq.broker.store.get_message import MessageFilter
+
+if TYPE_CHECKING:
+    # Only mypyc reads it: machine integers make the loop faster.
+    from mypy_extensions import i64
 
 __all__ = ["FILTERED", "FOUND", "REMOVED", "Limits", "collect_messages"]
 
@@ -48,16 +53,29 @@ def collect_messages(
         filter took out, the last entry's place, and FOUND, FILTERED or REMOVED.
     """
     messages: list[bytes] = []
-    total = count = looked = filtered = 0
-    last_physical = skip_below = 0
+    total: i64 = 0
+    count: i64 = 0
+    looked: i64 = 0
+    filtered = 0
+    last_physical: i64 = 0
+    skip_below: i64 = 0
     outcome = FILTERED
-    for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
+    log_start: i64 = map_start
+    log_end: i64 = map_end
+    wanted_count: i64 = count_max
+    wanted_size: i64 = size_max
+    memory_start: i64 = in_memory_from
+    physical_offset: i64
+    size: i64
+    for entry in ENTRY.iter_unpack(entries):
+        physical_offset = entry[0]
+        size = entry[1]
         if total:
-            limits = in_memory if physical_offset >= in_memory_from else on_disk
+            limits = in_memory if physical_offset >= memory_start else on_disk
             if (
-                count >= count_max
+                count >= wanted_count
                 or count >= limits[1]
-                or total + size > size_max
+                or total + size > wanted_size
                 or total + size > limits[0]
             ):
                 break
@@ -65,15 +83,15 @@ def collect_messages(
         looked += 1
         if physical_offset < skip_below:
             continue
-        if message_filter is not None and not message_filter.match_queue_entry(tags_code):
+        if message_filter is not None and not message_filter.match_queue_entry(entry[2]):
             if not total:
                 outcome = FILTERED
             continue
         record: bytes | None
-        if log_map is not None and physical_offset >= map_start and (
-            0 < size <= map_end - physical_offset
+        if log_map is not None and physical_offset >= log_start and (
+            0 < size <= log_end - physical_offset
         ):
-            start = physical_offset - map_start
+            start: i64 = physical_offset - log_start
             record = log_map[start : start + size]
         else:
             record = read(physical_offset, size)
