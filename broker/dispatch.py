@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import HELD_REQUEST_BYTES
 from twistmq.broker.errors import BrokerError, HeaderError
-from twistmq.broker.remoting import AnyHandler, Channel, Handled, Reply, Request
+from twistmq.broker.remoting import AnyHandler, Channel, Handled, Held, Reply, Request
 from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -170,8 +170,19 @@ class Dispatcher:
             assert len(answers) == len(run)
         except Exception as error:
             answers = [self._refusal(request, error) for request in run]
+        together: list[tuple[Request[Any], Reply | None]] = []
+        until: Deferred[Any] | None = None
         for request, answer in zip(run, answers, strict=True):
-            self._finish(request, answer, ready)
+            if not isinstance(answer, Held):
+                self._finish(request, answer, ready)
+                continue
+            if until is not None and answer.until is not until:
+                self._wait(until, together, ready)
+                together = []
+            until = answer.until
+            together.append((request, answer.reply))
+        if until is not None:
+            self._wait(until, together, ready)
 
     def _finish(self, request: Request[Any], answer: Handled, ready: list[bytes]) -> None:
         """Append the frame of an answer to ``ready``; one that waits is written when it comes."""
@@ -186,33 +197,42 @@ class Dispatcher:
             except Exception as error:
                 ready.append(self._refusal(request, error).frame(command.opaque))
         elif isinstance(answer, Deferred):
-            self._wait(request, answer, ready)
+            self._wait(answer, [(request, None)], ready)
+        elif isinstance(answer, Held):
+            self._wait(answer.until, [(request, answer.reply)], ready)
         elif answer is not None:
             self._finish(request, self._no_reply(request, answer), ready)
 
-    def _wait(self, request: Request[Any], waiting: Deferred[Reply], ready: list[bytes]) -> None:
-        """Write the reply when it comes; one that is there already goes with the others."""
-        channel: Connection = request.channel  # type: ignore[assignment]
-        # ``waiting.called`` does not tell: what was called may wait for what it was chained to.
+    def _wait(
+        self, until: Deferred[Any], waiting: Sequence[tuple[Request[Any], Reply | None]],
+        ready: list[bytes],
+    ) -> None:
+        """Write replies when they may go; those that may at once go with the others.
+
+        :param waiting: requests of one channel; None: what ``until`` fires with is the reply.
+        """
+        channel: Connection = waiting[0][0].channel  # type: ignore[assignment]
+        # ``until.called`` does not tell: what was called may wait for what it was chained to.
         there = held = False
         size = 0
 
-        def answered(reply: Reply | None) -> None:
+        def answered(result: Any) -> None:
             nonlocal there
             there = True
-            if not held:
-                self._finish(request, reply, ready)
-                return
-            channel.release(size)
-            frames: list[bytes] = []
-            self._finish(request, reply, frames)
-            if frames:
-                channel.write(frames[0])
+            frames = [] if held else ready
+            for request, reply in waiting:
+                if isinstance(result, Failure):
+                    reply = self._failed(result, request)
+                self._finish(request, result if reply is None else reply, frames)
+            if held:
+                channel.release(size)
+                if frames:
+                    channel.write(b"".join(frames))
 
-        waiting.addErrback(self._failed, request).addCallback(answered)
+        until.addBoth(answered)
         if not there:
             held = True
-            size = _held_size(request.command)
+            size = sum([_held_size(request.command) for request, _ in waiting])
             channel.hold(size)
 
     def _no_reply(self, request: Request[Any], answer: object) -> Reply:

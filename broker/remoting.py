@@ -1,7 +1,8 @@
 """What passes between the edge, the kernel and a request's handler.
 
-A handler is a plain function. It gets a :class:`Request` and gives a :class:`Reply`, or a
-Deferred of one when it must wait (long poll, flush), or None when the request has no reply.
+A handler is a plain function. It gets a :class:`Request` and gives a :class:`Reply`, a Deferred of
+one when it must wait (long poll), a :class:`Held` one when only that has to wait (flush), or None
+when the request has no reply.
 To refuse, it raises a :class:`~twistmq.broker.errors.BrokerError`.
 
 Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
@@ -19,7 +20,7 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.wire.command import RemotingCommand, encode_reply
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
-__all__ = ["AnyHandler", "Channel", "Handled", "Reply", "Request", "RequestHandler"]
+__all__ = ["AnyHandler", "Channel", "Handled", "Held", "Reply", "Request", "RequestHandler"]
 
 H = TypeVar("H", bound=CommandHeader)
 
@@ -95,8 +96,23 @@ class Request(Generic[H]):
         return self.command.body
 
 
+class Held:
+    """A reply that is given when something has happened.
+
+    Replies of one batch that wait for the same Deferred wait together and leave in one write.
+
+    :param until: fires with whatever it likes; when it fails, its error is the answer.
+    """
+
+    __slots__ = ("reply", "until")
+
+    def __init__(self, reply: Reply, until: Deferred[Any]) -> None:
+        self.reply = reply
+        self.until = until
+
+
 #: What a handler returns.
-Handled = Reply | Deferred[Reply] | None
+Handled = Reply | Held | Deferred[Reply] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
-
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import (
     BrokerError,
@@ -22,7 +20,7 @@ from twistmq.broker.errors import (
     StoreClosed,
     StoreFull,
 )
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting import Handled, Held, Reply, Request, RequestHandler
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReply
@@ -282,22 +280,26 @@ class SendRequests:
 
         The whole batch waits for its last message: one write made all of it, one flush covers it.
         """
-        waiting: list[tuple[Reply, Deferred[Reply]]] = []
+        waiting: list[tuple[int, Reply]] = []
         offset = 0
         for index, reply in stored:
             replies[index] = reply
             if f"{names.WAIT}\x01false" not in (requests[index].header.properties or ""):
-                held: Deferred[Reply] = Deferred()
-                replies[index] = held
-                waiting.append((reply, held))
+                waiting.append((index, reply))
                 offset = records_of[index][-1].next_offset
         if not waiting:
             return
         safe = self._kernel.acknowledgement.wait(offset, requests[0].now_ms)
         if safe is None:
-            answer(ResponseCode.SUCCESS, waiting)
-        else:
-            safe.addCallback(answer, waiting)
+            return
+
+        def set_code(code: ResponseCode) -> None:
+            for _, reply in waiting:
+                reply.code = code
+
+        safe.addCallback(set_code)
+        for index, reply in waiting:
+            replies[index] = Held(reply, safe)
 
     def _refused(self, error: BrokerError) -> Reply:
         """The reply to a refused send: Apache adds region and trace switch to these too."""
@@ -316,10 +318,3 @@ class SendRequests:
             "service not available now. It may be caused by one of the following reasons: the "
             f"broker's disk is full [CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}], "
             "messages are put to the slave, message store has been shut down, etc.")
-
-
-def answer(code: ResponseCode, waiting: Sequence[tuple[Reply, Deferred[Reply]]]) -> None:
-    """Give replies that were held; the code says whether the messages are safe."""
-    for reply, held in waiting:
-        reply.code = code
-        held.callback(reply)

@@ -14,7 +14,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused, StoreFull
 from twistmq.broker.interfaces import IAccessValidator
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting import Handled, Held, Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import encode_request
@@ -213,6 +213,50 @@ class DispatchTests(SynchronousTestCase):
             self.assertEqual(client.hears(), [(1, ResponseCode.SYSTEM_ERROR),
                                               (2, ResponseCode.SYSTEM_ERROR)])
             self.assertEqual(len(self.flushLoggedErrors()), 2)
+
+    def hold(self, *until: Deferred[Any]) -> Conversation:
+        """A client whose requests wait for these, one after the other."""
+        def held(requests: Sequence[Request[Any]]) -> list[Handled]:
+            return [Held(Reply(body=request.body), wanted)
+                    for request, wanted in zip(requests, until, strict=True)]
+
+        client = Conversation(make_server(
+            [RequestHandler(BATCH, lambda request: Reply(), handle_batch=held)]))
+        client.says(*[encode_request(BATCH, opaque, None, b"%d" % opaque)
+                      for opaque in range(len(until))])
+        return client
+
+    def test_held_replies_leave_together(self) -> None:
+        """Replies that wait for one thing are written once, and held until then."""
+        flushed: Deferred[None] = Deferred()
+        client = self.hold(flushed, flushed, flushed)
+        self.assertEqual(client.connection.writes, [])
+        self.assertGreater(client.server.in_flight.total_bytes, 0)
+        flushed.callback(None)
+        self.assertEqual(len(client.connection.writes), 1)
+        self.assertEqual([(r.opaque, r.body) for r in client.heard()],
+                         [(0, b"0"), (1, b"1"), (2, b"2")])
+        self.assertEqual(client.server.in_flight.total_bytes, 0)
+
+    def test_held_replies_that_wait_for_different_things(self) -> None:
+        """Each leaves when its own has come; one that has come already does not wait."""
+        first: Deferred[None] = Deferred()
+        second: Deferred[None] = Deferred()
+        client = self.hold(first, second, second, succeed(None))
+        self.assertEqual([r.opaque for r in client.heard()], [3])
+        second.callback(None)
+        self.assertEqual([r.opaque for r in client.heard()], [1, 2])
+        first.callback(None)
+        self.assertEqual([r.opaque for r in client.heard()], [0])
+
+    def test_held_replies_whose_wait_fails(self) -> None:
+        """The error is the answer of each."""
+        flushed: Deferred[None] = Deferred()
+        client = self.hold(flushed, flushed)
+        flushed.errback(RequestRefused(ResponseCode.FLUSH_DISK_TIMEOUT, "too slow"))
+        self.assertEqual([(r.opaque, r.code, r.remark) for r in client.heard()],
+                         [(0, ResponseCode.FLUSH_DISK_TIMEOUT, "too slow"),
+                          (1, ResponseCode.FLUSH_DISK_TIMEOUT, "too slow")])
 
     def test_header_that_does_not_fit(self) -> None:
         """A missing field and one of the wrong type refuse that request, with words."""
