@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Dispatcher"]
 
-_OPAQUE = re.compile(rb'"opaque"\s*:\s*(-?\d{1,10})')
+_OPAQUE = re.compile(rb'"opaque"\s*:\s*(-?\d{1,10})(?![\d.eE])')
+_INT32 = range(-2**31, 2**31)
 
 
 class Connection(Channel, Protocol):
@@ -265,6 +266,8 @@ class Dispatcher:
                       error=str(error))
         found = _OPAQUE.search(frame[1])
         opaque = int(found[1]) if found else 0
+        if opaque not in _INT32:  # the reply could not be read either
+            opaque = 0
         return encode_reply(ResponseCode.SYSTEM_ERROR, opaque, None, b"", str(error))
 
 

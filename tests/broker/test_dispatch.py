@@ -279,6 +279,15 @@ class DispatchTests(SynchronousTestCase):
             (77, ResponseCode.SYSTEM_ERROR), (0, ResponseCode.SYSTEM_ERROR),
             (0, ResponseCode.SYSTEM_ERROR), (3, ResponseCode.SUCCESS)])
 
+    def test_unreadable_opaque(self) -> None:
+        """An opaque that is no int32 is not repeated: no client could read the reply."""
+        for text in (b"2147483648", b"-2147483649", b"99999999999", b"9999999999", b"7.5", b"1e9"):
+            self.client.says(encode_frame(JSON, b'{"code":10,"opaque":%s}' % text, b""))
+            self.assertEqual(self.client.hears(), [(0, ResponseCode.SYSTEM_ERROR)], msg=text)
+        for opaque in (2**31 - 1, -2**31):
+            self.client.says(encode_frame(JSON, b'{"code":"x","opaque":%d}' % opaque, b""))
+            self.assertEqual(self.client.hears(), [(opaque, ResponseCode.SYSTEM_ERROR)])
+
     def test_binary_request(self) -> None:
         """A request in the binary encoding is served; its reply is JSON, as Apache's is."""
         header = encode_binary_header(ECHO, "JAVA", 479, 9, 0, None, {"number": "5"})
