@@ -1,0 +1,153 @@
+"""A test that attacks live servers while a good client goes on.
+
+All tests share one name server and one broker, started when the first needs them: what an attack
+leaves behind is there for the next.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.hostile.good_client import GoodClient
+from tests.hostile.wire import RawConnection
+from tests.interop.servers import Servers
+
+__all__ = ["HostileCase", "MemoryPeak", "rss_anon_kib"]
+
+#: What the servers may have grown by when an attack is over, KiB.
+GROWTH_MAX_KIB = 48 * 1024
+#: What a log line of something that should not happen holds.
+_BUG_MARKS = ("Traceback", "#critical")
+_SETTLE_SECONDS = 15.0
+
+
+def rss_anon_kib(pid: int) -> int:
+    """Anonymous resident memory of a process, KiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1])
+    raise AssertionError("the process has no RssAnon")
+
+
+class MemoryPeak:
+    """The most memory a process has while the block runs, as seen every few milliseconds."""
+
+    def __init__(self, pid: int) -> None:
+        self.kib = 0
+        self._pid = pid
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> MemoryPeak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.kib = max(self.kib, rss_anon_kib(self._pid))
+            if self._ended.wait(0.005):
+                return
+
+
+class _Shared:
+    """The servers all tests share."""
+
+    running: Servers | None = None
+
+    @classmethod
+    def servers(cls) -> Servers:
+        if cls.running is None:
+            folder = Path(tempfile.mkdtemp(prefix="twistmq-hostile-"))
+            running = Servers(folder, "log.level=debug")
+            running.start()
+
+            def end() -> None:
+                running.stop()
+                shutil.rmtree(folder, ignore_errors=True)
+
+            atexit.register(end)
+            cls.running = running
+        return cls.running
+
+
+class HostileCase(SynchronousTestCase):
+    """``attacked_broker`` and ``attacked_namesrv`` are addresses; the rest is checked afterwards.
+
+    Checked: the good client had no failure, both servers run, the log holds no traceback, and
+    memory is back within ``growth_max_kib`` of where it was.
+    """
+
+    timeout = 60
+    growth_max_kib = GROWTH_MAX_KIB
+
+    def make_servers(self) -> Servers:
+        """The servers to attack; those all share unless a test needs its own."""
+        return _Shared.servers()
+
+    def setUp(self) -> None:
+        self.servers = self.make_servers()
+        self.broker = f"127.0.0.1:{self.servers.broker_port}"
+        self.namesrv = self.servers.namesrv
+        self._logged_before = len(self.servers.log())
+        self.good = self.make_good_client().start()
+        self.memory_before_kib = rss_anon_kib(self.servers.pid)
+
+    def make_good_client(self) -> GoodClient:
+        return GoodClient(self.broker, self.namesrv)
+
+    def tearDown(self) -> None:
+        self.good.wait_for_rounds(20)
+        tally = self.good.stop()
+        self.assertEqual(tally.failures, [])
+        self.assertGreater(tally.operations, 0)
+        self.assertNoBug()
+        self.assertMemoryReturns()
+
+    def connect(
+        self, address: str | None = None, receive_bytes: int | None = None
+    ) -> RawConnection:
+        """A connection of the attacker's, to the broker unless told otherwise."""
+        connection = RawConnection(address or self.broker, receive_bytes)
+        self.addCleanup(connection.close)
+        return connection
+
+    # --- the log
+
+    def logged(self, part: str = "") -> list[str]:
+        """The log's lines since the test began that hold a text."""
+        return [line for line in self.servers.log()[self._logged_before:].splitlines()
+                if part in line]
+
+    def assertLoggedOnce(self, connection: RawConnection, what: str = "") -> None:
+        """One line tells of what a connection did."""
+        lines = self.logged(f"{connection.name}")
+        self.assertEqual(len(lines), 1, msg=f"{what}: {lines}")
+
+    def assertNoBug(self) -> None:
+        """No line of the log tells of a bug."""
+        lines = self.logged()
+        bugs = [index for index, line in enumerate(lines)
+                if any(mark in line for mark in _BUG_MARKS)]
+        self.assertEqual(bugs, [], msg="\n".join(lines[bugs[0]:bugs[0] + 40]) if bugs else "")
+
+    # --- memory
+
+    def assertMemoryReturns(self) -> None:
+        """Within seconds the servers have about the memory they had before."""
+        bound = self.memory_before_kib + self.growth_max_kib
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while (now := rss_anon_kib(self.servers.pid)) > bound:
+            self.assertLess(time.monotonic(), deadline,
+                            msg=f"{now} KiB of memory, {self.memory_before_kib} before")
+            time.sleep(0.1)
