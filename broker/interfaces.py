@@ -146,6 +146,12 @@ class IStoreIO(Interface):
         :raises OSError: when it is not a file.
         """
 
+    def modified_ms(path: str) -> int:
+        """When a file was written to last, Unix ms.
+
+        :raises FileNotFoundError: when it does not exist.
+        """
+
     def remove(path: str) -> None:
         """Remove a file, or a directory with all it holds; one that is not there is fine."""
 

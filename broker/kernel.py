@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.channels import ChannelTable
 from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.errors import BrokerError, StoreError
+from twistmq.broker.errors import BrokerError, SettingsError, StoreError
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler
@@ -36,7 +36,7 @@ from twistmq.broker.request.send import SendRequests
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.request.topic_requests import TopicRequests
-from twistmq.broker.settings import Settings
+from twistmq.broker.settings import Settings, SettingValue
 from twistmq.broker.statistics import BrokerStats
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.wire.message_id import UniqueIdMaker
@@ -112,6 +112,7 @@ class Kernel:
         self.transaction_service: ITransactionService | None = None
         self.periodic_tasks: list[PeriodicTask] = []
         self.dispatcher = Dispatcher({}, hooks)
+        settings.on_change.append(self._settings_changed)
         store.on_dispatch.append(self._dispatched)
         store.on_arrival.append(self._arrived)
 
@@ -258,6 +259,15 @@ class Kernel:
             self.hooks.arrived(self, records)
 
     # --- events
+
+    def _settings_changed(self, changes: Mapping[str, SettingValue]) -> None:
+        """Retention reads its settings anew each round; the store's others hold from the start."""
+        try:
+            settings = self.settings.store_settings()
+        except SettingsError as error:
+            self.log.error("retention goes on as before: {error}", error=error)
+            return
+        self.store.log_retention.settings = self.store.queue_retention.settings = settings
 
     def _client_changed(self, change: ClientChange) -> None:
         self._client_requests.client_changed(change)

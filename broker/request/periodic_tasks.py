@@ -42,6 +42,7 @@ def ms_to_midnight_after_this(now_ms: int) -> int:
 def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
     """The kernel's rows."""
     settings = kernel.settings
+    retention, trimming = kernel.store.log_retention, kernel.store.queue_retention
     silence_max_ms = settings.int("channelExpiredTimeout")
 
     def save_offsets(_: int) -> None:
@@ -68,6 +69,8 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
 
     return [
         PeriodicTask("flush the store", 50, 50, kernel.store.flush_step),
+        PeriodicTask("remove old commit-log files", 60_000, retention.period_ms, retention.step),
+        PeriodicTask("trim queues and index", 60_000, trimming.period_ms, trimming.step),
         PeriodicTask("save consumer offsets", 10_000,
                      lambda: settings.int("flushConsumerOffsetInterval"), save_offsets),
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),

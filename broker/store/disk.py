@@ -184,6 +184,10 @@ class RealDisk:
             raise OSError(errno.EISDIR if os.path.isdir(path) else errno.ENOENT, "no file", path)
         return os.path.getsize(path)
 
+    def modified_ms(self, path: str) -> int:
+        """See IStoreIO."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
     def remove(self, path: str) -> None:
         """See IStoreIO."""
         try:

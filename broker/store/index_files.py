@@ -241,6 +241,19 @@ class IndexFiles:
         self.files.append(file)
         return file.tail
 
+    def drop_expired(self, log_min_offset: int) -> IndexFile | None:
+        """Take the oldest file out of the index if no message of it is in the commit log any more.
+
+        :returns: the file, to be closed and removed; None when it is needed, or the newest, or a
+            flush is not done with it.
+        """
+        if len(self.files) < 2:
+            return None
+        file = self.files[0]
+        if file.tail.end_physical >= log_min_offset or file is self._round or not file.is_flushed:
+            return None
+        return self.files.pop(0)
+
     # --- finding
 
     def find(

@@ -10,7 +10,7 @@ Source: DefaultMessageStore @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import Logger
@@ -33,6 +33,7 @@ from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_reader import QueueReader
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import TagsCode
+from twistmq.broker.store.retention import CommitLogRetention, QueueRetention
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.store.store_stats import StoreStats
@@ -117,6 +118,13 @@ class MessageStore:
             in_thread,
             lambda: self._dispatch.timestamp,
             now_ms,
+        )
+        #: Remove what is old, a step at a time; who has a reactor calls them.
+        self.log_retention = CommitLogRetention(
+            settings, io, self._log, lambda: self._dispatch.offset, self.disk_ratios, in_thread
+        )
+        self.queue_retention = QueueRetention(
+            settings, io, self._log, self._queues, self._index, in_thread, now_ms
         )
         self._reader = QueueReader(
             settings, self._log, self._queues, self._index, io.physical_memory_bytes()
@@ -282,6 +290,8 @@ class MessageStore:
             raise StoreClosed("the store does not accept messages")
         if self._flush.failure is not None:
             raise self._flush.failure
+        if self.log_retention.disk_full:
+            raise StoreFull("the disk is fuller than diskSpaceWarningLevelRatio")
         if self._queues.tail_bytes > QUEUE_TAILS_TOTAL_BYTES_MAX:
             raise StoreFull("the consume queues cannot be written, the disk is full")
 
@@ -494,6 +504,18 @@ class MessageStore:
         :returns: how many queues there were.
         """
         return self._queues.destroy(topic)
+
+    def clean_expired_queues(self, kept: Container[str]) -> Iterator[ConsumeQueue]:
+        """Remove queues whose messages are all gone from the commit log, one for each next().
+
+        :param kept: topics whose queues stay.
+        :returns: the queues that were removed.
+        """
+        for queue in self._queues.expired(self.min_offset):
+            current = self._queues.find(queue.topic, queue.queue_id) is queue
+            if current and queue.max_physical <= self.min_offset and queue.topic not in kept:
+                self._queues.destroy_queue(queue)
+                yield queue
 
     def config_file(self, name: str) -> ConfigFile:
         """Give a file of the ``config`` directory by its name, ``topics.json``."""

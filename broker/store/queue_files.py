@@ -247,14 +247,55 @@ class QueueFiles:
         first = self.entry(queue, low)
         if first is not None and first[0] >= log_min_offset and first[1] != FILLER_SIZE:
             return
+        if 0 <= queue.max_physical <= log_min_offset:
+            # All are gone; this spares the search in each of thousands of idle queues.
+            queue.min_offset = high
+            return
         while low < high:
             middle = (low + high) // 2
-            entry = self.entry(queue, middle)
-            if entry is None or entry[1] == FILLER_SIZE or entry[0] < log_min_offset:
-                low = middle + 1
+            # A filler says nothing: the message behind it decides.
+            behind, physical_offset = self._first_message(queue, middle, high)
+            if behind < high and physical_offset < log_min_offset:
+                low = behind + 1
             else:
                 high = middle
-        queue.min_offset = low
+        queue.min_offset = self._first_message(queue, low, queue.max_offset)[0]
+
+    def _first_message(self, queue: ConsumeQueue, begin: int, end: int) -> tuple[int, int]:
+        """Find the first entry from ``begin`` on that is no filler.
+
+        :returns: its offset and its message's place; ``end`` and -1 when there is none before it.
+        """
+        count = 1
+        while begin < end:
+            data = self.read(queue, begin, min(count, end - begin))
+            if not data:
+                # The file is gone, and with it what it knew.
+                position = begin * ENTRY_SIZE
+                begin = (position - position % self.file_size + self.file_size) // ENTRY_SIZE
+                continue
+            for physical_offset, size, _ in ENTRY.iter_unpack(data):
+                if size != FILLER_SIZE:
+                    return begin, physical_offset
+                begin += 1
+            count = _SCAN_ENTRIES
+        return end, -1
+
+    def remove_unreachable(self, queue: ConsumeQueue) -> int:
+        """Remove the files that end before the queue's beginning, never the last one.
+
+        :returns: how many.
+        :raises OSError: when one cannot be removed; it and those behind it stay.
+        """
+        count = 0
+        while len(queue.starts) > 1 and queue.starts[1] <= queue.min_offset * ENTRY_SIZE:
+            path = segment_path(self.queue_directory(queue), queue.starts[0])
+            self._files.close(path)
+            self.unsynced.discard(path)
+            self._io.remove(path)
+            del queue.starts[0]
+            count += 1
+        return count
 
     def destroy(self, queue: ConsumeQueue) -> None:
         """Remove a queue's files."""

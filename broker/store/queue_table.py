@@ -6,6 +6,7 @@ Source: ConsumeQueueStore, FlushConsumeQueueService @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.interfaces import IStoreIO
@@ -109,6 +110,21 @@ class QueueTable:
             self.files.destroy(queue)
         return len(by_id)
 
+    def expired(self, log_min_offset: int) -> list[ConsumeQueue]:
+        """List the queues whose messages are all gone from the commit log."""
+        return [queue for queue in self
+                if 0 <= queue.max_physical <= log_min_offset
+                and queue.next_offset == queue.max_offset]
+
+    def destroy_queue(self, queue: ConsumeQueue) -> None:
+        """Remove one queue with its files; the next message in it begins at offset 0."""
+        by_id = self.by_topic[queue.topic]
+        del by_id[queue.queue_id]
+        if not by_id:
+            del self.by_topic[queue.topic]
+        self._forget(queue)
+        self.files.destroy(queue)
+
     def _forget(self, queue: ConsumeQueue) -> None:
         """Leave a queue's entries in memory unwritten."""
         self.tail_bytes -= len(queue.tail)
@@ -163,8 +179,8 @@ class QueueTable:
 
         def sync() -> None:
             for path in paths:
-                # A topic that was deleted meanwhile needs no sync.
-                if io.exists(path):
+                # A file that is removed meanwhile needs no sync.
+                with suppress(FileNotFoundError):
                     io.sync_path(path)
 
         return sync

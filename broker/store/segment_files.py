@@ -84,11 +84,16 @@ class OpenFiles:
 
     def close(self, path: str) -> None:
         """Close a file if it is open; before it is removed or cut."""
-        file = self._files.pop(path, None)
+        file = self.take(path)
         if file is not None:
             file.close()
-            if self._on_close is not None:
-                self._on_close(path)
+
+    def take(self, path: str) -> IStoreFile | None:
+        """Hand a file over, if it is open, to be closed elsewhere; it counts as closed here."""
+        file = self._files.pop(path, None)
+        if file is not None and self._on_close is not None:
+            self._on_close(path)
+        return file
 
     def close_all(self) -> None:
         """Close every file."""

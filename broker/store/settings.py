@@ -12,10 +12,15 @@ from twistmq.broker.errors import SettingsError
 
 __all__ = ["StoreSettings"]
 
+_MAY_BE_ZERO = frozenset({
+    "file_reserved_time", "delete_commit_log_files_interval",
+    "delete_consume_queue_files_interval", "redelete_hanged_file_interval",
+})
+
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Settings of one store. Sizes in bytes, times in ms, the ratio in percent."""
+    """Settings of one store. Sizes in bytes, times in ms, ratios in percent."""
 
     store_path_root_dir: str
     #: Empty: ``commitlog`` under the root.
@@ -44,11 +49,24 @@ class StoreSettings:
     access_message_in_memory_max_ratio: int = 40
     max_msgs_num_batch: int = 64
     check_crc_on_recover: bool = True
+    #: Hours of the day, 0 to 23, separated by semicolons.
+    delete_when: str = "04"
+    #: Hours since a commit-log file was written to last.
+    file_reserved_time: int = 72
+    disk_max_used_space_ratio: int = 75
+    disk_space_clean_forcibly_ratio: int = 85
+    disk_space_warning_level_ratio: int = 90
+    clean_file_forcibly_enable: bool = True
+    delete_file_batch_max: int = 10
+    delete_commit_log_files_interval: int = 100
+    delete_consume_queue_files_interval: int = 100
+    redelete_hanged_file_interval: int = 120_000
+    clean_resource_interval: int = 10_000
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if type(value) is int and value <= 0:
+            if type(value) is int and value < (field.name not in _MAY_BE_ZERO):
                 raise SettingsError(f"{field.name} is {value}, it must be positive")
         if not self.store_path_root_dir.startswith("/"):
             raise SettingsError(f"store_path_root_dir {self.store_path_root_dir!r} is not absolute")
@@ -61,6 +79,8 @@ class StoreSettings:
                 f"mapped_file_size_consume_queue is {self.mapped_file_size_consume_queue}, "
                 f"it must be a multiple of {QUEUE_ENTRY_SIZE_BYTES}"
             )
+        if not self.delete_hours <= frozenset(range(24)):
+            raise SettingsError(f"delete_when is {self.delete_when!r}, it must be hours of the day")
 
     @property
     def sync_flush(self) -> bool:
@@ -73,6 +93,30 @@ class StoreSettings:
         return self.sync_flush_timeout
 
     @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of the day at which expired files are removed; -1 stands for no hour."""
+        hours = (hour.strip() for hour in self.delete_when.rstrip(";").split(";"))
+        return frozenset(int(hour) if hour.isdecimal() else -1 for hour in hours)
+
+    @property
+    def max_used_ratio(self) -> float:
+        """Used part of a disk from which expired files are removed at any hour, 0.0 to 1.0.
+
+        It and the next two have bounds. Source: getDiskMaxUsedSpaceRatio, CleanCommitLogService.
+        """
+        return _between(10, self.disk_max_used_space_ratio, 95)
+
+    @property
+    def clean_forcibly_ratio(self) -> float:
+        """Used part of a disk from which files are removed whatever their age, 0.0 to 1.0."""
+        return _between(30, self.disk_space_clean_forcibly_ratio, 85)
+
+    @property
+    def warning_ratio(self) -> float:
+        """Used part of a disk from which messages are refused, 0.0 to 1.0."""
+        return _between(35, self.disk_space_warning_level_ratio, 90)
+
+    @property
     def commit_log_path(self) -> str:
         """Directory of the commit log."""
         return self.store_path_commit_log or self.path("commitlog")
@@ -80,3 +124,8 @@ class StoreSettings:
     def path(self, *names: str) -> str:
         """Join names to the root directory."""
         return "/".join((self.store_path_root_dir.rstrip("/"), *names))
+
+
+def _between(least: int, percent: int, most: int) -> float:
+    """A percentage within bounds, as a part of one."""
+    return max(least, min(percent, most)) / 100

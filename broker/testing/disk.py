@@ -27,6 +27,8 @@ class _Contents:
         self.data = mmap.mmap(-1, max(size, 1))
         #: No byte from here on was ever written.
         self.written = 0
+        #: When it was written to last, ms.
+        self.modified_ms = 0
 
 
 @implementer(IStoreFile)
@@ -51,6 +53,7 @@ class MemoryFile:
         end -= new - self._disk.before_write(self.path, new)
         contents.data[position:end] = bytes(data)[: end - position]
         contents.written = max(contents.written, end)
+        contents.modified_ms = self._disk.now_ms()
         if end < position + len(data):
             raise StoreFull(f"the disk is full: {self.path}")
 
@@ -80,6 +83,8 @@ class MemoryDisk:
     def __init__(self) -> None:
         self.sync_count = 0
         self.used_ratio = 0.1
+        #: The clock that files get their times from.
+        self.now_ms: Callable[[], int] = lambda: 0
         self._files: dict[str, _Contents] = {}
         self._directories: set[str] = {"/"}
         self._locks: set[str] = set()
@@ -111,6 +116,7 @@ class MemoryDisk:
             self._require_directory(path)
             self.before_write(path, 0)
             contents = self._resized(contents, size)
+            contents.modified_ms = self.now_ms()
             self._files[path] = contents
         return MemoryFile(self, path, contents)
 
@@ -140,6 +146,7 @@ class MemoryDisk:
         contents = _Contents(len(data))
         contents.data[: len(data)] = data
         contents.written = len(data)
+        contents.modified_ms = self.now_ms()
         self._files[path] = contents
 
     def write_file_atomically(self, path: str, data: bytes, keep_backup: bool = False) -> None:
@@ -172,6 +179,10 @@ class MemoryDisk:
     def file_size(self, path: str) -> int:
         """See IStoreIO."""
         return self._contents(path).size
+
+    def modified_ms(self, path: str) -> int:
+        """See IStoreIO."""
+        return self._contents(path).modified_ms
 
     def remove(self, path: str) -> None:
         """See IStoreIO."""

@@ -109,6 +109,8 @@ class KernelBox:
         #: The kernel's clock; replace it to let time pass while something runs.
         self.clock: Callable[[], int] = lambda: self.now_ms
         self.disk = disk or MemoryDisk()
+        if isinstance(self.disk, MemoryDisk):
+            self.disk.now_ms = self._now
         hooks = Hooks(plugins)
         rows = [*broker_rows(), *hooks.collect_settings()]
         self.settings = Settings.load(rows, overrides={**_SETTINGS, **(settings or {})})

@@ -10,7 +10,7 @@ Files are small, so that logs roll in a test of a few messages.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from twisted.internet.defer import Deferred, execute
 
@@ -82,6 +82,8 @@ class StoreBox:
         self.now_ms = 1_700_000_000_000
         #: Work for threads, done at once; replace it to hold work back.
         self.in_thread: Callable[[Callable[[], None]], Deferred[None]] = execute
+        if isinstance(self.disk, MemoryDisk):
+            self.disk.now_ms = lambda: self.now_ms
         self.store = self._make()
 
     def _make(self) -> MessageStore:
@@ -89,7 +91,7 @@ class StoreBox:
             self.settings, self.disk, lambda: self.now_ms, lambda job: self.in_thread(job)
         )
 
-    def open(self) -> StoreBox:
+    def open(self) -> Self:
         """Load and start the store."""
         self.store.load()
         self.store.start()
@@ -118,22 +120,22 @@ class StoreBox:
             self.now_ms += elapsed_ms
             self.store.flush_step(self.now_ms)
 
-    def after_kill(self, **changes: Any) -> StoreBox:
+    def after_kill(self, **changes: Any) -> Self:
         """Abandon the store as a killed process does and open another over its files."""
         self.store.close()
         return self._again(**changes).open()
 
-    def after_stop(self, **changes: Any) -> StoreBox:
+    def after_stop(self, **changes: Any) -> Self:
         """Stop the store cleanly and open another over its files."""
         stopped = self.store.stop()
         assert stopped.called, "work was held back"
         return self._again(**changes).open()
 
-    def _again(self, **changes: Any) -> StoreBox:
+    def _again(self, **changes: Any) -> Self:
         settings = self.settings
         if changes:
             values = {name: getattr(settings, name) for name in settings.__slots__}
             settings = StoreSettings(**{**values, **changes})
-        box = StoreBox(self.disk, settings)
+        box = type(self)(self.disk, settings)
         box.now_ms = self.now_ms
         return box

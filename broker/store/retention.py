@@ -1,0 +1,309 @@
+"""Removing what is old: files of the commit log, then what points into them.
+
+A file of the commit log goes when it is older than ``fileReservedTime`` and it is the hour for it,
+or the disk is fuller than it should be, or an administrator asks; when the disk is fuller still it
+goes whatever its age, and beyond the last threshold the store refuses messages. The newest file
+always stays, and so does one that is not on disk and in the queues yet. Consume queues and index
+files follow where the log begins.
+
+Both classes are asked again and again to do one step. A step is over in a few milliseconds: closing
+and removing a large file is done on a thread. Readers copy, so that none has to be waited for.
+
+Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService, MappedFileQueue,
+IndexService.deleteExpiredFile @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.constants import FLUSH_STEP_MS
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.segment_files import segment_path
+from twistmq.broker.store.settings import StoreSettings
+
+__all__ = ["MANUAL_ROUNDS", "CommitLogRetention", "QueueRetention"]
+
+#: Rounds that an administrator's request lasts. Source: MAX_MANUAL_DELETE_FILE_TIMES.
+MANUAL_ROUNDS: Final = 20
+#: From one step to the next while queues are looked at, ms.
+_WALK_INTERVAL_MS: Final = 10
+_HOUR_MS: Final = 3_600_000
+
+InThread = Callable[[Callable[[], None]], Deferred[None]]
+
+
+class CommitLogRetention:
+    """Removes the oldest files of a commit log, one a step.
+
+    :param dispatched: up to here the log's messages are in the queues.
+    :param disk_ratios: used parts of the disks of commit log and queues, see
+        MessageStore.disk_ratios.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        io: IStoreIO,
+        commit_log: CommitLog,
+        dispatched: Callable[[], int],
+        disk_ratios: Callable[[], tuple[float, float]],
+        in_thread: InThread,
+    ) -> None:
+        #: May be replaced at any time; the next step uses the new ones.
+        self.settings = settings
+        #: Whether messages are refused because a disk is too full.
+        self.disk_full = False
+        self._io = io
+        self._log = commit_log
+        self._dispatched = dispatched
+        self._disk_ratios = disk_ratios
+        self._in_thread = in_thread
+        self._manual_rounds = 0
+        #: Files that this round may still remove; 0: no round is going on.
+        self._files_left = 0
+        #: Whether the files' age does not count in this round.
+        self._forced = False
+        #: A file that left the log and could not be removed, and when to try again.
+        self._hung: str | None = None
+        self._retry_ms = 0
+        #: Whether it was said that the disk is too full and nothing can be removed.
+        self._helpless = False
+
+    def remove_expired(self) -> None:
+        """Remove expired files in the next rounds, whatever the hour."""
+        self.log.info("the removal of expired commit-log files was asked for")
+        self._manual_rounds = MANUAL_ROUNDS
+
+    def period_ms(self) -> int:
+        """From one step to the next, ms."""
+        if self._files_left:
+            return self.settings.delete_commit_log_files_interval
+        return self.settings.clean_resource_interval
+
+    def step(self, now_ms: int) -> Deferred[None] | None:
+        """Look whether there is a reason to remove files, and remove one of them.
+
+        :returns: fires when it is removed; None when there was none.
+        """
+        if not self._files_left and not self._begin_round(now_ms):
+            return None
+        path = self._hung
+        if path is None:
+            if not self._is_first_due(now_ms):
+                self._files_left = 0
+                return None
+            path = segment_path(self._log.directory, self._log.starts[0])
+            self.log.info("commit-log file {path} is removed", path=path)
+            close = self._log.drop_first()
+        else:
+            close = _nothing
+        self._files_left -= 1
+        io, directory = self._io, self._log.directory
+
+        def remove() -> None:
+            close()
+            io.remove(path)
+            # Files go in order on disk as well: a gap would be damage.
+            io.sync_path(directory)
+
+        removed = self._in_thread(remove)
+        return removed.addCallbacks(self._removed, self._failed, errbackArgs=(path, now_ms))
+
+    def _removed(self, _: None) -> None:
+        self._hung = None
+
+    def _failed(self, failure: Failure, path: str, now_ms: int) -> None:
+        """No other file goes before this one did."""
+        self.log.error("{path} cannot be removed: {error}", path=path, error=failure.value)
+        self._hung = path
+        self._retry_ms = now_ms + self.settings.redelete_hanged_file_interval
+        self._files_left = 0
+
+    # --- reasons
+
+    def _begin_round(self, now_ms: int) -> bool:
+        """Begin a round if there is a reason for one."""
+        too_full = self._look_at_disks()
+        is_time = datetime.fromtimestamp(now_ms / 1000).hour in self.settings.delete_hours
+        manual = self._manual_rounds > 0
+        if manual:
+            self._manual_rounds -= 1
+        if self._hung is not None:
+            self._files_left = 1 if now_ms >= self._retry_ms else 0
+            return self._files_left > 0
+        if not (too_full or is_time or manual):
+            return False
+        if not self._is_first_due(now_ms):
+            if too_full and not self._helpless:
+                self.log.warn("the disk is too full, and no commit-log file may be removed")
+            self._helpless = too_full
+            return False
+        self._helpless = False
+        self._files_left = self.settings.delete_file_batch_max
+        return True
+
+    def _is_first_due(self, now_ms: int) -> bool:
+        """Whether the oldest file may go."""
+        log = self._log
+        # Differs from Apache: a file is kept until its messages are on disk and dispatched.
+        if len(log.starts) < 2 or log.starts[0] + log.file_size > min(
+            log.flushed_offset, self._dispatched()
+        ):
+            return False
+        if self._forced:
+            return True
+        try:
+            modified_ms = self._io.modified_ms(segment_path(log.directory, log.starts[0]))
+        except FileNotFoundError:
+            return True
+        return now_ms >= modified_ms + self.settings.file_reserved_time * _HOUR_MS
+
+    def _look_at_disks(self) -> bool:
+        """Compare the disks with the thresholds; set what follows from them.
+
+        Once refused, messages are taken again below the middle threshold, not the upper one.
+
+        :returns: whether a disk is too full.
+        """
+        settings = self.settings
+        ratios = self._disk_ratios()
+        full = self.disk_full
+        # The first disk that is so full decides, as with Apache.
+        fullest = next((each for each in ratios if each > settings.clean_forcibly_ratio), None)
+        if fullest is not None and fullest > settings.warning_ratio:
+            full = True
+        elif ratios[0] <= settings.clean_forcibly_ratio:
+            full = False
+        if full and not self.disk_full:
+            self.log.error("messages are refused, the disks are used to {ratios}", ratios=ratios)
+        elif self.disk_full and not full:
+            self.log.info("messages are taken again, the disks are used to {ratios}",
+                          ratios=ratios)
+        self.disk_full = full
+        self._forced = fullest is not None and settings.clean_file_forcibly_enable
+        return fullest is not None or any(
+            ratio < 0 or ratio > settings.max_used_ratio for ratio in ratios)
+
+
+class QueueRetention:
+    """Moves the beginning of queues and index to where the commit log begins."""
+
+    log = Logger()
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        io: IStoreIO,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        index: IndexFiles | None,
+        in_thread: InThread,
+        now_ms: Callable[[], int],
+    ) -> None:
+        #: May be replaced at any time; the next step uses the new ones.
+        self.settings = settings
+        self._io = io
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._in_thread = in_thread
+        self._now_ms = now_ms
+        #: Where the log began when queues and index were looked at last, or are.
+        self._min_offset = 0
+        #: Queues and index wait to be looked at.
+        self._waiting: list[ConsumeQueue] = []
+        self._index_waits = False
+        self._removed_files = False
+
+    def period_ms(self) -> int:
+        """From one step to the next, ms."""
+        if not self._waiting and not self._index_waits:
+            return self.settings.clean_resource_interval
+        if self._removed_files:
+            return self.settings.delete_consume_queue_files_interval
+        return _WALK_INTERVAL_MS
+
+    def step(self, now_ms: int) -> Deferred[None] | None:
+        """Look at some queues, up to the first that has files to remove; at last at the index.
+
+        :returns: fires when files were removed; None when there were none.
+        """
+        self._removed_files = False
+        if not self._waiting and not self._index_waits:
+            if self._log.min_offset <= self._min_offset:
+                return None
+            self._min_offset = self._log.min_offset
+            self._waiting = list(self._queues)
+            self._index_waits = self._index is not None
+        began_ms = self._now_ms()
+        while self._waiting:
+            directory = self._trim(self._waiting.pop())
+            if directory is not None:
+                return self._sync(directory)
+            if self._now_ms() - began_ms >= FLUSH_STEP_MS:
+                return None
+        return self._trim_index()
+
+    def _trim(self, queue: ConsumeQueue) -> str | None:
+        """Trim a queue; :returns: its directory when files were removed."""
+        if self._queues.find(queue.topic, queue.queue_id) is not queue:
+            # The topic was deleted meanwhile.
+            return None
+        files = self._queues.files
+        files.correct_min_offset(queue, self._min_offset)
+        try:
+            removed = files.remove_unreachable(queue)
+        except OSError as error:
+            self.log.error("a file of {topic}-{queue_id} cannot be removed: {error}",
+                           topic=queue.topic, queue_id=queue.queue_id, error=error)
+            return None
+        return files.queue_directory(queue) if removed else None
+
+    def _sync(self, directory: str) -> Deferred[None]:
+        """Make the removal of files durable: they go in order on disk as well."""
+        self._removed_files = True
+        io = self._io
+
+        def sync() -> None:
+            # A topic that is deleted meanwhile has no directory.
+            with suppress(FileNotFoundError):
+                io.sync_path(directory)
+
+        return self._in_thread(sync).addErrback(self._failed, directory)
+
+    def _trim_index(self) -> Deferred[None] | None:
+        """Remove the first index file that holds nothing any more."""
+        file = None if self._index is None else self._index.drop_expired(self._min_offset)
+        self._index_waits = file is not None
+        if file is None:
+            return None
+        self._removed_files = True
+        io = self._io
+        self.log.info("index file {path} is removed", path=file.path)
+
+        def remove() -> None:
+            file.close()
+            io.remove(file.path)
+
+        return self._in_thread(remove).addErrback(self._failed, file.path)
+
+    def _failed(self, failure: Failure, path: str) -> None:
+        self.log.error("{path} cannot be removed: {error}", path=path, error=failure.value)
+
+
+def _nothing() -> None:
+    """What is left to close of a file that is closed."""

@@ -1,0 +1,518 @@
+"""Removing what is old."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from twisted.internet.defer import Deferred, execute
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreFull
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.get_message import GetMessageStatus
+from twistmq.broker.store.retention import MANUAL_ROUNDS
+from twistmq.broker.store.segment_files import segment_path
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.store import StoreBox, message
+
+HOUR_MS = 3_600_000
+#: Two of them fill a file of the log.
+BODY = bytes(30_000)
+
+
+class RetentionBox(StoreBox):
+    """A store whose retention the test runs."""
+
+    def hour(self, later: int = 0) -> str:
+        """The hour of the day it is, or will be."""
+        return f"{datetime.fromtimestamp((self.now_ms + later * HOUR_MS) / 1000).hour:02d}"
+
+    def fill(self, files: int, topic: str = "TopicTest", **fields: Any) -> None:
+        """Store messages that fill so many files of the log and begin another, on disk."""
+        for number in range(2 * files + 1):
+            body = number.to_bytes(2, "big") + BODY
+            self.append(message(topic, body, **fields))
+        self.step(10_000, 2)
+
+    def set(self, **changes: object) -> None:
+        """Change settings while the store runs."""
+        values = {name: getattr(self.settings, name) for name in self.settings.__slots__}
+        self.settings = type(self.settings)(**{**values, **changes})
+        self.store.log_retention.settings = self.settings
+        self.store.queue_retention.settings = self.settings
+
+    def clean_log(self) -> int:
+        """Let one round of the log's retention pass; :returns: the steps it took."""
+        retention = self.store.log_retention
+        retention.step(self.now_ms)
+        steps = 1
+        while retention.period_ms() < self.settings.clean_resource_interval:
+            self.now_ms += retention.period_ms()
+            retention.step(self.now_ms)
+            steps += 1
+        return steps
+
+    def clean_queues(self) -> int:
+        """Let queues and index follow; :returns: the steps it took."""
+        retention = self.store.queue_retention
+        retention.step(self.now_ms)
+        steps = 1
+        while retention.period_ms() < self.settings.clean_resource_interval:
+            self.now_ms += retention.period_ms()
+            retention.step(self.now_ms)
+            steps += 1
+        return steps
+
+    def log_files(self) -> list[int]:
+        """Numbers of the log's files on disk."""
+        size = self.settings.mapped_file_size_commit_log
+        return [int(name) // size
+                for name in self.disk.list_directory(self.settings.commit_log_path)]
+
+
+class RetentionCase(SynchronousTestCase):
+    """A store with four full log files and a fifth, in an hour nothing is removed in."""
+
+    files = 4
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.box = RetentionBox(self.disk).open()
+        self.box.set(delete_when=self.box.hour(12))
+        self.box.fill(self.files)
+        self.assertEqual(self.box.log_files(), list(range(self.files + 1)))
+
+    def expire(self) -> None:
+        """Let the files grow old, to the same hour of another day."""
+        self.box.now_ms += 72 * HOUR_MS
+
+
+class ReasonsTests(RetentionCase):
+    """Why files of the commit log go."""
+
+    def test_at_the_hour(self) -> None:
+        """Expired files go at the hours that are set, not at others; the newest stays."""
+        self.expire()
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [0, 1, 2, 3, 4])
+        self.box.set(delete_when=f"{self.box.hour(5)};{self.box.hour()}")
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [4])
+        self.assertEqual(self.box.store.min_offset, 4 * 65536)
+
+    def test_young_files_stay(self) -> None:
+        """Age counts from the last write; an old file behind a young one stays as well."""
+        self.box.set(delete_when=self.box.hour())
+        self.box.now_ms += 71 * HOUR_MS
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [0, 1, 2, 3, 4])
+        self.box.now_ms += HOUR_MS
+        second = segment_path("/store/commitlog", 65536)
+        self.disk.open_file(second).write_at(0, self.disk.read_file(second)[:1])
+        self.box.set(delete_when=self.box.hour())
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [1, 2, 3, 4])
+
+    def test_thresholds(self) -> None:
+        """What each part of a disk that is used makes of young files, old files and messages."""
+        for ratio, expired, files_left, refused in (
+            (0.75, True, 5, False),
+            (0.751, False, 5, False),
+            (0.751, True, 1, False),
+            (0.85, False, 5, False),
+            (0.851, False, 1, False),
+            (0.90, False, 1, False),
+            (0.901, False, 1, True),
+            (-1.0, True, 1, False),
+        ):
+            case = f"{ratio} {expired}"
+            self.setUp()
+            if expired:
+                self.expire()
+            self.disk.used_ratio = ratio
+            self.box.clean_log()
+            self.assertEqual(len(self.box.log_files()), files_left, msg=case)
+            self.assertEqual(self.box.store.log_retention.disk_full, refused, msg=case)
+
+    def test_refuses_until_the_disk_is_well_below(self) -> None:
+        """Above the upper threshold, until below the middle one; reading goes on."""
+        for ratio, refused in ((0.91, True), (0.86, True), (0.85, False), (0.86, False)):
+            self.disk.used_ratio = ratio
+            self.box.clean_log()
+            if refused:
+                self.assertRaises(StoreFull, self.box.append, message())
+                self.assertEqual(len(self.box.bodies()[-1]), len(BODY) + 2)
+            else:
+                self.box.append(message(body=b"again"))
+                self.assertEqual(self.box.bodies()[-1], b"again")
+
+    def test_each_disk_counts(self) -> None:
+        """Queues may be on another disk than the log: the fuller one decides."""
+        for log, queues, files_left, refused in (
+            (0.1, 0.91, 1, True), (0.91, 0.1, 1, True), (0.1, 0.86, 1, False),
+            (0.86, 0.1, 1, False), (0.1, 0.76, 5, False), (0.1, 0.1, 5, False),
+        ):
+            case = f"{log} {queues}"
+            self.setUp()
+            ratios = {"/store/commitlog": log, "/store": queues}
+            self.patch(self.disk, "disk_used_ratio", ratios.__getitem__)
+            self.box.clean_log()
+            self.assertEqual(len(self.box.log_files()), files_left, msg=case)
+            self.assertEqual(self.box.store.log_retention.disk_full, refused, msg=case)
+
+    def test_unforced(self) -> None:
+        """With cleanFileForciblyEnable false only expired files go, messages are refused."""
+        self.box.set(clean_file_forcibly_enable=False)
+        self.disk.used_ratio = 0.95
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [0, 1, 2, 3, 4])
+        self.assertRaises(StoreFull, self.box.append, message())
+        self.expire()
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [4])
+
+    def test_on_request(self) -> None:
+        """An administrator's request holds for 20 rounds, for expired files."""
+        self.box.store.log_retention.remove_expired()
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [0, 1, 2, 3, 4])
+        self.expire()
+        modified_ms = self.disk.modified_ms
+        self.patch(self.disk, "modified_ms", lambda path: self.box.now_ms)
+        for _ in range(MANUAL_ROUNDS - 2):
+            self.box.clean_log()
+        self.patch(self.disk, "modified_ms", modified_ms)
+        self.box.set(delete_file_batch_max=1)
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [1, 2, 3, 4])
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [1, 2, 3, 4])
+
+
+class PaceTests(RetentionCase):
+    """How fast files go."""
+
+    files = 14
+
+    def test_one_a_step(self) -> None:
+        """One file a step, 100 ms apart, ten a round, rounds 10 s apart."""
+        retention = self.box.store.log_retention
+        self.expire()
+        self.disk.used_ratio = 0.8
+        self.assertEqual(retention.period_ms(), 10_000)
+        for number in range(1, 10):
+            retention.step(self.box.now_ms)
+            self.assertEqual((len(self.box.log_files()), retention.period_ms()),
+                             (15 - number, 100))
+        retention.step(self.box.now_ms)
+        self.assertEqual((len(self.box.log_files()), retention.period_ms()), (5, 10_000))
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [14])
+
+    def test_large_files_go_on_a_thread(self) -> None:
+        """At once nothing of a file can be read; closing and removing it is left to a thread."""
+        jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def later(job: Callable[[], None]) -> Deferred[None]:
+            jobs.append((job, Deferred()))
+            return jobs[-1][1]
+
+        self.box.in_thread = later
+        self.disk.used_ratio = 0.86
+        waiting = self.box.store.log_retention.step(self.box.now_ms)
+        assert waiting is not None
+        self.assertEqual(self.box.store.min_offset, 65536)
+        self.assertEqual(len(self.box.log_files()), 15)
+        self.assertIs(self.box.store.look_message(0), None)
+        job, done = jobs.pop()
+        execute(job).chainDeferred(done)
+        self.assertEqual(len(self.box.log_files()), 14)
+        self.assertIs(self.successResultOf(waiting), None)
+
+
+class CareTests(RetentionCase):
+    """What stays although there is a reason for it to go."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.disk.used_ratio = 0.86
+
+    def test_unflushed(self) -> None:
+        """A file is kept while it is not on disk."""
+        self.box.fill(2)
+        before = self.box.store.flushed_offset
+        self.box.append(*[message(body=BODY) for _ in range(6)])
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), list(range(before // 65536, 10)))
+
+    def test_undispatched(self) -> None:
+        """A file is kept while messages of it wait for replicas."""
+        self.box.store.advance_confirm_offset(0)
+        self.box.fill(3)
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files()[0], 4)
+        self.assertGreater(len(self.box.log_files()), 3)
+        self.box.store.advance_confirm_offset(self.box.store.max_offset)
+        while self.box.store.dispatch_behind_bytes():
+            self.box.step(50)
+        self.box.clean_log()
+        self.assertEqual(len(self.box.log_files()), 1)
+
+    def test_one_that_cannot_be_removed(self) -> None:
+        """No other goes before it, so that there is never a gap; it is tried again."""
+        remove, tried = self.disk.remove, list[str]()
+
+        def failing(path: str) -> None:
+            tried.append(path)
+            raise PermissionError(1, "not permitted", path)
+
+        self.patch(self.disk, "remove", failing)
+        for _ in range(3):
+            self.box.clean_log()
+        first = segment_path("/store/commitlog", 0)
+        self.assertEqual(tried, [first])
+        self.assertEqual(self.box.store.min_offset, 65536)
+        self.box.now_ms += 120_000
+        self.box.clean_log()
+        self.assertEqual(tried, [first, first])
+        self.patch(self.disk, "remove", remove)
+        self.box.now_ms += 120_000
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [1, 2, 3, 4])
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [4])
+
+    def test_one_that_is_gone(self) -> None:
+        """A file somebody removed by hand keeps no other from being removed."""
+        self.disk.used_ratio = 0.8
+        self.expire()
+        self.disk.remove(segment_path("/store/commitlog", 0))
+        self.box.clean_log()
+        self.assertEqual(self.box.log_files(), [4])
+
+    def test_an_empty_store(self) -> None:
+        """There is nothing to remove."""
+        box = RetentionBox(self.disk, store_path_root_dir="/other").open()
+        self.assertEqual((box.clean_log(), box.clean_queues()), (1, 1))
+
+
+class ReaderTests(SynchronousTestCase):
+    """Who reads the oldest file while it goes."""
+
+    def make_disk(self) -> tuple[IStoreIO, str]:
+        """A disk, and the folder of the store on it."""
+        return FaultyDisk(), "/store"
+
+    def test_reading_goes_on(self) -> None:
+        """What was read stays whole; then the reader is told that it is gone, and where to go."""
+        disk, root = self.make_disk()
+        box = RetentionBox(disk, store_path_root_dir=root).open()
+        self.addCleanup(lambda: box.store.close())
+        box.fill(3)
+        ratio = disk.disk_used_ratio
+        self.patch(disk, "disk_used_ratio", lambda path: 0.86)
+        store = box.store
+        read = store.get_message("TopicTest", 0, 0, 1).messages[0]
+        copy = bytes(read)
+        box.clean_log()
+        self.patch(disk, "disk_used_ratio", ratio)
+        self.assertEqual(box.log_files(), [3])
+        self.assertEqual(read, copy)
+        removing = store.get_message("TopicTest", 0, 0, 1)
+        self.assertEqual(removing.status, GetMessageStatus.MESSAGE_WAS_REMOVING)
+        box.clean_queues()
+        gone = store.get_message("TopicTest", 0, 0, 1)
+        self.assertEqual((gone.status, gone.next_begin_offset, gone.min_offset),
+                         (GetMessageStatus.OFFSET_TOO_SMALL, 6, 6))
+        self.assertEqual(len(store.get_message("TopicTest", 0, 6, 1).messages), 1)
+        self.assertEqual(store.earliest_store_time(), store.store_time("TopicTest", 0, 6))
+
+
+class RealReaderTests(ReaderTests):
+    """The same on the real disk."""
+
+    def make_disk(self) -> tuple[IStoreIO, str]:
+        """A folder of the test."""
+        return RealDisk(), os.path.abspath(self.mktemp())
+
+    def test_nothing_of_a_removed_file_stays_open(self) -> None:
+        """Neither a descriptor nor a map keeps its blocks on the disk."""
+        disk, root = self.make_disk()
+        box = RetentionBox(disk, store_path_root_dir=root).open()
+        self.addCleanup(lambda: box.store.close())
+        box.fill(3)
+        self.assertEqual(len(box.bodies()), 7)
+        self.patch(disk, "disk_used_ratio", lambda path: 0.86)
+        box.clean_log()
+        with open("/proc/self/maps") as maps:
+            kept = [line for line in maps if root in line and "deleted" in line]
+        for name in os.listdir("/proc/self/fd"):
+            path = f"/proc/self/fd/{name}"
+            target = os.readlink(path) if os.path.exists(path) or os.path.islink(path) else ""
+            kept += [target] if root in target and "deleted" in target else []
+        self.assertEqual(kept, [])
+
+
+class QueueRetentionTests(RetentionCase):
+    """Queues and index follow the log."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.disk.used_ratio = 0.86
+
+    def queue_files(self, topic: str = "TopicTest") -> list[int]:
+        """Numbers of a queue's files on disk."""
+        return [int(name) // 400
+                for name in self.disk.list_directory(f"/store/consumequeue/{topic}/0")]
+
+    def test_minimum(self) -> None:
+        """A queue begins with its first message that is there, also when none is."""
+        box = self.box
+        box.append(message("Other"), message("Late"))
+        box.fill(3)
+        box.append(message("Late"))
+        box.step(60_000, 3)
+        box.clean_log()
+        box.clean_queues()
+        store = box.store
+        for topic in ("TopicTest", "Other", "Late"):
+            low, high = (store.min_offset_in_queue(topic, 0), store.max_offset_in_queue(topic, 0))
+            places = [store.commit_log_offset(topic, 0, each) for each in range(low, high)]
+            self.assertEqual(len(places), {"TopicTest": 2, "Other": 0, "Late": 1}[topic], topic)
+            self.assertTrue(all(place >= store.min_offset for place in places))
+            self.assertEqual(len(box.bodies(topic)), high - low)
+        self.assertEqual(store.max_offset_in_queue("Other", 0), 1)
+        (next_one,) = box.append(message("Other", b"next"))
+        self.assertEqual((next_one.queue_offset, box.bodies("Other")), (1, [b"next"]))
+
+    def test_files(self) -> None:
+        """Files whose entries are all before the minimum go, never the last; a restart agrees."""
+        for again in (RetentionBox.after_stop, RetentionBox.after_kill):
+            self.setUp()
+            box = self.box
+            box.append(*[message() for _ in range(70)], *[message("Idle") for _ in range(20)])
+            box.fill(1)
+            box.step(60_000, 3)
+            self.assertEqual(self.queue_files(), [0, 1, 2, 3, 4])
+            box.clean_log()
+            box.clean_queues()
+            minimum = box.store.min_offset_in_queue("TopicTest", 0)
+            self.assertGreater(minimum, 70)
+            self.assertEqual(self.queue_files(), list(range(minimum // 20, 5)))
+            self.assertEqual(self.queue_files("Idle"), [0])
+            bodies = box.bodies()
+            opened = again(box)
+            self.assertEqual(opened.store.min_offset, box.store.min_offset)
+            for topic, low in (("TopicTest", minimum), ("Idle", 20)):
+                self.assertEqual(opened.store.min_offset_in_queue(topic, 0), low)
+            self.assertEqual(opened.bodies(), bodies)
+
+    def test_killed_in_between(self) -> None:
+        """The log was shortened, its queues not yet: the next start does it."""
+        self.box.step(60_000, 3)
+        self.box.clean_log()
+        opened = self.box.after_kill()
+        self.assertEqual(opened.store.min_offset_in_queue("TopicTest", 0), 8)
+        self.assertEqual(len(opened.bodies()), 1)
+
+    def test_index(self) -> None:
+        """Index files without a message go, never the newest; keys of the others are found."""
+        box = self.box
+        for number in range(10):
+            box.append(*[message(keys=f"k{number}-{each}", body=bytes(1000))
+                         for each in range(50)])
+        box.step(60_000, 60)
+        files = len(self.disk.list_directory("/store/index"))
+        self.assertGreater(files, 2)
+        box.clean_log()
+        box.clean_queues()
+        self.assertLess(len(self.disk.list_directory("/store/index")), files)
+        found, _, _ = box.store.query("TopicTest", "k9-49", 10, 0, box.now_ms)
+        self.assertEqual(len(found), 1)
+        self.assertEqual(box.store.query("TopicTest", "k0-0", 10, 0, box.now_ms)[0], [])
+        again = box.after_kill()
+        self.assertEqual(len(again.store.query("TopicTest", "k9-49", 10, 0, box.now_ms)[0]), 1)
+
+    def test_pace(self) -> None:
+        """Files of one queue a step, then a pause; queues without any are looked at quickly."""
+        box = self.box
+        for topic in ("A", "B", "C"):
+            box.append(*[message(topic) for _ in range(50)])
+        box.fill(1)
+        box.step(60_000, 3)
+        box.clean_log()
+        retention = box.store.queue_retention
+        self.assertEqual(retention.period_ms(), 10_000)
+        removed = 0
+        before = sum(len(self.queue_files(topic)) for topic in "ABC")
+        while True:
+            retention.step(box.now_ms)
+            if retention.period_ms() != 100:
+                break
+            removed += 1
+        self.assertEqual(removed, 3)
+        self.assertEqual(sum(len(self.queue_files(topic)) for topic in "ABC"), before - 6)
+        self.assertEqual(retention.period_ms(), 10_000)
+
+    def test_many_queues_take_several_steps(self) -> None:
+        """A step ends when its time is over; topics deleted meanwhile do no harm."""
+        box = self.box
+        box.append(*[message(f"T{number}") for number in range(50)])
+        box.fill(1)
+        box.step(60_000, 10)
+        box.clean_log()
+        files = box.store._queues.files
+        correct = files.correct_min_offset
+
+        def slow_correct(queue: ConsumeQueue, minimum: int) -> None:
+            box.now_ms += 1
+            correct(queue, minimum)
+
+        self.patch(files, "correct_min_offset", slow_correct)
+        box.store.queue_retention.step(box.now_ms)
+        self.assertEqual(box.store.queue_retention.period_ms(), 10)
+        for number in range(0, 50, 2):
+            box.store.delete_topic(f"T{number}")
+        self.assertGreater(box.clean_queues(), 5)
+        for number in range(1, 50, 2):
+            self.assertEqual(box.store.min_offset_in_queue(f"T{number}", 0), 1)
+
+    def test_a_file_that_cannot_be_removed(self) -> None:
+        """It and those behind it stay; the queue's minimum is right all the same."""
+        box = self.box
+        box.append(*[message() for _ in range(70)])
+        box.fill(1)
+        box.step(60_000, 3)
+        box.clean_log()
+
+        def failing(path: str) -> None:
+            raise PermissionError(1, "not permitted", path)
+
+        self.patch(self.disk, "remove", failing)
+        box.clean_queues()
+        self.assertEqual(self.queue_files()[0], 0)
+        self.assertGreater(box.store.min_offset_in_queue("TopicTest", 0), 70)
+
+    def test_expired_queues(self) -> None:
+        """A queue without a message goes when it is asked for, unless its topic is kept."""
+        box = self.box
+        for topic in ("Idle", "Kept"):
+            box.append(message(topic), message(topic, queue_id=1))
+        box.fill(2)
+        box.append(message("Idle", queue_id=2))
+        box.step(60_000, 3)
+        box.clean_log()
+        removed = [(queue.topic, queue.queue_id)
+                   for queue in box.store.clean_expired_queues({"Kept"})]
+        self.assertEqual(removed, [("Idle", 0), ("Idle", 1)])
+        self.assertEqual(self.disk.list_directory("/store/consumequeue/Idle"), ["2"])
+        self.assertEqual(box.store.queues()["Kept"], [0, 1])
+        (again,) = box.append(message("Idle"))
+        self.assertEqual(again.queue_offset, 0)
+        opened = box.after_kill()
+        self.assertEqual(opened.store.max_offset_in_queue("Idle", 0), 1)
