@@ -95,24 +95,48 @@ class HostileCase(SynchronousTestCase):
         """The servers to attack; those all share unless a test needs its own."""
         return _Shared.servers()
 
+    def own_servers(self, *settings: str) -> Servers:
+        """Servers of this test's own, which end with it."""
+        folder = Path(tempfile.mkdtemp(prefix="twistmq-hostile-"))
+        servers = Servers(folder, *settings)
+        self._own.append(servers)
+        servers.start()
+        return servers
+
     def setUp(self) -> None:
-        self.servers = self.make_servers()
-        self.broker = f"127.0.0.1:{self.servers.broker_port}"
-        self.namesrv = self.servers.namesrv
-        self._logged_before = len(self.servers.log())
-        self.good = self.make_good_client().start()
-        self.memory_before_kib = rss_anon_kib(self.servers.pid)
+        self._own: list[Servers] = []
+        try:
+            self.servers = self.make_servers()
+            self.broker = f"127.0.0.1:{self.servers.broker_port}"
+            self.namesrv = self.servers.namesrv
+            self._logged_before = len(self.servers.log())
+            self.good = self.make_good_client().start()
+            self.memory_before_kib = rss_anon_kib(self.servers.pid)
+        except BaseException:
+            self._end_own()
+            raise
 
     def make_good_client(self) -> GoodClient:
         return GoodClient(self.broker, self.namesrv)
 
     def tearDown(self) -> None:
-        self.good.wait_for_rounds(20)
-        tally = self.good.stop()
-        self.assertEqual(tally.failures, [])
-        self.assertGreater(tally.operations, 0)
-        self.assertNoBug()
-        self.assertMemoryReturns()
+        # Trial's cleanups are done before this: nothing the good client needs can be one.
+        try:
+            self.good.wait_for_rounds(20)
+            tally = self.good.stop()
+            self.assertEqual(tally.failures, [])
+            self.assertGreater(tally.operations, 0)
+            self.assertNoBug()
+            self.assertMemoryReturns()
+        finally:
+            self._end_own()
+
+    def _end_own(self) -> None:
+        for servers in self._own:
+            try:
+                servers.stop()
+            finally:
+                shutil.rmtree(servers.data, ignore_errors=True)
 
     def connect(
         self, address: str | None = None, receive_bytes: int | None = None
