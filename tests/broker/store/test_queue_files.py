@@ -163,6 +163,45 @@ class QueueFilesTests(SynchronousTestCase):
             self.files.correct_min_offset(self.queue, log_min)
             self.assertEqual(self.queue.min_offset, min(25, -(-log_min // 100)), msg=log_min)
 
+    def test_fillers_say_nothing_of_the_minimum(self) -> None:
+        """Messages before and behind them decide, wherever the fillers are."""
+        for before, fillers, after in ((0, 6, 7), (7, 2, 7), (3, 25, 3), (12, 1, 1), (5, 5, 20)):
+            for expired in range(before + after):
+                self.setUp()
+                physical = [*range(before), *[-1] * fillers, *range(before, before + after)]
+                for offset, number in enumerate(physical):
+                    if number < 0:
+                        self.queue.tail.extend(FILLER)
+                    else:
+                        self.queue.add(offset, number * 100, 100, 0)
+                self.files.write_tail(self.queue)
+                self.files.correct_min_offset(self.queue, expired * 100)
+                self.assertEqual(self.queue.min_offset, physical.index(expired),
+                                 msg=f"{before} {fillers} {after} {expired}")
+
+    def test_all_expired(self) -> None:
+        """The queue begins where it ends, and goes on there."""
+        self.add(15)
+        self.files.write_tail(self.queue)
+        self.files.correct_min_offset(self.queue, 1500)
+        self.assertEqual((self.queue.min_offset, self.queue.max_offset), (15, 15))
+        self.add(1)
+        self.assertEqual(self.places(15, 1), [1500])
+
+    def test_removes_what_cannot_be_reached(self) -> None:
+        """Files that end before the minimum, but not the last one."""
+        self.add(40)
+        self.files.write_tail(self.queue)
+        for minimum, removed, starts in ((9, 0, [0, 200, 400, 600]), (10, 1, [200, 400, 600]),
+                                         (39, 2, [600]), (40, 0, [600])):
+            self.files.correct_min_offset(self.queue, minimum * 100)
+            self.assertEqual(self.files.remove_unreachable(self.queue), removed)
+            self.assertEqual(self.queue.starts, starts)
+            self.assertEqual(len(self.disk.list_directory("/cq/T/0")), len(starts))
+        self.add(3)
+        self.files.write_tail(self.queue)
+        self.assertEqual(self.reload(True).max_offset, 43)
+
     def test_damage_is_named(self) -> None:
         """A file of another length stops the start with its name."""
         self.add(1)

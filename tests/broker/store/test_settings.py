@@ -25,6 +25,28 @@ class StoreSettingsTests(SynchronousTestCase):
         self.assertEqual(StoreSettings("/s").commit_log_path, "/s/commitlog")
         self.assertEqual(StoreSettings("/s", "/fast/log").commit_log_path, "/fast/log")
 
+    def test_hours(self) -> None:
+        """One or more, of a day; none is no hour."""
+        for text, hours in {"04": {4}, "4": {4}, "00;4 ; 23": {0, 4, 23}, "04;": {4}}.items():
+            self.assertEqual(StoreSettings("/s", delete_when=text).delete_hours, hours)
+        for text in ("", ";", "24", "-1", "4,5", "04:00"):
+            self.assertRaises(SettingsError, StoreSettings, "/s", delete_when=text)
+
+    def test_ratios_have_bounds(self) -> None:
+        """Apache's broker keeps them there as well, without a word."""
+        for percent, ratios in {1: (0.1, 0.3, 0.35), 60: (0.6, 0.6, 0.6), 99: (0.95, 0.85, 0.9)
+                                }.items():
+            settings = StoreSettings(
+                "/s", disk_max_used_space_ratio=percent, disk_space_clean_forcibly_ratio=percent,
+                disk_space_warning_level_ratio=percent)
+            self.assertEqual((settings.max_used_ratio, settings.clean_forcibly_ratio,
+                              settings.warning_ratio), ratios)
+
+    def test_nothing_may_wait(self) -> None:
+        """Pauses and the age of files may be zero."""
+        settings = StoreSettings("/s", file_reserved_time=0, delete_commit_log_files_interval=0)
+        self.assertEqual(settings.file_reserved_time, 0)
+
     def test_refuses_what_has_no_meaning(self) -> None:
         """The error names the setting."""
         for name, value in {
@@ -32,6 +54,8 @@ class StoreSettingsTests(SynchronousTestCase):
             "flush_disk_type": "SOMETIMES",
             "mapped_file_size_consume_queue": 30,
             "max_message_size": 0,
+            "file_reserved_time": -1,
+            "delete_when": "4;x",
         }.items():
             values = {"store_path_root_dir": "/s", name: value}
             error = self.assertRaises(SettingsError, StoreSettings, **values)

@@ -1,9 +1,11 @@
 """The disks: the real one and the one in memory behave alike; the faulty one fails as told."""
 
 from collections.abc import Callable
+from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.edge.clock import now_ms
 from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.disk import RealDisk
@@ -15,6 +17,7 @@ class DiskContract:
 
     io: IStoreIO
     root: str
+    now_ms: Callable[[], int]
     assertEqual: Callable[..., None]
     assertRaises: Callable[..., Exception]
 
@@ -58,6 +61,22 @@ class DiskContract:
             self.assertRaises(FileNotFoundError, call, f"{self.root}/none")
         self.io.remove(f"{self.root}/none")
         self.assertRaises(FileNotFoundError, self.io.allocate, f"{self.root}/no/file", 1)
+
+    def test_times(self) -> None:
+        """A file's time is that of the last write; reading changes nothing."""
+        path = f"{self.root}/file"
+        self.assertRaises(FileNotFoundError, self.io.modified_ms, path)
+        before = self.now_ms()
+        file = self.io.allocate(path, 8)
+        file.write_at(0, b"abc")
+        written = self.io.modified_ms(path)
+        # The kernel's own clock for files is coarse.
+        self.assertEqual(before - 100 <= written <= self.now_ms(), True)
+        file.read_at(0, 8)
+        self.assertEqual(file.read_map()[0:1], b"a")
+        file.close()
+        self.io.open_file(path).close()
+        self.assertEqual(self.io.modified_ms(path), written)
 
     def test_directories(self) -> None:
         """Made with those above, listed in order, removed with all they hold."""
@@ -111,6 +130,7 @@ class RealDiskTests(DiskContract, SynchronousTestCase):
     def setUp(self) -> None:
         """Make a directory."""
         self.io = RealDisk()
+        self.now_ms = now_ms
         self.root = self._directory()
 
     def _directory(self) -> str:
@@ -148,7 +168,8 @@ class MemoryDiskTests(DiskContract, SynchronousTestCase):
 
     def setUp(self) -> None:
         """Make a disk."""
-        self.io = MemoryDisk()
+        self.io = disk = MemoryDisk()
+        self.now_ms = disk.now_ms = count(1_700_000_000_000).__next__
         self.root = "/test"
         self.io.make_directory(self.root)
 

@@ -1,0 +1,56 @@
+"""Removing what is old at an administrator's word: 306, 329.
+
+Source: AdminBrokerProcessor.cleanExpiredConsumeQueue, deleteExpiredCommitLog @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.topic_names import SYSTEM_TOPICS
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.plugins.admin.long_answers import LongAnswers, Work
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["RetentionRequests"]
+
+
+class RetentionRequests:
+    """The handlers that remove files."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, long_answers: LongAnswers) -> None:
+        self._kernel = kernel
+        self.long_answers = long_answers
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self._clean_queues,
+                           EmptyHeader),
+            RequestHandler(RequestCode.DELETE_EXPIRED_COMMITLOG, self._delete_files, EmptyHeader),
+        ]
+
+    def _clean_queues(self, request: Request[EmptyHeader]) -> Handled:
+        return self.long_answers.answer(self._remove_queues())
+
+    def _remove_queues(self) -> Work:
+        """Remove the queues whose messages are all gone; those of system topics stay."""
+        kernel = self._kernel
+        kept = SYSTEM_TOPICS | kernel.topic_config.system_topics
+        for queue in kernel.store.clean_expired_queues(kept):
+            self.log.info("queue {topic}-{queue_id} had no message left and is removed",
+                          topic=queue.topic, queue_id=queue.queue_id)
+            yield
+        return Reply()
+
+    def _delete_files(self, request: Request[EmptyHeader]) -> Reply:
+        """Let the next rounds remove expired files; the answer does not wait for them."""
+        self._kernel.store.log_retention.remove_expired()
+        return Reply()
