@@ -10,6 +10,7 @@ Source: BrokerStatsManager, StatsItem, BrokerStats @5.3.3 (names of the tables a
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -127,9 +128,18 @@ class BrokerStats:
                 item.sample(index, time_ms)
         return item
 
-    def messages_put(self, topic: str, count: int, size: int) -> None:
-        self._add(("TOPIC_PUT", topic), count, size)
-        self._add(("BROKER_PUT",), count, size)
+    def messages_put(self, topics: Mapping[str, tuple[int, int]]) -> None:
+        """Count what one append stored.
+
+        :param topics: messages and bytes by topic.
+        """
+        total_count = total_size = 0
+        for topic, (count, size) in topics.items():
+            self._add(("TOPIC_PUT", topic), count, size)
+            total_count += count
+            total_size += size
+        if total_count:
+            self._add(("BROKER_PUT",), total_count, total_size)
 
     def messages_got(self, group: str, topic: str, count: int, size: int) -> None:
         self._add(("GROUP_GET", topic, group), count, size)

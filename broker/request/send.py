@@ -67,6 +67,8 @@ class SendRequests:
         self._body_size_max = settings.int("maxMessageSize")
         self._broker_ip = settings.text("brokerIP1")
         self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
+        #: Whether requests of the batch that is handled made topics.
+        self._topics_made = False
         self._reply_maker = StoredReplyMaker(self._region, self._trace_on)
         self._maker = RecordMaker(self._region, "true" if self._trace_on else "false",
                                   kernel.cluster_name, kernel.unique_ids)
@@ -96,6 +98,10 @@ class SendRequests:
             except BrokerError as error:
                 records_of.append([])
                 replies[index] = self._refused(error)
+        if self._topics_made:
+            # Saved once for all of the batch: a save writes the whole table.
+            self._topics_made = False
+            self._kernel.topics_changed()
         if not hooks.before_send and not hooks.after_send:
             self._append(requests, records_of, replies)
             return replies
@@ -216,7 +222,7 @@ class SendRequests:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{topic}] not exist, apply first please!{APPLY_TOPIC_SUGGESTION}")
-        self._kernel.topics_changed()
+        self._topics_made = True
         return config
 
     def _illegal(self) -> RequestRefused:
@@ -253,8 +259,7 @@ class SendRequests:
             for record in records:
                 size += record.size
             counts[topic] = (count + len(records), size)
-        for topic, (count, size) in counts.items():
-            kernel.stats.messages_put(topic, count, size)
+        kernel.stats.messages_put(counts)
         if kernel.acknowledgement.stages:
             self._when_safe(requests, records_of, stored, replies)
         else:

@@ -370,6 +370,18 @@ class PipelineTests(SendTestCase):
         self.assertEqual([m.body for m in self.messages()], [b"1", b"2", b"4"])
         self.assertEqual([m.body for m in self.messages("U")], [b"3"])
 
+    def test_new_topics_are_saved_once(self) -> None:
+        """However many topics a read's sends make, the table is written and told once."""
+        told: list[int] = []
+        self.box.kernel.on_topic_change.append(lambda: told.append(1))
+        frames = [encode_request(RequestCode.SEND_MESSAGE_V2, number, send_header(f"T{number}", 1))
+                  for number in range(20)]
+        replies = self.box.kernel.dispatcher.execute(
+            self.box.peer(), FrameDecoder().feed(b"".join(frames)), self.box.now_ms)
+        self.assertEqual(len(replies), 20)
+        self.assertEqual(len(told), 1)
+        self.assertIn(b'"T19"', self.disk.read_file("/store/config/topics.json"))
+
 
 @implementer(ITransactionService)
 class Transactions:

@@ -210,7 +210,7 @@ class DeleteTopicTests(RequestCase):
         kernel = self.kernel
         for topic in ("T", "U"):
             kernel.append([message(topic)])
-            kernel.stats.messages_put(topic, 1, 1)
+            kernel.stats.messages_put({topic: (1, 1)})
             kernel.consumer_offset.commit("here", "G", topic, 0, 1)
         self.assertEqual(self.delete("T"), GOOD)
         self.assertEqual(kernel.consumer_offset.topics_of_group("G"), {"U"})

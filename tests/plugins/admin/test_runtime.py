@@ -94,9 +94,9 @@ class RuntimeTableTests(SynchronousTestCase):
         """What happened is counted."""
         box = self.box()
         box.kernel.append([message()])
-        box.kernel.stats.messages_put("TopicTest", 1, 10)
+        box.kernel.stats.messages_put({"TopicTest": (1, 10)})
         box.kernel.stats.record_day()
-        box.kernel.stats.messages_put("TopicTest", 2, 10)
+        box.kernel.stats.messages_put({"TopicTest": (2, 10)})
         box.kernel.stats.messages_got("g", "TopicTest", 3, 10)
         table = self.table(box)
         self.assertEqual(table["msgPutTotalTodayMorning"], "1")

@@ -67,9 +67,9 @@ class TopicQuestionsTests(SynchronousTestCase):
         """Messages a second of the last minute."""
         self.create("T", 1, 1)
         stats = self.box.kernel.stats
-        stats.messages_put("T", 1, 10)
+        stats.messages_put({"T": (1, 10)})
         stats.sample(self.box.now_ms)
-        stats.messages_put("T", 20, 200)
+        stats.messages_put({"T": (20, 200)})
         self.box.now_ms += 10_000
         self.assertEqual(self.offsets("T").topic_put_tps, 2.0)
 
