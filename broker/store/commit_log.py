@@ -2,7 +2,8 @@
 
 A record never lies in two files: what does not fit ends with a blank record and the next file
 begins. Bytes go to the kernel with one ``write_at`` for each file of an append; none waits here.
-Reading copies from a map. Places are offsets in bytes from the first file the log ever had.
+Messages are copied from a map, and what may be a hole is not: see ``peek``. Places are offsets in
+bytes from the first file the log ever had.
 
 Source: CommitLog, MappedFileQueue @5.3.3.
 """
@@ -137,8 +138,9 @@ class CommitLog:
             for start in self.starts
             if first <= start < self.max_offset
         ]
-        files = [self._files.open(path) for path in paths]
+        # Pinned before they are opened: they may be more than stay open otherwise.
         self._files.pinned.update(paths)
+        files = [self._files.open(path) for path in paths]
         directory = self.directory if self._directory_changed else None
         self._directory_changed = False
         io = self._io
@@ -177,16 +179,30 @@ class CommitLog:
         """The map reads fell into last, and what part of the log it holds: from, to."""
         return self._map, self._map_start, min(self._map_end, self.max_offset)
 
+    def peek(self, offset: int, size: int) -> bytes | None:
+        """Copy a range that may lie where nothing was ever written; None as ``read``.
+
+        Not from a map: on some file systems (tmpfs) looking at a hole through a map takes room,
+        and on a full one that kills the process.
+        """
+        start = offset - offset % self.file_size
+        end = offset + size
+        if not self.min_offset <= offset < end <= min(self.max_offset, start + self.file_size):
+            return None
+        if not self.starts or start > self.starts[-1]:
+            return None
+        return self._files.open(segment_path(self.directory, start)).read_at(offset - start, size)
+
     def read_record(self, offset: int) -> bytes | None:
         """Copy the record that starts at an offset; None when no record starts there."""
-        head = self.read(offset, RECORD_SIZE_MIN)
+        head = self.peek(offset, RECORD_SIZE_MIN)
         if head is None or head[4:8] not in _MAGICS:
             return None
-        return self.read(offset, record_size(head))
+        return self.peek(offset, record_size(head))
 
     def store_timestamp(self, offset: int) -> int:
         """When the record at an offset was stored, in ms; -1 when there is none."""
-        head = self.read(offset, _HEAD_SIZE)
+        head = self.peek(offset, _HEAD_SIZE)
         if head is None or head[4:8] not in _MAGICS:
             return -1
         return record_store_timestamp(head)

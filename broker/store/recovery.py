@@ -120,11 +120,11 @@ def without_torn_end(messages: Iterable[StoredMessage]) -> Iterator[StoredMessag
 def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
     """Read from an offset on: a chunk, or one record that is larger than that."""
     left = min(end - offset, commit_log.file_size - offset % commit_log.file_size)
-    chunk = commit_log.read(offset, min(left, _CHUNK_SIZE)) or b""
+    chunk = commit_log.peek(offset, min(left, _CHUNK_SIZE)) or b""
     if len(chunk) >= 8:
         size = record_size(chunk)
         if len(chunk) < size <= left:
-            chunk = commit_log.read(offset, size) or b""
+            chunk = commit_log.peek(offset, size) or b""
     return chunk
 
 

@@ -60,7 +60,7 @@ class StoreRecovery:
             for topic in list(queues.by_topic):
                 queues.destroy(topic)
         end = self._replay(self._start(checkpoint))
-        if self._crashed or log.read(end, 8) not in (None, bytes(8)):
+        if self._crashed or log.peek(end, 8) not in (None, bytes(8)):
             log.truncate(end)
         log.max_offset = log.flushed_offset = end
         queues.cut(end)

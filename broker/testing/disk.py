@@ -69,6 +69,7 @@ class MemoryFile:
 
     def sync(self) -> None:
         """See IStoreFile."""
+        assert self._open, self.path
         self._disk.before_sync(self.path)
 
     def close(self) -> None:

@@ -2,10 +2,11 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.constants import OPEN_LOG_FILES_MAX
 from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.segment_files import segment_path
-from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.disk import FaultyDisk, MemoryFile
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.record import encode_record
 
@@ -46,6 +47,21 @@ class CommitLogTests(SynchronousTestCase):
         self.assertIsNone(self.log.read_record(1))
         self.assertIsNone(self.log.read_record(len(data)))
         self.assertEqual(self.log.store_timestamp(0), 0)
+
+    def test_peeks_without_a_map(self) -> None:
+        """What may be a hole is read as any other place, but not from a map."""
+        self.log.write([(0, b"abc"), (1000, b"def")])
+        log = CommitLog(self.disk, "/log", FILE_SIZE)
+        log.load()
+        self.patch(MemoryFile, "read_map", lambda file: self.fail(f"{file.path} is mapped"))
+        self.assertEqual(log.peek(0, 5), b"abc\0\0")
+        self.assertEqual(log.peek(990, 10), bytes(10))
+        self.assertEqual(log.peek(1002, 998), b"f" + bytes(997))
+        for offset, size in ((1000, 1001), (2000, 1), (999, 2), (-1, 1), (0, 0), (0, -5)):
+            self.assertIsNone(log.peek(offset, size), msg=(offset, size))
+        self.assertIsNone(log.read_record(500))
+        self.assertEqual(log.store_timestamp(500), -1)
+        self.assertIsNone(CommitLog(self.disk, "/other", FILE_SIZE).peek(0, 1))
 
     def test_load_finds_files(self) -> None:
         """Until recovery says otherwise, whole files count as written."""
@@ -102,6 +118,15 @@ class CommitLogTests(SynchronousTestCase):
             self.log.write([(number * 1000, bytes([number]) * 1000)])
         for number in [*range(80), *range(79, -1, -1), 0, 79, 0]:
             self.assertEqual(self.log.read(number * 1000 + 5, 1), bytes([number]))
+
+    def test_sync_of_many_files(self) -> None:
+        """More files than stay open are all open while they are synced."""
+        count = OPEN_LOG_FILES_MAX + 8
+        self.log.write([(1000 * n, bytes(1000)) for n in range(count)])
+        job = self.log.sync_job()
+        before = self.disk.sync_count
+        job()
+        self.assertEqual(self.disk.sync_count - before, count + 1, "the files and their folder")
 
     def test_sync_covers_what_was_written(self) -> None:
         """Files from the flushed one on are synced, and the directory for a new file."""

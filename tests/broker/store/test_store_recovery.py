@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.store.segment_files import segment_path
+from twistmq.broker.testing.disk import MemoryFile
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.broker.wire.record import SYS_TRANSACTION_PREPARED, decode_record, encode_record
 
@@ -75,6 +76,18 @@ class CleanStartTests(SynchronousTestCase):
             box = box.after_kill()
             self.check(box)
             self.check(box.after_stop())
+
+    def test_nothing_is_mapped(self) -> None:
+        """Recovery looks at holes, and through a map that may take room a full disk has not."""
+        end = self.box.store.max_offset
+        with_map = MemoryFile.read_map
+        self.patch(MemoryFile, "read_map", lambda file: self.fail(f"{file.path} is mapped"))
+        box = self.box.after_kill().after_stop()
+        self.assertEqual(box.store.max_offset, end)
+        for place in range(3000, 5000):
+            box.store.look_message(place)
+        self.patch(MemoryFile, "read_map", with_map)
+        self.check(box)
 
     def test_queues_are_made_again(self) -> None:
         """All entries are in the commit log."""
