@@ -19,12 +19,12 @@ from tests.hostile.good_client import GoodClient
 from tests.hostile.wire import RawConnection
 from tests.interop.servers import Servers
 
-__all__ = ["HostileCase", "MemoryPeak", "rss_anon_kib"]
+__all__ = ["BUG_MARKS", "HostileCase", "MemoryPeak", "rss_anon_kib"]
 
 #: What the servers may have grown by when an attack is over, KiB.
 GROWTH_MAX_KIB = 48 * 1024
 #: What a log line of something that should not happen holds.
-_BUG_MARKS = ("Traceback", "#critical")
+BUG_MARKS = ("Traceback", "#critical")
 _SETTLE_SECONDS = 15.0
 
 
@@ -162,7 +162,7 @@ class HostileCase(SynchronousTestCase):
         """No line of the log tells of a bug."""
         lines = self.logged()
         bugs = [index for index, line in enumerate(lines)
-                if any(mark in line for mark in _BUG_MARKS)]
+                if any(mark in line for mark in BUG_MARKS)]
         self.assertEqual(bugs, [], msg="\n".join(lines[bugs[0]:bugs[0] + 40]) if bugs else "")
 
     # --- memory

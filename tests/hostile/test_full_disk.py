@@ -1,0 +1,227 @@
+"""A file system that is really full: sends are refused, reads go on, nothing acknowledged is lost.
+
+The store is put on a small tmpfs. Who may not mount one does so in a user namespace, where the
+system allows that: the test runs itself there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.hostile.case import BUG_MARKS
+from tests.hostile.mounts import mount_tmpfs, unmount, unshare_command
+from tests.interop.servers import Servers, wait_until
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import BlockingClient, pull_header, send_header
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+
+_APART = "TWISTMQ_TEST_RUNS_APART"
+_APART_SECONDS = 50
+_MIB = 1024 * 1024
+#: The disk, and what is left of it for messages.
+_DISK_SIZE = 24 * _MIB
+_ROOM = 3 * _MIB
+_BODY_SIZE = 10_000
+#: Small files, so that the disk is full now within a file and now at the start of one; a small
+#: index, every page of which is soon in use.
+_LOG_FILE_SIZE = 256 * 1024
+_SETTINGS = (f"mappedFileSizeCommitLog={_LOG_FILE_SIZE}", "mappedFileSizeConsumeQueue=2000",
+             "maxHashSlotNum=1000", "maxIndexNum=4000", "flushIntervalConsumeQueue=50",
+             "flushConsumeQueueThoroughInterval=100", "flushConsumerOffsetInterval=200")
+_TOPIC = "full_topic"
+
+
+class FullDiskTests(SynchronousTestCase):
+    """One broker on one small disk; ``stored`` holds what it acknowledged, by queue offset."""
+
+    timeout = 60
+
+    def on_small_disk(self, check: Callable[[Path], None]) -> None:
+        """Run a test on a file system of its own, here or in a namespace."""
+        folder = Path(tempfile.mkdtemp(prefix="twistmq-full-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        disk = folder / "disk"
+        disk.mkdir()
+        fault = mount_tmpfs(disk, f"size={_DISK_SIZE}")
+        if not fault:
+            self.addCleanup(unmount, disk)
+            check(disk)
+            return
+        apart = unshare_command()
+        if not apart or _APART in os.environ:
+            raise SkipTest(f"a file system cannot be mounted: {fault}")
+        done = subprocess.run(
+            [*apart, sys.executable, "-m", "twisted.trial", "--temp-directory",
+             str(folder / "trial"), self.id()],
+            cwd=Path(__file__).resolve().parents[2], env={**os.environ, _APART: "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_APART_SECONDS)
+        self.assertEqual(done.returncode, 0, msg=done.stdout)
+        self.assertNotIn("skips=", done.stdout)
+
+    def setUp(self) -> None:
+        self.stored: dict[int, bytes] = {}
+        self.number = 0
+
+    # --- tests
+
+    def test_store(self) -> None:
+        """Full, and free again, time after time, while the broker runs."""
+        self.on_small_disk(self.check_store)
+
+    def check_store(self, disk: Path) -> None:
+        logs = disk.parent / "data"
+        servers = self.start(logs, f"storePathRootDir={disk / 'store'}")
+        filler = disk / "filler"
+        fill(disk, filler, _ROOM)
+        for _ in range(3):
+            with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+                self.send_until_refused(client)
+                fill(disk, filler, 0)
+                self.assertGoesOn(servers, client)
+                wait_until("the queues cannot be written", lambda: (
+                    "queues and index cannot be written" in servers.log()))
+                self.assertAllThere(client)
+                # Whoever waited for a message gets it as soon as there is room.
+                waiting = client.begin(RequestCode.PULL_MESSAGE, pull_header(
+                    _TOPIC, len(self.stored), hold_ms=10_000))
+                free(filler, _ROOM)
+                reply = self.send(client)
+                self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=reply.remark)
+                self.assertEqual(client.reply(waiting).code, ResponseCode.SUCCESS)
+                self.assertAllThere(client)
+        self.restart(servers, signal.SIGTERM)
+        self.restart(servers, signal.SIGKILL)
+        self.assertNoBug(servers)
+
+    def test_everything(self) -> None:
+        """Logs, tables and store on the full disk; the broker ends, one way or another."""
+        self.on_small_disk(self.check_everything)
+
+    def check_everything(self, disk: Path) -> None:
+        servers = self.start(disk / "data")
+        filler = disk / "filler"
+        fill(disk, filler, _ROOM)
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+                self.send_until_refused(client)
+                fill(disk, filler, 0)
+                self.assertGoesOn(servers, client)
+                self.assertAllThere(client)
+            servers.stop(how)
+            try:
+                servers.start()
+            except RuntimeError as error:
+                # It may need room for a start; then it says so.
+                self.assertIn("the disk is full", str(error))
+                self.assertNotIn("Traceback", str(error))
+            else:
+                with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+                    self.assertAllThere(client)
+                servers.stop(how)
+            free(filler, _ROOM)
+            servers.start()
+            with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+                self.assertAllThere(client)
+                reply = self.send(client)
+                self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=reply.remark)
+        self.restart(servers, signal.SIGTERM)
+        self.assertNoBug(servers)
+
+    # --- parts of them
+
+    def start(self, data: Path, *settings: str) -> Servers:
+        servers = Servers(data, *_SETTINGS, *settings)
+        self.addCleanup(servers.stop)
+        servers.start()
+        return servers
+
+    def restart(self, servers: Servers, how: signal.Signals) -> None:
+        """End the servers, start them again: everything is there."""
+        servers.stop(how)
+        servers.start()
+        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+            self.assertAllThere(client)
+
+    def send(self, client: BlockingClient) -> RemotingCommand:
+        """Send one message; note what was acknowledged."""
+        self.number += 1
+        body = (b"%08d" % self.number).ljust(_BODY_SIZE, b".")
+        reply = client.request(RequestCode.SEND_MESSAGE_V2, send_header(
+            _TOPIC, 1, keys=f"key{self.number % 100}"), body)
+        if reply.code == ResponseCode.SUCCESS:
+            self.stored[reply.header(SendMessageResponseHeader).queue_offset] = body
+        return reply
+
+    def send_until_refused(self, client: BlockingClient) -> None:
+        """Send until the disk is full, and some more: code 14, said in words."""
+        for _ in range(_DISK_SIZE // _BODY_SIZE):
+            reply = self.send(client)
+            if reply.code != ResponseCode.SUCCESS:
+                break
+        else:
+            self.fail("the disk does not get full")
+        for _ in range(5):
+            self.assertEqual(reply.code, ResponseCode.SERVICE_NOT_AVAILABLE, msg=reply.remark)
+            self.assertIn("disk is full", reply.remark or "")
+            reply = self.send(client)
+
+    def assertGoesOn(self, servers: Servers, client: BlockingClient) -> None:
+        """On a full disk a new topic is no trap, and whoever asks is answered."""
+        header = send_header(f"other_topic_{self.number}", 1)
+        reply = client.request(RequestCode.SEND_MESSAGE_V2, header, bytes(_BODY_SIZE))
+        self.assertEqual(reply.code, ResponseCode.SERVICE_NOT_AVAILABLE, msg=reply.remark)
+        self.assertEqual(client.max_offset(_TOPIC), len(self.stored))
+        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as other:
+            self.assertTrue(other.pull(_TOPIC, len(self.stored) - 1,
+                                       group=f"new_group_{self.number}"))
+            # What is left of a file behind its last message is a hole.
+            for place in range(_LOG_FILE_SIZE - 200, len(self.stored) * _BODY_SIZE, _LOG_FILE_SIZE):
+                reply = other.request(RequestCode.VIEW_MESSAGE_BY_ID,
+                                      ViewMessageRequestHeader(offset=place))
+                self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
+
+    def assertAllThere(self, client: BlockingClient) -> None:
+        """Every message that was acknowledged can be pulled, once, in its place; no other is."""
+        found: dict[int, bytes] = {}
+        while messages := client.pull(_TOPIC, len(found)):
+            for message in messages:
+                found[message.queue_offset] = message.body
+        self.assertEqual(sorted(found), list(range(len(self.stored))))
+        self.assertEqual(found, self.stored)
+
+    def assertNoBug(self, servers: Servers) -> None:
+        """No line of the log tells of a bug."""
+        lines = servers.log().splitlines()
+        bugs = [index for index, line in enumerate(lines)
+                if any(mark in line for mark in BUG_MARKS)]
+        self.assertEqual(bugs, [], msg="\n".join(lines[bugs[0]:bugs[0] + 40]) if bugs else "")
+
+
+def fill(disk: Path, filler: Path, room: int) -> None:
+    """Let a file grow until there is so much room on the disk, bytes; 0: to the last byte."""
+    with filler.open("ab", buffering=0) as file:
+        state = os.statvfs(disk)
+        file.write(bytes(max(state.f_bavail * state.f_frsize - room, 0)))
+        if room:
+            return
+        try:
+            while file.write(bytes(4096)):
+                continue
+        except OSError:
+            return
+
+
+def free(filler: Path, room: int) -> None:
+    """Make so much room, bytes."""
+    os.truncate(filler, max(filler.stat().st_size - room, 0))

@@ -1,0 +1,144 @@
+"""Starts that must fail, beside servers that go on: a clear message, a status, nothing left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest
+
+from tests.hostile.case import HostileCase
+from tests.hostile.mounts import mount_tmpfs, unmount
+from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_REFUSED
+
+_TWISTMQ = [sys.executable, "-c",
+            "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"]
+_SECONDS = 20
+
+
+class FailingStartTests(HostileCase):
+    """``twistmq`` where it cannot run."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.folder = Path(tempfile.mkdtemp(prefix="twistmq-hostile-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def assertFails(self, status: int, reason: str, *arguments: str) -> None:
+        """It ends by itself with this status and one line on standard error with the reason."""
+        ended = subprocess.run([*_TWISTMQ, *arguments], capture_output=True, text=True,
+                               timeout=_SECONDS, cwd=self.folder,
+                               env={**os.environ, "HOME": str(self.folder)})
+        self.assertEqual(ended.returncode, status, msg=ended.stdout + ended.stderr)
+        self.assertNotIn("Traceback", ended.stdout + ended.stderr)
+        self.assertNotIn("boot success. serializeType=JSON and name", ended.stdout)
+        lines = ended.stderr.splitlines()
+        self.assertEqual(len(lines), 1, msg=ended.stderr)
+        self.assertTrue(lines[0].startswith("twistmq: "), msg=ended.stderr)
+        self.assertIn(reason, lines[0])
+        for log in self.folder.rglob("*.log"):
+            self.assertNotIn("Traceback", log.read_text())
+
+    def up(self, data: Path, *more: str) -> list[str]:
+        return ["up", "--data", str(data), "--namesrv-port", "0", "--broker-port", "0", *more]
+
+    # --- ports
+
+    def test_broker_port_in_use(self) -> None:
+        """The port of the running broker: named, and the name server started before it ends."""
+        port = self.servers.broker_port
+        self.assertFails(
+            EXIT_FAILED, f"cannot listen on 127.0.0.1:{port}", "up", "--data",
+            str(self.folder / "data"), "--namesrv-port", "0", "--broker-port", str(port))
+        self.assertFalse((self.folder / "data" / "store" / "abort").exists())
+
+    def test_namesrv_port_in_use(self) -> None:
+        """The port of the running name server."""
+        port = self.namesrv.rpartition(":")[2]
+        self.assertFails(
+            EXIT_FAILED, f"cannot listen on 127.0.0.1:{port}", "up", "--data",
+            str(self.folder / "data"), "--namesrv-port", port, "--broker-port", "0")
+
+    def test_vip_port_in_use(self) -> None:
+        """The second port, two below the broker's, is named as well."""
+        port = self.free_pair()
+        with socket.create_server(("127.0.0.1", port - 2)):
+            self.assertFails(
+                EXIT_FAILED, f"cannot listen on 127.0.0.1:{port - 2}", "up", "--data",
+                str(self.folder / "data"), "--namesrv-port", "0", "--broker-port", str(port))
+
+    def free_pair(self) -> int:
+        """A free port whose second below is free too."""
+        while True:
+            with socket.create_server(("127.0.0.1", 0)) as upper:
+                port: int = upper.getsockname()[1]
+                try:
+                    socket.create_server(("127.0.0.1", port - 2)).close()
+                    return port
+                except OSError:
+                    continue
+
+    # --- folders
+
+    def test_store_is_locked(self) -> None:
+        """A second broker on the running one's data is told so; the first goes on."""
+        lock = self.servers.data / "store" / "lock"
+        reason = f"the store is in use by another broker: {lock}"
+        logs = f"log.dir={self.folder / 'logs'}"
+        self.assertFails(EXIT_REFUSED, reason, *self.up(self.servers.data, logs))
+        self.assertFails(EXIT_REFUSED, reason, "broker", "listenPort=0", "bindAddress=127.0.0.1",
+                         f"storePathRootDir={self.servers.data / 'store'}", logs)
+        self.assertTrue((self.servers.data / "store" / "abort").exists())
+
+    def test_file_in_the_way(self) -> None:
+        """A file where the folder of the data or of the store should be."""
+        data, store = self.folder / "data", self.folder / "store"
+        data.write_text("")
+        store.write_text("")
+        self.assertFails(EXIT_FAILED, f"{data}", *self.up(data))
+        self.assertFails(EXIT_REFUSED, f"{store}", *self.up(
+            self.folder / "good", f"storePathRootDir={store}"))
+        self.assertFails(EXIT_REFUSED, f"{store}", *self.up(
+            self.folder / "good", f"storePathCommitLog={store}"))
+
+    def test_nothing_may_be_written(self) -> None:
+        """Folders that are there and not to be written, of the data or of the store alone."""
+        data = self.unwritable(self.folder / "data")
+        self.assertFails(EXIT_FAILED, f"{data}", *self.up(data))
+        self.assertFails(EXIT_FAILED, f"{data}", *self.up(data / "deeper"))
+        self.assertFails(EXIT_REFUSED, f"{data}", *self.up(
+            self.folder / "good", f"storePathRootDir={data}"))
+        self.assertFails(EXIT_REFUSED, f"{data}", *self.up(
+            self.folder / "good", f"storePathCommitLog={data / 'commitlog'}"))
+
+    def unwritable(self, folder: Path) -> Path:
+        """Make a folder that nobody, or nobody but root, may write to."""
+        folder.mkdir()
+        if os.geteuid() != 0:
+            folder.chmod(0o555)
+            return folder
+        # Permissions do not stop root; a file system that is mounted to be read does.
+        fault = mount_tmpfs(folder, "ro,size=64k")
+        if fault:
+            raise SkipTest(f"root may write anywhere, and mount says: {fault}")
+        self.addCleanup(unmount, folder)
+        return folder
+
+    def test_wrong_contents(self) -> None:
+        """A commit log of another file size, and tables that cannot be read, are named."""
+        data = self.folder / "data"
+        log = data / "store" / "commitlog"
+        log.mkdir(parents=True)
+        (log / "00000000000000000000").write_bytes(bytes(1000))
+        self.assertFails(EXIT_REFUSED, f"{log}/00000000000000000000 has 1000 bytes",
+                         *self.up(data))
+        shutil.rmtree(log)
+        config = data / "store" / "config"
+        config.mkdir(exist_ok=True)
+        (config / "topics.json").write_text("{broken")
+        self.assertFails(EXIT_REFUSED, f"{config}/topics.json", *self.up(data))
