@@ -223,18 +223,18 @@ class CommitLog:
 
     # --- cutting and closing
 
-    def drop_first(self) -> Callable[[], None]:
+    def drop_first(self) -> Callable[[], None] | None:
         """Take the first file out of the log, which then begins with the next one.
 
-        :returns: what closes the file; it takes long when most of it is mapped: run it on a thread
-            before the file is removed.
+        :returns: what closes the file; None when it is not open. It takes long when most of the
+            file is mapped: run it on a thread before the file is removed.
         """
         assert len(self.starts) > 1, self.starts
         assert self.starts[1] <= self.flushed_offset, (self.starts[1], self.flushed_offset)
         path = segment_path(self.directory, self.starts.pop(0))
         assert path not in self._files.pinned, path
         file = self._files.take(path)
-        return _nothing_open if file is None else file.close
+        return None if file is None else file.close
 
     def truncate(self, offset: int) -> None:
         """End the log here: bytes behind become zeros, files behind are removed."""
@@ -261,7 +261,3 @@ class CommitLog:
         if path == segment_path(self.directory, self._map_start):
             self._map = None
             self._map_start = self._map_end = -1
-
-
-def _nothing_open() -> None:
-    """What closes a file that is not open."""

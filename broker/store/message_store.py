@@ -116,12 +116,13 @@ class MessageStore:
             self._index,
             self._checkpoint,
             in_thread,
-            lambda: self._dispatch.timestamp,
+            lambda: (self._dispatch.timestamp, self._dispatch.offset),
             now_ms,
         )
         #: Remove what is old, a step at a time; who has a reactor calls them.
         self.log_retention = CommitLogRetention(
-            settings, io, self._log, lambda: self._dispatch.offset, self.disk_ratios, in_thread
+            settings, io, self._log, lambda: self._upkeep.synced_offset, self.disk_ratios,
+            in_thread,
         )
         self.queue_retention = QueueRetention(
             settings, io, self._log, self._queues, self._index, in_thread, now_ms

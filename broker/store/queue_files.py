@@ -244,12 +244,12 @@ class QueueFiles:
         low, high = queue.min_offset, queue.max_offset
         if low >= high:
             return
+        if 0 <= queue.max_physical <= log_min_offset:
+            # All are gone: no file of thousands of idle queues is opened to find that out.
+            queue.min_offset = high
+            return
         first = self.entry(queue, low)
         if first is not None and first[0] >= log_min_offset and first[1] != FILLER_SIZE:
-            return
-        if 0 <= queue.max_physical <= log_min_offset:
-            # All are gone; this spares the search in each of thousands of idle queues.
-            queue.min_offset = high
             return
         while low < high:
             middle = (low + high) // 2

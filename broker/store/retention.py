@@ -47,9 +47,9 @@ InThread = Callable[[Callable[[], None]], Deferred[None]]
 class CommitLogRetention:
     """Removes the oldest files of a commit log, one a step.
 
-    :param dispatched: up to here the log's messages are in the queues.
-    :param disk_ratios: used parts of the disks of commit log and queues, see
-        MessageStore.disk_ratios.
+    :param in_queues: up to here the log's messages are in the queues, on disk: who loses an entry
+        then finds neither the message nor the offset the next one gets.
+    :param disk_ratios: used parts of the disks of commit log and queues, see MessageStore.
     """
 
     log = Logger()
@@ -59,7 +59,7 @@ class CommitLogRetention:
         settings: StoreSettings,
         io: IStoreIO,
         commit_log: CommitLog,
-        dispatched: Callable[[], int],
+        in_queues: Callable[[], int],
         disk_ratios: Callable[[], tuple[float, float]],
         in_thread: InThread,
     ) -> None:
@@ -68,9 +68,7 @@ class CommitLogRetention:
         #: Whether messages are refused because a disk is too full.
         self.disk_full = False
         self._io = io
-        self._log = commit_log
-        self._dispatched = dispatched
-        self._disk_ratios = disk_ratios
+        self._log, self._in_queues, self._disk_ratios = commit_log, in_queues, disk_ratios
         self._in_thread = in_thread
         self._manual_rounds = 0
         #: Files that this round may still remove; 0: no round is going on.
@@ -101,7 +99,7 @@ class CommitLogRetention:
         """
         if not self._files_left and not self._begin_round(now_ms):
             return None
-        path = self._hung
+        path, close = self._hung, None
         if path is None:
             if not self._is_first_due(now_ms):
                 self._files_left = 0
@@ -109,13 +107,12 @@ class CommitLogRetention:
             path = segment_path(self._log.directory, self._log.starts[0])
             self.log.info("commit-log file {path} is removed", path=path)
             close = self._log.drop_first()
-        else:
-            close = _nothing
         self._files_left -= 1
         io, directory = self._io, self._log.directory
 
         def remove() -> None:
-            close()
+            if close is not None:
+                close()
             io.remove(path)
             # Files go in order on disk as well: a gap would be damage.
             io.sync_path(directory)
@@ -159,10 +156,9 @@ class CommitLogRetention:
     def _is_first_due(self, now_ms: int) -> bool:
         """Whether the oldest file may go."""
         log = self._log
-        # Differs from Apache: a file is kept until its messages are on disk and dispatched.
-        if len(log.starts) < 2 or log.starts[0] + log.file_size > min(
-            log.flushed_offset, self._dispatched()
-        ):
+        settled = min(log.flushed_offset, self._in_queues())
+        # Differs from Apache: a file is kept until messages and entries are on disk.
+        if len(log.starts) < 2 or log.starts[1] > settled:
             return False
         if self._forced:
             return True
@@ -189,10 +185,9 @@ class CommitLogRetention:
         elif ratios[0] <= settings.clean_forcibly_ratio:
             full = False
         if full and not self.disk_full:
-            self.log.error("messages are refused, the disks are used to {ratios}", ratios=ratios)
+            self.log.error("messages are refused, disks are used to {ratios}", ratios=ratios)
         elif self.disk_full and not full:
-            self.log.info("messages are taken again, the disks are used to {ratios}",
-                          ratios=ratios)
+            self.log.info("messages are taken again, disks are used to {ratios}", ratios=ratios)
         self.disk_full = full
         self._forced = fullest is not None and settings.clean_file_forcibly_enable
         return fullest is not None or any(
@@ -226,8 +221,7 @@ class QueueRetention:
         self._min_offset = 0
         #: Queues and index wait to be looked at.
         self._waiting: list[ConsumeQueue] = []
-        self._index_waits = False
-        self._removed_files = False
+        self._index_waits = self._removed_files = False
 
     def period_ms(self) -> int:
         """From one step to the next, ms."""
@@ -303,7 +297,3 @@ class QueueRetention:
 
     def _failed(self, failure: Failure, path: str) -> None:
         self.log.error("{path} cannot be removed: {error}", path=path, error=failure.value)
-
-
-def _nothing() -> None:
-    """What is left to close of a file that is closed."""

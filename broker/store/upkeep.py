@@ -81,7 +81,8 @@ class Upkeep:
     """The periodic work of one store.
 
     :param index: None when messages are not indexed.
-    :param dispatched_timestamp: gives the store time in ms of the newest dispatched message.
+    :param dispatched: gives the store time in ms of the newest dispatched message, and up to where
+        the commit log is dispatched.
     """
 
     log = Logger()
@@ -93,7 +94,7 @@ class Upkeep:
         index: IndexFiles | None,
         checkpoint: CheckpointFile,
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
-        dispatched_timestamp: Callable[[], int],
+        dispatched: Callable[[], tuple[int, int]],
         now_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
@@ -101,10 +102,12 @@ class Upkeep:
         self._index = index
         self._checkpoint = checkpoint
         self._in_thread = in_thread
-        self._dispatched_timestamp = dispatched_timestamp
+        self._dispatched = dispatched
         self._now_ms = now_ms
-        #: Store time up to which the tails being written cover the log; 0: not all are written.
-        self._sync_timestamp = 0
+        #: Up to here in the commit log a loss of power loses no entry of a queue.
+        self.synced_offset = 0
+        #: What of the log the tails being written cover; None: not all are written.
+        self._covered: tuple[int, int] | None = None
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
         self._syncing = False
@@ -148,13 +151,13 @@ class Upkeep:
                 return
             self._tails_ms = now_ms
             self._writing_tails = True
-            self._sync_timestamp = self._dispatched_timestamp() if thorough else 0
+            self._covered = self._dispatched() if thorough else None
         if not self._write_some(now_ms):
             return
         self._writing_tails = False
-        if self._sync_timestamp and not self._syncing:
+        if self._covered is not None and not self._syncing:
             self._thorough_ms = now_ms
-            self.sync_queues(self._sync_timestamp).addErrback(self._failed)
+            self.sync_queues(*self._covered).addErrback(self._failed)
 
     def _write_some(self, began_ms: int) -> bool:
         """Write tails until the time of a step is over; whether none is left."""
@@ -165,22 +168,25 @@ class Upkeep:
                 break
         return False
 
-    def sync_queues(self, timestamp: int) -> Deferred[None]:
+    def sync_queues(self, timestamp: int, offset: int) -> Deferred[None]:
         """Make every written entry durable.
 
         :param timestamp: the entries of all messages up to this store time are written, ms.
+        :param offset: those are the messages before this place of the commit log.
         """
         self._syncing = True
         synced = self._in_thread(self._queues.sync_job())
-        return synced.addBoth(self._synced, timestamp)
+        return synced.addBoth(self._synced, timestamp, offset)
 
-    def _synced(self, result: Failure | None, timestamp: int) -> Failure | None:
+    def _synced(self, result: Failure | None, timestamp: int, offset: int) -> Failure | None:
         self._syncing = False
         if result is not None:
             # The kernel may have dropped what it could not write: a later sync proves nothing.
             self._queues_lost = True
-        elif not self._queues_lost and timestamp > 0:
-            self._checkpoint.values.logics_msg_timestamp = timestamp
+        elif not self._queues_lost:
+            self.synced_offset = offset
+            if timestamp > 0:
+                self._checkpoint.values.logics_msg_timestamp = timestamp
         return result
 
     def _step_index(self, now_ms: int) -> None:
@@ -201,7 +207,7 @@ class Upkeep:
         :raises StoreFull, OSError: when the disk is full or fails.
         """
         self._queues.write_all()
-        await self.sync_queues(self._dispatched_timestamp())
+        await self.sync_queues(*self._dispatched())
         if self._index is not None:
             await self._index.finish()
         await self._checkpoint.save()

@@ -24,7 +24,7 @@ class RetentionTests(SynchronousTestCase):
         for number in range(7):
             self.assertEqual(self.send(bytes([number]) * 30_000).code, ResponseCode.SUCCESS)
         for _ in range(2):
-            self.box.now_ms += 10_000
+            self.box.now_ms += 60_000
             self.box.kernel.store.flush_step(self.box.now_ms)
 
     def send(self, body: bytes = b"x") -> RemotingCommand:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime
+from random import Random
 from typing import Any
 
 from twisted.internet.defer import Deferred, execute
@@ -19,6 +20,7 @@ from twistmq.broker.store.retention import MANUAL_ROUNDS
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import StoreBox, message
+from twistmq.broker.wire.record import MessageRecord, decode_record
 
 HOUR_MS = 3_600_000
 #: Two of them fill a file of the log.
@@ -37,7 +39,7 @@ class RetentionBox(StoreBox):
         for number in range(2 * files + 1):
             body = number.to_bytes(2, "big") + BODY
             self.append(message(topic, body, **fields))
-        self.step(10_000, 2)
+        self.step(60_000, 2)
 
     def set(self, **changes: object) -> None:
         """Change settings while the store runs."""
@@ -260,8 +262,28 @@ class CareTests(RetentionCase):
         self.box.store.advance_confirm_offset(self.box.store.max_offset)
         while self.box.store.dispatch_behind_bytes():
             self.box.step(50)
+        self.box.step(60_000, 2)
         self.box.clean_log()
         self.assertEqual(len(self.box.log_files()), 1)
+
+    def test_entries_in_memory(self) -> None:
+        """A file is kept while entries of its messages are: offsets never begin again."""
+        self.box.clean_log()
+        self.box.append(message("New"))
+        for _ in range(3):
+            self.box.append(*[message(body=BODY) for _ in range(2)])
+        self.box.step(10_000)
+        self.assertEqual(self.box.store.flushed_offset, self.box.store.max_offset)
+        self.box.clean_log()
+        again = self.box.after_kill()
+        self.assertEqual(len(again.bodies("New")), 1)
+        (next_one,) = again.append(message("New"))
+        self.assertEqual(next_one.queue_offset, 1)
+        again.step(60_000, 2)
+        again.clean_log()
+        again.clean_queues()
+        self.assertEqual(again.log_files(), [7])
+        self.assertEqual(again.after_kill().store.max_offset_in_queue("New", 0), 2)
 
     def test_one_that_cannot_be_removed(self) -> None:
         """No other goes before it, so that there is never a gap; it is tried again."""
@@ -356,6 +378,51 @@ class RealReaderTests(ReaderTests):
             target = os.readlink(path) if os.path.exists(path) or os.path.islink(path) else ""
             kept += [target] if root in target and "deleted" in target else []
         self.assertEqual(kept, [])
+
+
+class AnyOrderTests(SynchronousTestCase):
+    """Sends, flushes, removals, kills and stops in any order."""
+
+    def test_queues_are_what_the_log_holds(self) -> None:
+        """Whatever happened: what the log still holds is read, in order, and nothing else."""
+        for seed in range(60):
+            self.run_seed(seed)
+
+    def run_seed(self, seed: int) -> None:
+        """Do 60 things; a failure names the seed."""
+        chance = Random(seed)
+        disk = FaultyDisk()
+        disk.used_ratio = 0.86
+        box = RetentionBox(disk).open()
+        stored: dict[str, list[MessageRecord]] = {"A": [], "B": [], "C": []}
+        for _ in range(60):
+            kind = chance.randrange(10)
+            if kind < 5:
+                topic = chance.choice("AAAABBC")
+                count = chance.randrange(1, 12)
+                stored[topic] += box.append(*[
+                    message(topic, bytes(chance.randrange(12_000)), keys="k")
+                    for _ in range(count)])
+            elif kind < 6:
+                box.step(chance.choice((500, 10_000, 60_000)), 3)
+            elif kind < 8:
+                box.set(delete_file_batch_max=chance.randrange(1, 4))
+                box.clean_log()
+            elif kind < 9:
+                box.clean_queues()
+            else:
+                box = chance.choice((RetentionBox.after_kill, RetentionBox.after_stop))(box)
+        box.clean_queues()
+        minimum = box.store.min_offset
+        for topic, records in stored.items():
+            left = [each for each in records if each.physical_offset >= minimum]
+            low = box.store.min_offset_in_queue(topic, 0)
+            case = f"seed {seed}, {topic}"
+            self.assertEqual(box.store.max_offset_in_queue(topic, 0), len(records), msg=case)
+            self.assertEqual(low, len(records) - len(left), msg=case)
+            self.assertEqual(box.bodies(topic), [each.body for each in left], msg=case)
+        found, _, _ = box.store.query("A", "k", 64, 0, box.now_ms)
+        self.assertTrue(all(decode_record(each).physical_offset >= minimum for each in found))
 
 
 class QueueRetentionTests(RetentionCase):

@@ -26,7 +26,7 @@ class RetentionRequestsTests(SynchronousTestCase):
         self.box.kernel.append([message("Idle"), message("SCHEDULE_TOPIC_XXXX")])
         self.box.kernel.append([message("Busy", bytes(30_000)) for _ in range(5)])
         for _ in range(2):
-            self.box.now_ms += 10_000
+            self.box.now_ms += 60_000
             self.store.flush_step(self.box.now_ms)
 
     def clean(self) -> None:
