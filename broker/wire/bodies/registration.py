@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Self
 
 import msgspec
@@ -28,14 +28,15 @@ from twistmq.broker.wire.bodies.topic import (
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
 __all__ = ["MAPPING_VERSION_MIN", "REGISTRATION_SIZE_MAX", "RegisterBrokerBody"]
 
 #: MQVersion V5_0_0's ordinal: brokers from here on end a compressed body with the mappings.
 MAPPING_VERSION_MIN: Final = 413
-#: Largest size of a compressed body when it is inflated, bytes. A topic takes about 100, a frame
-#: of zeros inflates to a thousand times its 16 MiB.
-REGISTRATION_SIZE_MAX: Final = 64 * 1024 * 1024
+#: Largest size of a compressed body when it is inflated, bytes: no more than one that is not
+#: compressed can have. A topic takes about 100; zeros inflate to a thousand times their frame.
+REGISTRATION_SIZE_MAX: Final = FRAME_SIZE_MAX
 
 _INT: Final = struct.Struct(">i")
 
@@ -135,8 +136,10 @@ class _Reader:
         self._position = start + size
         return self._data[start : self._position]
 
-    def pieces(self) -> list[bytes]:
+    def pieces(self) -> Iterator[bytes]:
+        """Each as it is asked for: of millions that are nothing, the first is refused."""
         count = self._int()
         if count < 0 or count > (len(self._data) - self._position) // 4:
             raise WireError(f"compressed registration: count {count} at {self._position - 4}")
-        return [self.piece() for _ in range(count)]
+        for _ in range(count):
+            yield self.piece()

@@ -17,7 +17,11 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
-from twistmq.broker.wire.bodies.registration import MAPPING_VERSION_MIN, REGISTRATION_SIZE_MAX
+from twistmq.broker.wire.bodies.registration import (
+    MAPPING_VERSION_MIN,
+    REGISTRATION_SIZE_MAX,
+    _Reader,
+)
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden/json/dialect-5.3.3.txt"
 
@@ -132,6 +136,23 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         self.assertLess(len(bomb), 100_000)
         error = self.assertRaises(WireError, RegisterBrokerBody.decode, bomb, True, 479)
         self.assertIn("over", str(error))
+
+    def test_millions_of_nothing(self) -> None:
+        """Of millions of topics that are none only the first is looked at."""
+        version = DataVersion().encode()
+        head = struct.pack(">i", len(version)) + version
+        count = (REGISTRATION_SIZE_MAX - len(head) - 4) // 4
+        bomb = zlib.compress(head + struct.pack(">i", count) + bytes(4 * count))
+        cut: list[bytes] = []
+        piece = _Reader.piece
+
+        def counted(reader: _Reader) -> bytes:
+            cut.append(piece(reader))
+            return cut[-1]
+
+        self.patch(_Reader, "piece", counted)
+        self.assertRaises(WireError, RegisterBrokerBody.decode, bomb, True, 479)
+        self.assertEqual(cut, [version, b""])
 
     @given(st.integers(0, len(INFLATED) - 1), st.binary(max_size=6))
     def test_damage(self, place: int, patch: bytes) -> None:
