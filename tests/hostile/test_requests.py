@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from collections.abc import Mapping
 
 from tests.hostile.case import HostileCase
@@ -10,6 +12,8 @@ from tests.hostile.wire import RawConnection, json_frame, raw_frame
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.blocking_client import BlockingClient, pull_header, send_header
 from twistmq.broker.wire.binary_header import encode_binary_header
+from twistmq.broker.wire.bodies import DataVersion
+from twistmq.broker.wire.bodies.registration import REGISTRATION_SIZE_MAX
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
@@ -306,3 +310,36 @@ class OffsetTests(RequestCase):
                                          json.dumps(fields)))
             self.assertTrue(reply.is_response)
         self.assertEqual(self.pull("good_topic", 2**62)[0], ResponseCode.PULL_OFFSET_MOVED)
+
+
+class BombTests(RequestCase):
+    """Bodies that are small on the wire and large when they are unpacked."""
+
+    fields: Mapping[str, object] = {
+        "brokerName": "bomb", "brokerAddr": "127.0.0.1:1", "clusterName": "hostile",
+        "haServerAddr": "127.0.0.1:2", "brokerId": "0", "compressed": "true"}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.attacker = self.connect(self.namesrv)
+
+    def registers(self, inflated: bytes) -> RemotingCommand:
+        """:returns: the reply to a compressed registration."""
+        return self.asks(json_frame(int(RequestCode.REGISTER_BROKER), json.dumps(self.fields),
+                                    zlib.compress(inflated)))
+
+    def test_registrations(self) -> None:
+        """Zeros without end, millions of topics that are none, brackets without end."""
+        version = DataVersion().encode()
+        head = struct.pack(">i", len(version)) + version
+        count = (REGISTRATION_SIZE_MAX - len(head) - 4) // 4
+        deep = b"[" * (REGISTRATION_SIZE_MAX // 2)
+        for what, inflated in (
+            ("zeros", bytes(2 * REGISTRATION_SIZE_MAX)),
+            ("nothing", head + struct.pack(">i", count) + bytes(4 * count)),
+            ("negative", head + struct.pack(">i", -1)),
+            ("deep", head + bytes(4) + struct.pack(">i", len(deep)) + deep),
+        ):
+            self.assertRefused(what, self.registers(inflated))
+        self.assertRefused("no zlib", self.asks(json_frame(
+            int(RequestCode.REGISTER_BROKER), json.dumps(self.fields), b"\xff" * 100)))
