@@ -250,7 +250,7 @@ class IndexFiles:
         if len(self.files) < 2:
             return None
         file = self.files[0]
-        if file.tail.end_physical >= log_min_offset or file is self._round or not file.is_flushed:
+        if file.tail.end_physical >= log_min_offset or not file.is_flushed:
             return None
         return self.files.pop(0)
 

@@ -99,6 +99,22 @@ class IndexFilesTests(IndexFilesCase):
         self.flush()
         self.check(self.make(), 32)
 
+    def test_drops_what_has_no_message(self) -> None:
+        """Flushed files that end before the log's beginning, never the newest."""
+        self.add(12)
+        self.assertIs(self.index.drop_expired(10_000), None)
+        self.index.step(may_begin=True)
+        self.assertIs(self.index.drop_expired(10_000), None)
+        self.flush()
+        first, second, newest = self.index.files
+        self.assertIs(self.index.drop_expired(400), None)
+        self.assertIs(self.index.drop_expired(401), first)
+        self.assertIs(self.index.drop_expired(401), None)
+        self.assertEqual(self.index.find("T", "k5", 9, 0, 2**62)[0], [500])
+        self.assertIs(self.index.drop_expired(10_000), second)
+        self.assertIs(self.index.drop_expired(10_000), None)
+        self.assertEqual(self.index.files, [newest])
+
     def test_files_have_apaches_length(self) -> None:
         """Whatever they hold."""
         self.add(1)
