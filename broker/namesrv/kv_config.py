@@ -53,7 +53,7 @@ class KVConfig:
 
     def _decode(self, text: str) -> None:
         try:
-            self._table = _ConfigTable.decode(text.encode()).config_table
+            self._table = _ConfigTable.decode_saved(text.encode()).config_table
         except WireError as error:
             raise ValueError(str(error)) from None
 

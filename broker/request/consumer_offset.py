@@ -45,7 +45,7 @@ class ConsumerOffsetTable:
         self._file.load(self._decode)
 
     def _decode(self, text: str) -> None:
-        saved = ConsumerOffsetSerializeWrapper.decode(text.encode())
+        saved = ConsumerOffsetSerializeWrapper.decode_saved(text.encode())
         self.table = saved.offset_table
         if saved.data_version is not None:
             self.data_version.assign(saved.data_version)

@@ -47,7 +47,7 @@ class SubscriptionGroupTable:
         self._file.load(self._decode)
 
     def _decode(self, text: str) -> None:
-        saved = SubscriptionGroupWrapper.decode(text.encode())
+        saved = SubscriptionGroupWrapper.decode_saved(text.encode())
         self.table.update(saved.subscription_group_table)
         self.forbidden = saved.forbidden_table or {}
         self.data_version.assign(saved.data_version)

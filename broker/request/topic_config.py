@@ -79,7 +79,7 @@ class TopicConfigTable:
         self._file.load(self._decode)
 
     def _decode(self, text: str) -> None:
-        saved = TopicConfigSerializeWrapper.decode(text.encode())
+        saved = TopicConfigSerializeWrapper.decode_saved(text.encode())
         self.table.update(saved.topic_config_table)
         self.data_version.assign(saved.data_version)
 

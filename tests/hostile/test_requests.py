@@ -163,6 +163,16 @@ class FieldTests(RequestCase):
                      b'{"clientID":"x","consumerDataSet":[{}]}', b"[" * 100_000):
             self.assertRefused(repr(body[:20]), self.asks(json_frame(_HEARTBEAT, body=body)))
 
+    def test_large_bodies(self) -> None:
+        """As much as fits of what is nearly JSON: refused before it holds up everybody."""
+        count = 4_000_000
+        for what, body in (
+            ("bare keys", b'{"x":{%s1:2}}' % (b"1:2," * count)),
+            ("no end", b'{"x":[%s' % (b"1," * count)),
+            ("wrong type", b'{"clientID":5,"consumerDataSet":[%s{}]}' % (b"{}," * count)),
+        ):
+            self.assertRefused(what, self.asks(json_frame(_HEARTBEAT, body=body)))
+
     def test_replies_nobody_asked_for(self) -> None:
         """Replies that answer nothing are dropped; one-way requests get no answer, whatever."""
         for opaque in range(200):

@@ -18,8 +18,12 @@ from twistmq.broker.errors import WireError
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.header import Int32
 
-__all__ = ["Body", "ConsumeFromWhere", "ConsumeType", "MessageModel", "MessageQueue",
-           "TopicFilterType"]
+__all__ = ["DIALECT_SIZE_MAX", "Body", "ConsumeFromWhere", "ConsumeType", "MessageModel",
+           "MessageQueue", "TopicFilterType"]
+
+#: Largest body of a peer's that is read when it is no plain JSON, bytes: each MiB of it holds the
+#: reactor for up to two seconds.
+DIALECT_SIZE_MAX: Final = 512 * 1024
 
 
 class ConsumeType(StrEnum):
@@ -91,17 +95,33 @@ class Body(msgspec.Struct, rename="camel", gc=False):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Read a body that a peer sent.
+
+        :raises WireError: when the bytes are not JSON, a value has the wrong type, or what is no
+            plain JSON is over DIALECT_SIZE_MAX.
+        """
+        return cls._decode(data, DIALECT_SIZE_MAX)
+
+    @classmethod
+    def decode_saved(cls, data: bytes) -> Self:
+        """Read a body that was saved, however large it is.
 
         :raises WireError: when the bytes are not JSON or a value has the wrong type.
         """
+        return cls._decode(data, len(data))
+
+    @classmethod
+    def _decode(cls, data: bytes, dialect_size_max: int) -> Self:
+        reason = "too long for what is no plain JSON"
         try:
             decoder = _decoder(cls)
             if decoder is not None:
                 body: Self = decoder.decode(data)
                 return body
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            reason = str(error)
+        if len(data) > dialect_size_max:
+            raise WireError(f"body of {cls.__name__}, {len(data)} bytes: {reason}")
         try:
             return msgspec.convert(_given(json_dialect.decode(data)), cls, strict=False)
         except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:

@@ -35,8 +35,30 @@ from twistmq.broker.wire.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
+
+
+class SizeTests(SynchronousTestCase):
+    """What is no plain JSON is read slowly: from a peer only up to a limit."""
+
+    def test_limit(self) -> None:
+        """Over it a body is refused unread, and so is plain JSON of the wrong type."""
+        table = ",".join(f'"T{number}@g":{{0:1}}' for number in range(40_000))
+        data = f'{{"offsetTable":{{{table}}}}}'.encode()
+        self.assertGreater(len(data), DIALECT_SIZE_MAX)
+        error = self.assertRaises(WireError, ConsumerOffsetSerializeWrapper.decode, data)
+        self.assertIn(f"{len(data)} bytes", str(error))
+        saved = ConsumerOffsetSerializeWrapper.decode_saved(data)
+        self.assertEqual(saved.offset_table["T39999@g"], {0: 1})
+        wrong = b'{"clientID":5,"x":"%s"}' % (b"x" * DIALECT_SIZE_MAX)
+        self.assertRaises(WireError, HeartbeatData.decode, wrong)
+
+    def test_plain(self) -> None:
+        """Plain JSON has no limit but the frame's."""
+        data = b'{"clientID":"c","x":"%s"}' % (b"x" * DIALECT_SIZE_MAX)
+        self.assertEqual(HeartbeatData.decode(data).client_id, "c")
 
 #: Every body class, by name.
 BODIES: dict[str, type[Body]] = {
