@@ -137,6 +137,8 @@ class Peer:
     with_namesrv: bool = True
     namesrv_address: str = ""
     settings: dict[str, str] = field(default_factory=dict)
+    #: What this object started itself, by name.
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.home = self.home.resolve()
@@ -182,6 +184,7 @@ class Peer:
         with open(self.home / f"{name}.out", "wb") as out:
             process = subprocess.Popen([*command, main, "-c", str(config)], stdout=out, stderr=out,
                                        env=environment, start_new_session=True)
+        self.processes[name] = process
         (self.home / f"{name}.pid").write_text(str(process.pid))
         wait_for_port(int(settings["listenPort"]), process)
 
@@ -205,6 +208,8 @@ class Peer:
         except ProcessLookupError:
             pass
         pid_file.unlink()
+        if name in self.processes:
+            self.processes.pop(name).wait()
 
 
 def parse_arguments() -> argparse.Namespace:
