@@ -1,6 +1,7 @@
 """The command ``twistmq``.
 
-``up`` runs a name server and a broker in one process, ``namesrv`` and ``broker`` run one of them.
+``up`` runs a name server and a broker in one process, ``namesrv`` and ``broker`` run one of them;
+``store`` looks at the files of a broker that may run or not.
 Plugins add commands of their own through ``register_commands``; they are imported only when a
 command is asked for that is not among these, or for help. Options and boot lines are Apache's
 ``mqnamesrv`` and ``mqbroker``; exit statuses are in ``boot``.
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from twistmq.broker.edge import boot
+from twistmq.broker.edge.store_commands import store
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
@@ -149,6 +151,9 @@ def broker(
     """Run a broker."""
     found = boot.broker_settings(file, parse_overrides(settings, name_servers))
     return _print_or_run("broker", found, print_all, print_important)
+
+
+twistmq.add_command(store)
 
 
 def _print_or_run(

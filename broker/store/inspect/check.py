@@ -1,0 +1,137 @@
+"""``twistmq store check``: everything in a store that can be compared with something else is.
+
+Source: CommitLog, ConsumeQueue, IndexFile, StoreCheckpoint, ConfigManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.inspect.index_check import IndexCheck
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.log_walk import LogWalk
+from twistmq.broker.store.inspect.queue_check import QueueCheck
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.wire import json_dialect
+
+__all__ = ["StoreCheck"]
+
+#: Times in the checkpoint and where they are, in bytes. The two offsets behind them are a slave's
+#: knowledge of its master and may be ahead of its own data.
+_TIMES: Final = (("physic_msg_timestamp", 0), ("logics_msg_timestamp", 8),
+                 ("index_msg_timestamp", 16))
+#: How often a file that its owner may be writing is read before it counts as damaged.
+_READ_TRIES: Final = 3
+#: Parts of a store that are not looked at, and what they hold.
+_NOT_CHECKED: Final = {"batchconsumequeue": "queues of inner batches",
+                       "consumequeue_ext": "extensions of queue entries"}
+#: The rows every summary begins with.
+_COUNTED: Final = ("commit-log files", "records", "queues", "queue files", "queue entries",
+                   "index files", "index items", "configuration files")
+
+
+class StoreCheck:
+    """One check of a store.
+
+    :param report: takes what disagrees.
+    :param index_slots: slots of each index file; None: found out.
+    """
+
+    def __init__(
+        self, store: StoreFiles, report: Report, index_slots: int | None = None
+    ) -> None:
+        self._store = store
+        self._report = report
+        # The order matters: what is known of the log must not be older than what points into it.
+        self._checkpoint = self._load_checkpoint()
+        self._queues = QueueCheck(store, report, self._checkpoint.logics_msg_timestamp)
+        self._index = IndexCheck(store, report, index_slots, self._advance_items)
+        self._advance: Callable[[int], object] = int
+        self.length = store.log_end - store.log_begin + self._index.item_count
+
+    def run(self, advance: Callable[[int], object] = int) -> None:
+        """Check everything.
+
+        :param advance: told of progress, ``length`` in all.
+        """
+        self._advance = advance
+        for name in _COUNTED:
+            # Put in order; those of the queues' snapshot are there already.
+            self._report.counts[name] = self._report.counts.pop(name, 0)
+        self._check_config()
+        self._index.check_structure()
+        self._queues.start()
+        newest_ms = -1
+        for place, message in LogWalk(self._store, self._report, advance).records():
+            properties = message.properties_map()
+            self._queues.record(place, message, properties)
+            self._index.record(place, message, properties)
+            newest_ms = max(newest_ms, message.store_timestamp)
+            self._report.counts["records"] += 1
+        self._queues.finish()
+        self._index.finish()
+        self._check_checkpoint(newest_ms)
+        for name, what in _NOT_CHECKED.items():
+            if (self._store.root / name).is_dir():
+                self._report.note(f"{name} is not looked at: {what}")
+        self._report.finish()
+
+    def _advance_items(self, count: int) -> None:
+        self._advance(count)
+
+    def _load_checkpoint(self) -> Checkpoint:
+        try:
+            return self._store.load_checkpoint()
+        except StoreDamaged as error:
+            path = self._store.root / "checkpoint"
+            self._report.problem(path, None, "numbers that are not negative",
+                                 str(error).removeprefix(f"{path}: "))
+            return Checkpoint()
+
+    def _check_checkpoint(self, newest_ms: int) -> None:
+        """Report times that are ahead of the newest record; without any, nothing can be said."""
+        path = self._store.root / "checkpoint"
+        for name, position in _TIMES:
+            value = getattr(self._checkpoint, name)
+            if 0 <= newest_ms < value:
+                self._report.problem(
+                    path, position, f"{name} not behind the newest record's time, {newest_ms}",
+                    str(value))
+
+    def _check_config(self) -> None:
+        """Report files of ``config`` that are no JSON, as Apache's broker writes it."""
+        directory = self._store.root / "config"
+        for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
+            self._report.counts["configuration files"] += 1
+            wrong: str | None = None
+            for _ in range(_READ_TRIES if self._store.running else 1):
+                wrong = _json_error(path)
+                if wrong is None:
+                    break
+            backup = path.with_name(path.name + ".bak")
+            if wrong == _EMPTY and backup.exists() and _json_error(backup) is None:
+                # A crash came between the backup and the new file; the backup is what counts.
+                continue
+            if wrong is not None:
+                self._report.problem(path, None, "JSON", wrong)
+
+
+_EMPTY: Final = "nothing"
+
+
+def _json_error(path: Path) -> str | None:
+    """What keeps a file from being read; None when it is JSON, or gone."""
+    try:
+        data = path.read_bytes()
+        if not data.strip():
+            return _EMPTY
+        json_dialect.decode(data)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        return str(error)
+    return None

@@ -1,0 +1,202 @@
+"""Files of a store that are only read: no lock, no map, nothing made or changed.
+
+Plain reads, because a map of a file that its owner cuts kills the process, and looking at a hole
+through one takes room on some file systems. A file that its owner removes meanwhile reads as
+empty and is noted in ``gone``. Memory is bounded: some open files, some blocks.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.store.segment_files import segment_path
+
+__all__ = ["Reader", "Segments", "common_size", "segment_sizes"]
+
+_OPEN_MAX: Final = 128
+#: Bytes of a block and how many are kept: 16 MB. A multiple of a queue entry's 20 bytes.
+_BLOCK_SIZE: Final = 8_000
+_BLOCKS_MAX: Final = 2_000
+#: Bytes read at a time when the end of what was written is looked for.
+_SCAN_SIZE: Final = 1 << 20
+#: Linux's lseek: where data begins and where a hole does.
+_SEEK_DATA: Final = 3
+_SEEK_HOLE: Final = 4
+
+
+class Reader:
+    """Reads files at positions, keeping few of them open."""
+
+    def __init__(self) -> None:
+        #: Paths that were there once and are not any more.
+        self.gone: set[Path] = set()
+        self._open: OrderedDict[Path, io.FileIO] = OrderedDict()
+        self._blocks: OrderedDict[tuple[Path, int], bytes] = OrderedDict()
+
+    def read(self, path: Path, position: int, size: int) -> bytes:
+        """Read a range; fewer bytes where the file ends.
+
+        :raises OSError: when the disk fails.
+        """
+        file = self._file(path)
+        if file is None:
+            return b""
+        file.seek(position)
+        parts: list[bytes] = []
+        while size > 0 and (part := file.read(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def cached(self, path: Path, position: int, size: int) -> bytes:
+        """The same through a cache of blocks: for what does not change, and is read in turns."""
+        first, last = position // _BLOCK_SIZE, (position + size - 1) // _BLOCK_SIZE
+        if first == last:
+            at = position - first * _BLOCK_SIZE
+            return self._block(path, first)[at : at + size]
+        joined = b"".join(self._block(path, number) for number in range(first, last + 1))
+        at = position - first * _BLOCK_SIZE
+        return joined[at : at + size]
+
+    def written_end(self, path: Path) -> int:
+        """Position behind the last byte that is not zero; holes are not read."""
+        for begin, end in reversed(list(self._extents(path))):
+            while begin < end:
+                start = max(begin, end - _SCAN_SIZE)
+                data = self.read(path, start, end - start).rstrip(b"\0")
+                if data:
+                    return start + len(data)
+                end = start
+        return 0
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+        self._blocks.clear()
+
+    def _file(self, path: Path) -> io.FileIO | None:
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        try:
+            file = open(path, "rb", buffering=0)  # noqa: SIM115
+        except FileNotFoundError:
+            self.gone.add(path)
+            return None
+        self._open[path] = file
+        if len(self._open) > _OPEN_MAX:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def _block(self, path: Path, number: int) -> bytes:
+        key = (path, number)
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = self.read(path, number * _BLOCK_SIZE, _BLOCK_SIZE)
+            if len(self._blocks) > _BLOCKS_MAX:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end(key)
+        return block
+
+    def _extents(self, path: Path) -> Iterator[tuple[int, int]]:
+        """Ranges of a file that may hold data: (begin, end)."""
+        file = self._file(path)
+        if file is None:
+            return
+        end = file.seek(0, 2)
+        position = 0
+        while position < end:
+            try:
+                begin = file.seek(position, _SEEK_DATA)
+                position = file.seek(begin, _SEEK_HOLE)
+            except OSError as error:
+                if error.errno != 6:  # ENXIO: no data from here on; else: not known here.
+                    yield position, end
+                return
+            yield begin, position
+
+
+class Segments:
+    """A directory of equally long files that together are one long file.
+
+    :param sizes: length by start offset, as ``segment_sizes`` lists them.
+    :param file_size: length each file should have, bytes.
+    """
+
+    def __init__(
+        self, reader: Reader, directory: Path, sizes: dict[int, int], file_size: int
+    ) -> None:
+        self.directory = directory
+        self.sizes = sizes
+        self.file_size = file_size
+        self.starts = sorted(sizes)
+        self.reader = reader
+
+    def path(self, start: int) -> Path:
+        """The file that starts here."""
+        return Path(segment_path(str(self.directory), start))
+
+    def start_of(self, offset: int) -> int | None:
+        """Start of the file this offset lies in; None when there is no such file."""
+        index = bisect_right(self.starts, offset) - 1
+        if index < 0 or offset >= self.starts[index] + self.file_size:
+            return None
+        return self.starts[index]
+
+    def locate(self, offset: int) -> tuple[Path, int]:
+        """The file and the byte in it an offset stands for, there or not."""
+        start = self.start_of(offset)
+        if start is None:
+            start = offset - offset % max(self.file_size, 1)
+        return self.path(start), offset - start
+
+    def cached(self, offset: int, size: int) -> bytes:
+        """Read within one file, through the cache; fewer bytes where it ends."""
+        start = self.start_of(offset)
+        if start is None:
+            return b""
+        return self.reader.cached(self.path(start), offset - start, size)
+
+    def is_gone(self, offset: int) -> bool:
+        """Whether the file of an offset was removed while it was looked at."""
+        return self.locate(offset)[0] in self.reader.gone
+
+    def missing(self) -> Iterator[int]:
+        """Start offsets of the files that are missing in between."""
+        for before, after in zip(self.starts, self.starts[1:], strict=False):
+            yield from range(before + self.file_size, after, max(self.file_size, 1))
+
+    def written_end(self) -> int:
+        """Offset behind the last byte that is not zero: nothing was written from here on."""
+        for start in reversed(self.starts):
+            end = self.reader.written_end(self.path(start))
+            if end:
+                return start + end
+        return self.starts[0] if self.starts else 0
+
+
+def segment_sizes(directory: Path) -> dict[int, int]:
+    """Lengths of a directory's files by start offset; other names are left out."""
+    found: dict[int, int] = {}
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if path.name.isdecimal():
+            try:
+                found[int(path.name)] = path.stat().st_size
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def common_size(sizes: Iterable[int]) -> int:
+    """The length most files have, the larger of two that are as frequent; 0 without files."""
+    counts = Counter(sizes)
+    return max(counts, key=lambda size: (counts[size], size), default=0)

@@ -1,0 +1,155 @@
+"""An index file that is only read: its header, slots and items, whatever its size.
+
+How many slots a file has is a setting and not in it. Apache's default is tried first, then its
+ratio of four items a slot; either must lead to first and last items that the header and a slot
+know. Else the last item is looked for by the place it must have.
+
+Source: IndexFile, IndexHeader @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.store.index_tail import (
+    HEADER,
+    HEADER_SIZE,
+    ITEM,
+    ITEM_SIZE,
+    SLOT,
+    SLOT_SIZE,
+)
+from twistmq.broker.store.inspect.files import Reader
+from twistmq.broker.wire.properties import java_hash_joined, java_string_hash
+
+__all__ = ["IndexView", "Item", "key_hash"]
+
+#: (key hash, place in the commit log, seconds since the file's begin, number of the one before).
+Item = tuple[int, int, int, int]
+_SLOTS_DEFAULT: Final = 5_000_000
+_SCAN_SIZE: Final = 1 << 20
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The hash the index keeps of a message's key."""
+    code = abs(java_hash_joined(java_string_hash(topic + "#"), key))
+    return 0 if code == 0x80000000 else code
+
+
+class IndexView:
+    """One file as its header was when it was first read.
+
+    :param slot_count: None: find it out.
+    """
+
+    def __init__(self, reader: Reader, path: Path, slot_count: int | None = None) -> None:
+        self.path = path
+        self.size = path.stat().st_size
+        self._reader = reader
+        self.header = self.read_header()
+        (self.begin_timestamp, self.end_timestamp, self.begin_physical, self.end_physical,
+         self.slots_used, self.count) = self.header
+        self.count = max(self.count, 1)
+        #: 0 when it cannot be found out.
+        self.slot_count = slot_count or self._find_slot_count()
+
+    def read_header(self) -> tuple[int, ...]:
+        """Read the header's six numbers as they are now."""
+        data = self._reader.read(self.path, 0, HEADER_SIZE)
+        return HEADER.unpack(data.ljust(HEADER_SIZE, b"\0"))
+
+    def position(self, number: int, slot_count: int = 0) -> int:
+        """Where an item is in the file, in bytes."""
+        return HEADER_SIZE + SLOT_SIZE * (slot_count or self.slot_count) + ITEM_SIZE * number
+
+    @property
+    def item_max(self) -> int:
+        """Items the file has room for, number 0 included."""
+        return (self.size - self.position(0)) // ITEM_SIZE
+
+    def item(self, number: int) -> Item:
+        """Read one item; zeros behind the end."""
+        return self._item_at(self.position(number))
+
+    def items(self) -> Iterator[tuple[int, Item]]:
+        """Read all items the header counts: (number, item)."""
+        for number in range(1, min(self.count, self.item_max)):
+            yield number, self.item(number)
+
+    def slot(self, number: int) -> int:
+        """The number of the newest item in a slot that the header counts; 0 without one."""
+        data = self._reader.read(self.path, HEADER_SIZE + SLOT_SIZE * number, SLOT_SIZE)
+        return self.counted(SLOT.unpack(data.ljust(SLOT_SIZE, b"\0"))[0])
+
+    def slots(self, begin: int, count: int) -> bytes:
+        """Read slots as they stand in the file."""
+        return self._reader.read(self.path, HEADER_SIZE + SLOT_SIZE * begin, SLOT_SIZE * count)
+
+    def counted(self, number: int) -> int:
+        """Follow a slot that is ahead of the header, as a writer leaves it for a moment."""
+        while self.count <= number < self.item_max:
+            previous = self.item(number)[3]
+            if previous >= number:
+                return number
+            number = previous
+        return number
+
+    def find(self, code: int, matches: Callable[[int], bool]) -> Iterator[int]:
+        """Places of the messages whose key has a hash, newest first.
+
+        :param matches: says of an item's time in ms whether it is wanted.
+        """
+        number = self.slot(code % self.slot_count)
+        while 0 < number < self.count:
+            found, place, seconds, previous = self.item(number)
+            if found == code and matches(self.begin_timestamp + seconds * 1000):
+                yield place
+            if previous >= number:
+                return
+            number = previous
+
+    # --- how many slots
+
+    def _item_at(self, position: int) -> Item:
+        data = self._reader.cached(self.path, position, ITEM_SIZE)
+        return ITEM.unpack(data.ljust(ITEM_SIZE, b"\0"))
+
+    def _fits(self, slot_count: int) -> bool:
+        """Whether the header is right of the items of so many slots."""
+        items = self.size - self.position(0, slot_count)
+        if slot_count <= 0 or items < ITEM_SIZE * self.count or items % ITEM_SIZE:
+            return False
+        if self.count <= 1:
+            return True
+        first = self._item_at(self.position(1, slot_count))
+        last = self._item_at(self.position(self.count - 1, slot_count))
+        data = self._reader.read(
+            self.path, HEADER_SIZE + SLOT_SIZE * (last[0] % slot_count), SLOT_SIZE)
+        # On a running broker the slot may be ahead already.
+        return (
+            (first[1], first[3]) == (self.begin_physical, 0)
+            and last[1] == self.end_physical
+            and self.count - 1 <= int.from_bytes(data, "big", signed=True) < items // ITEM_SIZE
+        )
+
+    def _find_slot_count(self) -> int:
+        ratio = (self.size - HEADER_SIZE) // (SLOT_SIZE + 4 * ITEM_SIZE)
+        for count in (_SLOTS_DEFAULT, ratio):
+            if self._fits(count):
+                return count
+        place = self.end_physical.to_bytes(8, "big", signed=True)
+        start = HEADER_SIZE
+        # The place begins at an item's fifth byte.
+        while self.end_physical > 0 and len(data := self._reader.read(
+                self.path, start, _SCAN_SIZE)) >= ITEM_SIZE:
+            at = data.find(place)
+            while at >= 0:
+                items = start + at - 4 - ITEM_SIZE * (self.count - 1)
+                if items % SLOT_SIZE == 0 and self._fits((items - HEADER_SIZE) // SLOT_SIZE):
+                    return (items - HEADER_SIZE) // SLOT_SIZE
+                at = data.find(place, at + 1)
+            start += len(data) - 8
+        exact = (self.size - HEADER_SIZE) % (SLOT_SIZE + 4 * ITEM_SIZE) == 0
+        return ratio if exact else 0

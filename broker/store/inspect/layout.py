@@ -1,0 +1,138 @@
+"""Which files a directory has that is a store, and how long they should be.
+
+File sizes are settings, which are not in the store: they are what most files have. Everything that
+may grow is looked at in the order queues, index, log, so that on a running broker nothing points
+behind what is known of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.errors import StoreDamaged, StoreError
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.inspect.files import Reader, Segments, common_size, segment_sizes
+from twistmq.broker.wire import json_dialect
+from twistmq.broker.wire.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    StoredMessage,
+    decode_record,
+    record_size,
+)
+
+__all__ = ["MAGICS", "NO_FILE", "StoreFiles"]
+
+#: What ``look`` says of a place in a file that is missing.
+NO_FILE: Final = "no file of the log that has this place"
+
+#: Magic numbers of records as they stand in the log.
+MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+
+
+class StoreFiles:
+    """A store's directory.
+
+    :param root: what ``storePathRootDir`` says.
+    :param commit_log: what ``storePathCommitLog`` says; None: ``commitlog`` under the root.
+    :raises StoreError: when there is no store.
+    """
+
+    def __init__(self, root: Path, commit_log: Path | None = None) -> None:
+        log = commit_log or root / "commitlog"
+        if not log.is_dir():
+            inner = root / "store"
+            hint = f"; did you mean {inner}?" if (inner / "commitlog").is_dir() else ""
+            raise StoreError(f"{root} is no store: there is no directory {log}{hint}")
+        self.root = root
+        self.reader = Reader()
+        #: A broker runs on the store, or did not stop cleanly: the newest may not be written yet.
+        self.running = (root / "abort").exists()
+        self._checkpoint: Checkpoint | None = None
+        self._log_directory = log
+        self._log: Segments | None = None
+        self._log_end = 0
+
+    def close(self) -> None:
+        """Close every file."""
+        self.reader.close()
+
+    def queue_directories(self) -> dict[tuple[str, int], tuple[Path, dict[int, int]]]:
+        """Directory and file lengths by (topic, queue id)."""
+        found: dict[tuple[str, int], tuple[Path, dict[int, int]]] = {}
+        root = self.root / "consumequeue"
+        for topic in sorted(root.iterdir()) if root.is_dir() else ():
+            for queue in sorted(topic.iterdir()) if topic.is_dir() else ():
+                if queue.name.isdecimal():
+                    found[topic.name, int(queue.name)] = queue, segment_sizes(queue)
+        return found
+
+    def index_paths(self) -> list[Path]:
+        """Index files, the oldest first."""
+        directory = self.root / "index"
+        if not directory.is_dir():
+            return []
+        return sorted(path for path in directory.iterdir() if path.name.isdecimal())
+
+    @property
+    def log(self) -> Segments:
+        """The commit log; its files and its end are fixed when it is first asked for."""
+        if self._log is None:
+            sizes = segment_sizes(self._log_directory)
+            log = Segments(self.reader, self._log_directory, sizes, common_size(sizes.values()))
+            self._log, self._log_end = log, log.written_end()
+        return self._log
+
+    @property
+    def log_begin(self) -> int:
+        """Offset of the log's first byte."""
+        return self.log.starts[0] if self.log.starts else 0
+
+    @property
+    def log_end(self) -> int:
+        """No record that is looked at starts from here on."""
+        return self._log_end if self.log else 0
+
+    def look(self, place: int) -> StoredMessage | str:
+        """Decode the record at a place of the log, without its CRC.
+
+        :returns: the record, or what there is instead.
+        """
+        log = self.log
+        start = log.start_of(place)
+        if start is None:
+            return NO_FILE
+        head = log.cached(place, RECORD_SIZE_MIN)
+        if len(head) < RECORD_SIZE_MIN or head[4:8] not in MAGICS:
+            return f"no record starts there: {head[:8].hex(' ', 4) or 'the file ends'}"
+        size = record_size(head)
+        if size > start + log.file_size - place:
+            return f"no record starts there: size {size}"
+        try:
+            return decode_record(log.cached(place, size), 0, False)
+        except StoreDamaged as error:
+            return str(error)
+
+    def load_checkpoint(self) -> Checkpoint:
+        """Read the checkpoint; zeros when there is none.
+
+        :raises StoreDamaged: when a value is impossible.
+        """
+        path = self.root / "checkpoint"
+        return Checkpoint.decode(self.reader.read(path, 0, 40), str(path))
+
+    def known_topics(self) -> frozenset[str] | None:
+        """Topics of ``config/topics.json``; None when it cannot be read."""
+        for name in ("topics.json", "topics.json.bak"):
+            try:
+                table = json_dialect.decode((self.root / "config" / name).read_bytes())
+            except (OSError, ValueError):
+                continue
+            if isinstance(table, Mapping):
+                topics = table.get("topicConfigTable")
+                if isinstance(topics, Mapping):
+                    return frozenset(str(topic) for topic in topics)
+        return None

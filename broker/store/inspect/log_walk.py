@@ -1,0 +1,232 @@
+"""Reading a commit log from one end to the other, over damage.
+
+Recovery stops at the first record that is not whole. This walk names it and goes on at the next
+record, which is known by its magic number and by saying its own place.
+
+Source: CommitLog.checkMessageAndReturnSize @5.3.3, for what makes a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.inspect.layout import MAGICS, StoreFiles
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.wire.properties import pair_count
+from twistmq.broker.wire.record import (
+    MAGIC_BLANK,
+    PHYSICAL_OFFSET_POSITION,
+    RECORD_SIZE_MIN,
+    StoredMessage,
+    blank_record,
+    decode_record,
+    record_size,
+)
+
+__all__ = ["LogWalk"]
+
+_CHUNK_SIZE: Final = 1 << 20
+_BLANK: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
+#: What every record and every blank record has in its magic number, to look for the next one.
+_SIGNS: Final = (*MAGICS, _BLANK)
+
+
+class LogWalk:
+    """One way through the log.
+
+    :param advance: told how many bytes of the log were passed.
+    """
+
+    def __init__(
+        self, store: StoreFiles, report: Report, advance: Callable[[int], object] = int
+    ) -> None:
+        self._store = store
+        self._log = store.log
+        self._report = report
+        self._advance = advance
+        self._path = Path()
+        self._start = 0
+        self._chunk = b""
+        self._chunk_start = 0
+
+    def records(
+        self, begin: int = 0, wanted: Callable[[int], bool] | None = None
+    ) -> Iterator[tuple[int, StoredMessage]]:
+        """Read every record that can be decoded.
+
+        :param begin: where a record starts; the log's first byte when it is less.
+        :param wanted: says of a file's start whether the file is read.
+        :returns: (place in the log, record); the record itself may say another place.
+        """
+        log, end = self._log, self._store.log_end
+        missing = sorted(log.missing())
+        for start in log.starts:
+            while missing and missing[0] < start:
+                self._report.problem(log.path(missing.pop(0)), None, "a file", "none")
+            if start >= end or start + log.file_size <= begin:
+                continue
+            if wanted is not None and not wanted(start):
+                self._advance(log.file_size)
+                continue
+            self._report.counts["commit-log files"] += 1
+            yield from self._file(start, max(begin, start), min(start + log.file_size, end))
+
+    def _file(self, start: int, at: int, end: int) -> Iterator[tuple[int, StoredMessage]]:
+        """Read one file's records.
+
+        :param end: where nothing was written any more, or the file ends.
+        """
+        log = self._log
+        self._path, self._start = log.path(start), start
+        self._chunk, self._chunk_start = b"", at
+        is_last = end == self._store.log_end
+        size = log.sizes[start]
+        if size != log.file_size:
+            self._report.problem(self._path, None, f"{log.file_size} bytes as the others have",
+                                 f"{size} bytes")
+        end = min(end, start + size)
+        while at < end:
+            head = self._read(at, 8)
+            if self._path in self._store.reader.gone:
+                return
+            if head[4:] == _BLANK:
+                self._check_blank(at, head)
+                self._advance(end - at)
+                return
+            message = self._record(at)
+            if isinstance(message, str):
+                following = self._next_sign(at + 1, end)
+                if following is None and is_last and self._store.running:
+                    self._report.note(f"the log ends at {at}: the {end - at} bytes behind it "
+                                      "are no whole record (yet)")
+                    return
+                self._report.problem(
+                    self._path, at - start, "a record", message if following is None else
+                    f"{message}; the next one starts at byte {following - start}")
+                if following is None:
+                    return
+                self._advance(following - at)
+                at = following
+                continue
+            if self._is_torn(message, at, end, is_last):
+                return
+            yield at, message
+            self._advance(message.size)
+            at += message.size
+        if not is_last and size == log.file_size:
+            self._report.problem(self._path, at - start, "a blank record", "the end of the file")
+
+    def _record(self, at: int) -> StoredMessage | str:
+        """Decode the record at a place and report what is wrong in it; or say why there is none."""
+        head = self._read(at, RECORD_SIZE_MIN)
+        if len(head) < RECORD_SIZE_MIN:
+            return f"{len(head)} bytes"
+        if head[4:8] not in MAGICS:
+            return f"magic {head[4:8].hex()}"
+        size = record_size(head)
+        if not RECORD_SIZE_MIN <= size <= self._log.file_size:
+            return f"size {size}"
+        data = self._read(at, size)
+        try:
+            message = decode_record(data, 0, True)
+        except StoreDamaged as error:
+            try:
+                message = decode_record(data, 0, False)
+            except StoreDamaged:
+                return str(error).removeprefix("record at byte 0: ")
+            if self._next_sign(at + 1, min(at + size + 8, self._store.log_end)) is None \
+                    and self._is_end(at + size) and self._store.running:
+                return "a body whose CRC does not match"
+            self._problem(at, 8, f"the CRC {message.body_crc:#010x} of the body", "another body")
+        self._check_fields(at, message)
+        return message
+
+    def _check_fields(self, at: int, message: StoredMessage) -> None:
+        """Report fields that cannot be."""
+        if message.physical_offset != at:
+            self._problem(at, PHYSICAL_OFFSET_POSITION, f"its own place {at}",
+                          str(message.physical_offset))
+        text = message.properties
+        if text.count("\x01") < pair_count(text):
+            self._problem(at, message.size - len(text.encode()), "properties name\\1value\\2",
+                          repr(text[:80]))
+        if not message.topic:
+            self._problem(at, 0, "a topic", "a record without one")
+        if message.queue_id < 0 or message.queue_offset < 0:
+            self._problem(at, 12, "a queue and an offset in it",
+                          f"{message.queue_id} and {message.queue_offset}")
+
+    def _is_torn(self, message: StoredMessage, at: int, end: int, is_last: bool) -> bool:
+        """Whether a record's end was never written: only the CRC of its body is kept."""
+        if not (message.properties or message.topic).endswith("\0"):
+            return False
+        if is_last and at + message.size >= end and self._store.running:
+            self._report.note(f"the log ends at {at}: the record there is torn (or not written "
+                              "to its end yet)")
+            return True
+        self._problem(at, message.size - 1, "the end of properties", "zeros")
+        return False
+
+    def _check_blank(self, at: int, head: bytes) -> None:
+        """Report a blank record that does not fill its file."""
+        left = self._start + self._log.file_size - at
+        if record_size(head) != left:
+            self._problem(at, 0, f"a blank record of {left} bytes", f"one of {record_size(head)}")
+
+    def _problem(self, at: int, field: int, expected: str, found: str) -> None:
+        self._report.problem(self._path, at + field - self._start, expected,
+                             f"{found} (record at byte {at - self._start})")
+
+    def _is_end(self, place: int) -> bool:
+        """Whether nothing is written from a place of this file on."""
+        return place >= self._store.log_end
+
+    def _next_sign(self, begin: int, end: int) -> int | None:
+        """Find the next place where a record or a blank record surely starts."""
+        while begin < end:
+            data = self._read(begin, min(_CHUNK_SIZE // 2, self._start + self._log.file_size
+                                         - begin))
+            for place in self._signs(data, begin):
+                if place < end and self._is_sure(place):
+                    return place
+            if len(data) < _CHUNK_SIZE // 2:
+                return None
+            begin += len(data) - 8
+        return None
+
+    @staticmethod
+    def _signs(data: bytes, begin: int) -> Iterator[int]:
+        """Places whose fifth to eighth byte is a magic number, ascending."""
+        found = []
+        for sign in _SIGNS:
+            at = data.find(sign, 4)
+            while at >= 0:
+                found.append(begin + at - 4)
+                at = data.find(sign, at + 1)
+        yield from sorted(found)
+
+    def _is_sure(self, place: int) -> bool:
+        """Whether a record that says this place, or the file's blank record, starts here."""
+        head = self._read(place, RECORD_SIZE_MIN)
+        if head[4:8] == _BLANK:
+            return head[:8] == blank_record(self._start + self._log.file_size - place)
+        if len(head) < RECORD_SIZE_MIN:
+            return False
+        at = PHYSICAL_OFFSET_POSITION
+        if int.from_bytes(head[at : at + 8], "big") != place:
+            return False
+        return isinstance(self._store.look(place), StoredMessage)
+
+    def _read(self, at: int, size: int) -> bytes:
+        """Read some bytes of this file through the chunk; fewer where the file ends."""
+        begin = at - self._chunk_start
+        if begin < 0 or begin + size > len(self._chunk):
+            position = at - self._start
+            left = self._log.file_size - position
+            self._chunk = self._store.reader.read(
+                self._path, position, max(size, min(left, _CHUNK_SIZE)))
+            self._chunk_start, begin = at, 0
+        return self._chunk[begin : begin + size]

@@ -1,0 +1,271 @@
+"""Consume queues against the log: each record has its entry, and each entry its record.
+
+Records of a queue lie in the log in the order of their queue offsets, so the log's walk and each
+queue's entries are read side by side, once. What does not fit is looked up by itself.
+
+Source: ConsumeQueue, CommitLogDispatcherBuildConsumeQueue, MultiDispatch @5.3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.constants import CHECKPOINT_MARGIN_MS
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER_SIZE
+from twistmq.broker.store.inspect.files import Segments, common_size
+from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.broker.wire.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    TAGS,
+    tags_code,
+)
+from twistmq.broker.wire.record import (
+    SYS_INNER_BATCH,
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    StoredMessage,
+)
+
+__all__ = ["QueueCheck"]
+
+Entry = tuple[int, int, int]
+#: Numbers of entries up to here are addresses in consumequeue_ext. Source: ConsumeQueueExt.
+_EXT_ADDRESS_MAX: Final = -2147483649
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One queue as it was when the check began."""
+
+    topic: str
+    queue_id: int
+    files: Segments
+    #: Offsets of the first entry there is and of the first behind the last.
+    begin: int
+    end: int
+    #: The first entry that is no filler.
+    first: int = 0
+    #: Entries before this one were looked at.
+    cursor: int = 0
+
+    def entry(self, offset: int) -> Entry | None:
+        """Read an entry; None when its file is missing or too short."""
+        data = self.files.cached(offset * ENTRY_SIZE, ENTRY_SIZE)
+        return ENTRY.unpack(data) if len(data) == ENTRY_SIZE else None
+
+    def place(self, offset: int) -> tuple[Path, int]:
+        """File and byte of an entry."""
+        return self.files.locate(offset * ENTRY_SIZE)
+
+
+class QueueCheck:
+    """Checks every queue while the log is walked.
+
+    Make it before the log's end is asked for: then all its entries have their records.
+
+    :param flushed_ms: store time up to which entries must be there when a broker runs.
+    """
+
+    def __init__(self, store: StoreFiles, report: Report, flushed_ms: int) -> None:
+        self._store = store
+        self._report = report
+        self._late_ms = flushed_ms - CHECKPOINT_MARGIN_MS
+        self._topics = store.known_topics()
+        found = store.queue_directories()
+        size = common_size(size for _, sizes in found.values() for size in sizes.values())
+        self._queues = {
+            key: self._snapshot(key, Segments(store.reader, directory, sizes, size))
+            for key, (directory, sizes) in found.items()
+        }
+
+    def _snapshot(self, key: tuple[str, int], files: Segments) -> _Queue:
+        report = self._report
+        for start in files.starts:
+            report.counts["queue files"] += 1
+            # What a crash leaves between making the last file and giving it its length.
+            if files.sizes[start] != files.file_size and (files.sizes[start]
+                                                          or start != files.starts[-1]):
+                report.problem(files.path(start), None, f"{files.file_size} bytes as the others "
+                               "have", f"{files.sizes[start]} bytes")
+        for start in files.missing():
+            report.problem(files.path(start), None, "a file", "none")
+        begin = files.starts[0] // ENTRY_SIZE if files.starts else 0
+        end = -(-files.written_end() // ENTRY_SIZE)
+        return _Queue(*key, files, begin, max(begin, end))
+
+    def start(self) -> None:
+        """Pass the entries of messages that are not in the log any more; fix the log's end."""
+        begin = self._store.log_begin
+        for queue in self._queues.values():
+            self._report.counts["queues"] += 1
+            self._report.counts["queue entries"] += queue.end - queue.begin
+            at = queue.begin
+            while at < queue.end and ((entry := queue.entry(at)) is None
+                                      or entry[1] == FILLER_SIZE):
+                at += 1
+            queue.first = at
+            while at < queue.end and (entry := queue.entry(at)) and entry[1] > 0 and (
+                entry[0] < begin
+            ):
+                at += 1
+            self._report.counts["entries of removed messages"] += at - queue.begin
+            queue.cursor = at
+
+    def record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
+        """Check that a record has its entry; records come in the order of the log."""
+        kind = message.sys_flag & SYS_TRANSACTION_MASK
+        if kind in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK):
+            return
+        queue = self._queues.get((message.topic, message.queue_id))
+        offset = message.queue_offset
+        if message.sys_flag & SYS_INNER_BATCH and (queue is None or offset >= queue.end):
+            self._report.counts["inner batches (queues not checked)"] += 1
+        elif queue is None:
+            self._without_queue(place, message)
+        elif offset >= queue.end:
+            self._without_entry(place, message, f"the end of the queue at offset {queue.end}")
+        elif offset < queue.cursor:
+            self._again(queue, place, message, properties)
+        else:
+            self._expected(queue, place, message, properties)
+
+    def finish(self) -> None:
+        """Look at the entries no record was found for."""
+        for queue in self._queues.values():
+            self._pass(queue, queue.end)
+
+    # --- a record and its entry
+
+    def _expected(
+        self, queue: _Queue, place: int, message: StoredMessage, properties: dict[str, str]
+    ) -> None:
+        """A record whose entry is the queue's next, or behind it."""
+        offset = message.queue_offset
+        entry = queue.entry(offset)
+        if entry is not None and entry[0] > place and self._explain(queue, offset, entry) is None:
+            # Its topic was deleted and made again: the entry is a newer message's.
+            self._report.counts["records of deleted queues"] += 1
+            return
+        self._pass(queue, offset)
+        queue.cursor = offset + 1
+        if entry is not None:
+            self._compare(queue, entry, place, message, properties)
+
+    def _again(
+        self, queue: _Queue, place: int, message: StoredMessage, properties: dict[str, str]
+    ) -> None:
+        """A record whose entry was passed already."""
+        offset = message.queue_offset
+        entry = queue.entry(offset)
+        if entry is None or offset < queue.first:
+            if queue.begin <= offset or queue.first == queue.begin == 0:
+                # A filler in front of a queue that began anew, or a file that is named already.
+                self._report.counts["records of deleted queues"] += 1
+            else:
+                self._without_entry(place, message, f"a queue that begins at {queue.begin}")
+        elif entry[0] == place:
+            self._compare(queue, entry, place, message, properties)
+        elif entry[0] > place:
+            self._report.counts["records of deleted queues"] += 1
+        else:
+            path, position = self._store.log.locate(place)
+            self._report.problem(
+                path, position, f"one record with offset {offset} of {_name(message)}",
+                f"a second one; the first is at {entry[0]}")
+
+    def _compare(
+        self, queue: _Queue, entry: Entry, place: int, message: StoredMessage,
+        properties: dict[str, str],
+    ) -> None:
+        """Compare an entry with the record it stands for."""
+        path, position = queue.place(message.queue_offset)
+        if entry[0] != place or entry[1] in (0, FILLER_SIZE):
+            self._report.problem(path, position, f"the entry of the record at {place}",
+                                 _shown(entry))
+            return
+        if entry[1] != message.size:
+            self._report.problem(path, position + 8, f"the record's size {message.size}",
+                                 str(entry[1]))
+        code = entry[2]
+        if message.topic == SCHEDULE_TOPIC or code <= _EXT_ADDRESS_MAX:
+            return
+        expected = tags_code(properties.get(TAGS))
+        if code != expected:
+            self._report.problem(path, position + 12, f"the code {expected} of tag "
+                                 f"{properties.get(TAGS)!r}", str(code))
+
+    def _without_queue(self, place: int, message: StoredMessage) -> None:
+        known = self._topics is None or message.topic in self._topics
+        if not known and not self._is_late(message):
+            self._report.counts["records of deleted queues"] += 1
+        else:
+            self._without_entry(place, message, "no such queue")
+
+    def _without_entry(self, place: int, message: StoredMessage, found: str) -> None:
+        if self._is_late(message):
+            self._report.counts["records not in their queue yet"] += 1
+            return
+        path, position = self._store.log.locate(place)
+        self._report.problem(
+            path, position, f"an entry in {_name(message)} at offset {message.queue_offset}",
+            found, run=(message.topic, message.queue_id, found))
+
+    def _is_late(self, message: StoredMessage) -> bool:
+        """Whether a broker may not have entered a record yet."""
+        return self._store.running and message.store_timestamp > self._late_ms
+
+    # --- an entry by itself
+
+    def _pass(self, queue: _Queue, end: int) -> None:
+        """Look at entries that no record of the walk belongs to."""
+        for offset in range(queue.cursor, end):
+            entry = queue.entry(offset)
+            wrong = None if entry is None else self._explain(queue, offset, entry)
+            if wrong is not None:
+                path, position = queue.place(offset)
+                self._report.problem(path, position, f"an entry of {queue.topic}-"
+                                     f"{queue.queue_id} for offset {offset}", wrong,
+                                     run=(path, wrong) if wrong == NO_FILE else None)
+        queue.cursor = max(queue.cursor, end)
+
+    def _explain(self, queue: _Queue, offset: int, entry: Entry) -> str | None:
+        """Say what is wrong with an entry; None when its record says the same."""
+        place, size, _ = entry
+        if size in (0, FILLER_SIZE):
+            return _shown(entry)
+        if 0 <= place < self._store.log_begin or self._store.log.is_gone(place):
+            return None
+        message = self._store.look(place)
+        if isinstance(message, str):
+            return message if message == NO_FILE else f"{_shown(entry)}, {message}"
+        if (message.topic, message.queue_id, message.queue_offset) != (
+            queue.topic, queue.queue_id, offset
+        ) and not _is_dispatched(message, queue.topic, offset):
+            return f"{_shown(entry)}, a record of {_name(message)}, offset {message.queue_offset}"
+        return None if size == message.size else f"size {size} of a record of {message.size}"
+
+
+def _name(message: StoredMessage) -> str:
+    return f"{message.topic}-{message.queue_id}"
+
+
+def _shown(entry: Entry) -> str:
+    if entry == (0, 0, 0):
+        return "zeros"
+    if entry[1] == FILLER_SIZE:
+        return "a filler"
+    return f"place {entry[0]}, size {entry[1]}"
+
+
+def _is_dispatched(message: StoredMessage, topic: str, offset: int) -> bool:
+    """Whether a record is in further queues, and this is one of them."""
+    properties = message.properties_map()
+    names = properties.get(INNER_MULTI_DISPATCH, "").split(",")
+    offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(",")
+    return (topic, str(offset)) in zip(names, offsets, strict=False)

@@ -1,0 +1,442 @@
+"""Checking a store from outside: a whole one, and each kind of damage named with its place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreError
+from twistmq.broker.store.consume_queue import ENTRY, FILLER
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.inspect.check import StoreCheck
+from twistmq.broker.store.inspect.files import Reader, Segments
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.testing.store import StoreBox, message
+from twistmq.broker.wire.properties import tags_code
+from twistmq.broker.wire.record import (
+    BLANK_SIZE_MIN,
+    SYS_TRANSACTION_PREPARED,
+    StoredMessage,
+    decode_record,
+    record_size,
+)
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
+FILE_SIZE = 4096
+#: Index of small_settings: where items begin, in bytes.
+ITEMS = 40 + 4 * 50
+COUNT = 90
+
+
+def digest(root: Path) -> dict[str, tuple[str, int]]:
+    """Content and time of change of every file below a directory, and which files there are."""
+    return {
+        str(path.relative_to(root)): (
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+            path.stat().st_mtime_ns,
+        )
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def check(root: Path, limit: int = 1000) -> tuple[list[str], Report]:
+    """Check a store; the lines of the disagreements, and the report."""
+    lines: list[str] = []
+    report = Report(root, lines.append, limit)
+    files = StoreFiles(root)
+    try:
+        StoreCheck(files, report).run()
+    finally:
+        files.close()
+    return lines, report
+
+
+def fill(root: Path, count: int = COUNT) -> StoreBox:
+    """A store of ours with messages of several queues, tags and keys in several files."""
+    box = StoreBox(RealDisk(), root=str(root), mapped_file_size_commit_log=FILE_SIZE).open()
+    for number in range(count):
+        box.now_ms += 700
+        box.append(message("Topic", f"body of {number}".encode() * 3, queue_id=number % 2,
+                           tag=f"Tag{number % 3}", keys=f"key{number} all",
+                           unique_key=f"U{number:04d}"))
+    box.append(message("RMQ", b"half", unique_key="H", sys_flag=SYS_TRANSACTION_PREPARED))
+    config = root / "config"
+    config.mkdir(exist_ok=True)
+    (config / "topics.json").write_text('{"topicConfigTable":{"Topic":{},"RMQ":{}}}')
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"Topic@G":{0:1,1:2}}}')
+    return box
+
+
+class _StoreTests(SynchronousTestCase):
+    """With a store that was stopped cleanly."""
+
+    def setUp(self) -> None:
+        """Fill it."""
+        self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        self.root.mkdir(parents=True)
+        self.box = fill(self.root)
+        self.successResultOf(self.box.store.stop())
+
+    def log(self, number: int) -> tuple[Path, int, StoredMessage]:
+        """File, byte in it and record of the nth message in the log."""
+        for path in sorted((self.root / "commitlog").iterdir()):
+            data, at = path.read_bytes(), 0
+            while record_size(data, at) > BLANK_SIZE_MIN and data[at + 4] == 0xDA:
+                if number == 0:
+                    return path, at, decode_record(data, at)
+                number -= 1
+                at += record_size(data, at)
+        raise AssertionError(number)
+
+    def patch_at(self, path: Path, position: int, data: bytes) -> None:
+        """Overwrite bytes of a file."""
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(data)
+
+    def expect(self, *parts: tuple[str, ...]) -> list[str]:
+        """Check: there is a line with all texts of each tuple, and nothing changes on disk."""
+        before = digest(self.root)
+        lines, report = check(self.root)
+        self.assertEqual(digest(self.root), before)
+        self.assertGreaterEqual(report.problems, len(parts))
+        for texts in parts:
+            found = [line for line in lines if all(text in line for text in texts)]
+            self.assertTrue(found, msg=f"{texts} in:\n" + "\n".join(lines))
+        return lines
+
+
+class WholeStoreTests(_StoreTests):
+    """Stores with nothing wrong."""
+
+    def test_clean(self) -> None:
+        """Nothing is reported, all is counted, and nothing changes on disk."""
+        before = digest(self.root)
+        lines, report = check(self.root)
+        self.assertEqual(lines, [])
+        self.assertEqual(digest(self.root), before)
+        counts = report.counts
+        self.assertEqual((counts["records"], counts["queue entries"], counts["index items"]),
+                         (COUNT + 1, COUNT, 3 * COUNT + 1))
+        self.assertGreater(counts["commit-log files"], 2)
+        self.assertGreater(counts["queue files"], 4)
+        self.assertGreater(counts["index files"], 1)
+        self.assertIn(f" {COUNT + 1}  records", report.table())
+
+    def test_apaches(self) -> None:
+        """A store Apache's broker wrote."""
+        lines, report = check(GOLDEN)
+        self.assertEqual((lines, report.counts["records"]), ([], 42))
+
+    def test_running(self) -> None:
+        """While a broker runs, what is not written to queues and index yet is none."""
+        box = self.box._again().open()
+        box.append(message("Topic", b"new", keys="new"), message("New", b"new", keys="new"))
+        lines, report = check(self.root)
+        self.assertEqual(lines, [])
+        self.assertEqual(report.counts["records not in their queue yet"], 2)
+        self.assertEqual(report.counts["records not in the index yet"], 2)
+        self.successResultOf(box.store.stop())
+        lines, report = check(self.root)
+        self.assertEqual((lines, report.counts["records not in their queue yet"]), ([], 0))
+
+    def test_killed(self) -> None:
+        """What was half written when its broker was killed is none either."""
+        box = self.box._again().open()
+        (record,) = box.append(message("Topic", b"x" * 300))
+        box.store.close()
+        path = self.root / "commitlog" / f"{record.physical_offset // FILE_SIZE * FILE_SIZE:020d}"
+        self.patch_at(path, record.physical_offset % FILE_SIZE + 200, bytes(200))
+        lines, report = check(self.root)
+        self.assertEqual(lines, [])
+        self.assertIn(f"the log ends at {record.physical_offset}", report.notes[0])
+        (self.root / "abort").unlink()
+        self.expect((path.name, f"byte {record.physical_offset % FILE_SIZE}"))
+
+    def test_shortened(self) -> None:
+        """Old log files are gone, as after retention: their entries and items are only counted."""
+        (self.root / "commitlog" / f"{0:020d}").unlink()
+        lines, report = check(self.root)
+        self.assertEqual(lines, [])
+        self.assertGreater(report.counts["entries of removed messages"], 20)
+        self.assertGreater(report.counts["items of removed messages"], 60)
+
+    def test_deleted_topic(self) -> None:
+        """Records of a topic that was deleted have no queue, and need none."""
+        shutil.rmtree(self.root / "consumequeue" / "Topic")
+        (self.root / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+        lines, report = check(self.root)
+        self.assertEqual((lines, report.counts["records of deleted queues"]), ([], COUNT))
+
+    def test_no_store(self) -> None:
+        """A directory without a log is none, and the text says where one is."""
+        error = self.assertRaises(StoreError, StoreFiles, self.root / "config")
+        self.assertIn("is no store", str(error))
+        outer = self.root / "outer"
+        shutil.copytree(GOLDEN, outer / "store")
+        error = self.assertRaises(StoreError, StoreFiles, outer)
+        self.assertIn(f"did you mean {outer / 'store'}?", str(error))
+
+
+class LogDamageTests(_StoreTests):
+    """Damage in the commit log."""
+
+    def damage(self, number: int, field: int, data: bytes) -> tuple[str, int]:
+        """Overwrite part of the nth record.
+
+        :returns: the file's shown path and the record's byte.
+        """
+        path, at, _ = self.log(number)
+        self.patch_at(path, at + field, data)
+        return f"commitlog/{path.name}", at
+
+    def test_body(self) -> None:
+        """A flipped byte of a body."""
+        path, at = self.damage(20, 90, b"\xff")
+        lines = self.expect((path, f"byte {at + 8}", "CRC", f"record at byte {at}"))
+        self.assertEqual(len(lines), 1)
+
+    def test_magic(self) -> None:
+        """A bad magic number; the entry and the items that point there are named too."""
+        path, at = self.damage(20, 4, b"\xda\xa3\x20\xa8")
+        _, following, _ = self.log_after(20)
+        lines = self.expect((path, f"byte {at}:", "magic daa320a8", f"byte {following}"),
+                            ("consumequeue/Topic/0", "offset 10", "no record starts there"),
+                            ("index/", "item", "no record starts there"))
+        self.assertLessEqual(len(lines), 4)
+
+    def log_after(self, number: int) -> tuple[Path, int, StoredMessage]:
+        """The place after the nth record, which is damaged."""
+        path, at, record = self.log(number - 1)
+        size = record_size(path.read_bytes(), at + record.size)
+        return path, at + record.size + size, record
+
+    def test_size(self) -> None:
+        """A bad size: the walk finds the next record by itself."""
+        path, at, _ = self.log(30)
+        for value in (0, -1, 90, 3, 1 << 30):
+            self.patch_at(path, at, struct.pack(">i", value))
+            self.expect((path.name, f"byte {at}:", f"size {value}", "the next one starts at byte"))
+
+    def test_place(self) -> None:
+        """A record that says another place."""
+        path, at = self.damage(20, 28, struct.pack(">q", 12345))
+        self.expect((path, f"byte {at + 28}", "its own place", "12345"))
+
+    def test_properties(self) -> None:
+        """Properties without a separator."""
+        path, at, record = self.log(5)
+        start = at + record.size - len(record.properties)
+        self.patch_at(path, start, record.properties.encode().replace(b"\1", b"=", 1))
+        self.expect((path.name, f"byte {start}", "properties"))
+
+    def test_truncated(self) -> None:
+        """A file that was cut."""
+        path = self.root / "commitlog" / f"{FILE_SIZE:020d}"
+        with path.open("r+b") as file:
+            file.truncate(2000)
+        self.expect((path.name, f"expected {FILE_SIZE} bytes", "found 2000 bytes"),
+                    ("consumequeue/Topic/1",))
+
+    def test_missing(self) -> None:
+        """A file in the middle is gone: it, the entries and the items of it are named."""
+        path = self.root / "commitlog" / f"{FILE_SIZE:020d}"
+        path.unlink()
+        lines = self.expect((f"commitlog/{path.name}: expected a file, found none",),
+                            ("consumequeue/Topic/0", "no file"), ("index/", "no file"),
+                            ("more times",))
+        self.assertLess(len(lines), 20)
+
+    def test_blank(self) -> None:
+        """The blank record at a file's end is damaged."""
+        path = self.root / "commitlog" / f"{0:020d}"
+        at = path.read_bytes().rindex(b"\xcb\xd4\x31\x94") - 4
+        self.patch_at(path, at, struct.pack(">i", 7))
+        self.expect((path.name, f"byte {at}:", "blank record", "one of 7"))
+        self.patch_at(path, at, bytes(8))
+        self.expect((path.name, f"byte {at}:", "expected a record"))
+
+    def test_behind_the_end(self) -> None:
+        """Bytes behind the last record of a store that was stopped cleanly."""
+        path = sorted((self.root / "commitlog").iterdir())[-1]
+        self.patch_at(path, FILE_SIZE - 100, b"rest")
+        self.expect((path.name, "expected a record", "magic 00000000"))
+
+
+class QueueDamageTests(_StoreTests):
+    """Damage in the consume queues."""
+
+    def entry(self, offset: int) -> tuple[Path, int, tuple[int, int, int]]:
+        """File, byte in it and numbers of an entry of queue 1."""
+        path = self.root / "consumequeue" / "Topic" / "1" / f"{offset // 20 * 400:020d}"
+        at = offset % 20 * 20
+        return path, at, ENTRY.unpack_from(path.read_bytes(), at)
+
+    def change(self, offset: int, make: Callable[[int, int, int], bytes]) -> tuple[str, str]:
+        """Overwrite an entry."""
+        path, at, numbers = self.entry(offset)
+        self.patch_at(path, at, make(*numbers))
+        return f"consumequeue/Topic/1/{path.name}", f"byte {at}"
+
+    def test_place(self) -> None:
+        """An entry that points at another queue's record, between records, behind the end."""
+        other = self.log(44)[2].physical_offset
+        for place in (other, other + 1, 10**9, -5):
+            name, at = self.change(23, lambda _, size, code, to=place:  # type: ignore[misc]
+                                   ENTRY.pack(to, size, code))
+            lines = self.expect((name, at, f"place {place}"))
+            self.assertEqual(len(lines), 1, msg=lines)
+
+    def test_size(self) -> None:
+        """A wrong size."""
+        name, _ = self.change(30, lambda place, size, code: ENTRY.pack(place, size + 1, code))
+        self.expect((name, "byte 208", "the record's size"))
+
+    def test_tags_code(self) -> None:
+        """A code that is not the tag's."""
+        name, _ = self.change(31, lambda place, size, code: ENTRY.pack(place, size, code + 1))
+        self.expect((name, "byte 232", "'Tag0'", str(tags_code("Tag0") + 1)))
+
+    def test_zeros(self) -> None:
+        """An entry in the middle is zeros, or a filler."""
+        for data, found in ((bytes(20), "found zeros"), (FILLER, "found a filler")):
+            name, at = self.change(25, lambda *_, data=data: data)  # type: ignore[misc]
+            lines = self.expect((name, at, "the entry of the record at", found))
+            self.assertEqual(len(lines), 1, msg=lines)
+
+    def test_missing_entries(self) -> None:
+        """The last entries are gone: each such record is counted, the first is named."""
+        path, _, _ = self.entry(40)
+        path.unlink()
+        _, at, record = self.log(81)
+        self.assertEqual(record.queue_offset, 40)
+        self.expect(("commitlog/", f"byte {at}:", "Topic-1 at offset 40"), ("4 more times",))
+
+    def test_missing_queue(self) -> None:
+        """A whole queue is gone."""
+        shutil.rmtree(self.root / "consumequeue" / "Topic" / "0")
+        self.expect(("byte 0:", "Topic-0 at offset 0", "no such queue"), ("44 more times",))
+
+    def test_missing_file(self) -> None:
+        """A file in the middle of a queue is gone."""
+        path, _, _ = self.entry(20)
+        path.unlink()
+        self.expect((path.name, "expected a file"))
+
+    def test_second_record(self) -> None:
+        """Two records with one queue offset."""
+        path, at, _ = self.log(40)
+        self.patch_at(path, at + 20, struct.pack(">q", 3))
+        self.expect((f"byte {at}:", "one record with offset 3 of Topic-0", "a second one"))
+
+
+class IndexDamageTests(_StoreTests):
+    """Damage in the index, the checkpoint and the configuration."""
+
+    def index(self) -> Path:
+        """The first index file, which is full."""
+        return min((self.root / "index").iterdir())
+
+    def test_place(self) -> None:
+        """An item that points elsewhere, in the log and not in it."""
+        at = ITEMS + 20 * 100
+        other = self.log(3)[2].physical_offset
+        for place in (other, 17, 1 << 40):
+            self.patch_at(self.index(), at + 4, struct.pack(">q", place))
+            self.expect((self.index().name, str(place), "item 100"),
+                        ("commitlog/", "an index item of Topic"))
+
+    def test_hash_and_time(self) -> None:
+        """An item with another hash, and one with another time."""
+        at = ITEMS + 20 * 50
+        self.patch_at(self.index(), at + 12, struct.pack(">i", 9999))
+        lines = self.expect((f"byte {at + 12}", "9999"))
+        self.assertEqual(len(lines), 1)
+        self.patch_at(self.index(), at, struct.pack(">i", 4711))
+        self.expect((f"byte {at}:", "4711", "item 50"))
+
+    def test_slot_and_chain(self) -> None:
+        """A slot with another item's number, and an item with a wrong one before it."""
+        slot = next(number for number in range(50)
+                    if self.index().read_bytes()[40 + 4 * number : 44 + 4 * number] != bytes(4))
+        self.patch_at(self.index(), 40 + 4 * slot, struct.pack(">i", 1))
+        self.expect((self.index().name, f"byte {40 + 4 * slot}:", f"slot {slot}", "found 1"))
+        self.patch_at(self.index(), ITEMS + 20 * 150 + 16, struct.pack(">i", 149))
+        self.expect((f"byte {ITEMS + 20 * 150 + 16}:", "the item before", "found 149"))
+
+    def test_header(self) -> None:
+        """Each number of the header."""
+        whole = self.index().read_bytes()[:40]
+        for position, name in ((0, "begin time"), (8, "end time"), (16, "begin place"),
+                               (24, "end place"), (32, "slots used")):
+            data = bytearray(whole)
+            data[position + 3] ^= 1
+            self.patch_at(self.index(), 0, bytes(data))
+            self.expect((self.index().name, f"byte {position}:", name))
+        self.patch_at(self.index(), 0, whole[:36] + struct.pack(">i", 100))
+        self.expect((self.index().name, "byte 24:"), ("an index item",))
+        self.patch_at(self.index(), 0, whole[:36] + struct.pack(">i", 5000))
+        self.expect((self.index().name, "byte 36:", "at most 200"))
+
+    def test_missing_file(self) -> None:
+        """Records without items because a file is gone: one line for all."""
+        self.index().unlink()
+        lines = self.expect(("commitlog/", "byte 0:", "'U0000'"), ("more times",))
+        self.assertEqual(len(lines), 2)
+
+    def test_checkpoint(self) -> None:
+        """Times ahead of the newest record, and a number that cannot be."""
+        for position, name in ((0, "physic"), (8, "logics"), (16, "index")):
+            self.patch_at(self.root / "checkpoint", position, struct.pack(">q", 1 << 50))
+            self.expect(("checkpoint", f"byte {position}:", name, str(1 << 50)))
+        self.patch_at(self.root / "checkpoint", 8, struct.pack(">q", -2))
+        self.expect(("checkpoint:", "logics_msg_timestamp is -2"))
+
+    def test_configuration(self) -> None:
+        """A file that is no JSON; one that is empty has its backup."""
+        path = self.root / "config" / "topics.json"
+        path.write_text('{"topicConfigTable":')
+        self.expect(("config/topics.json", "expected JSON"))
+        path.write_text("")
+        self.expect(("config/topics.json", "found nothing"))
+        path.with_name("topics.json.bak").write_text(json.dumps({"topicConfigTable": {}}))
+        self.assertEqual(check(self.root)[0], [])
+
+    def test_limit(self) -> None:
+        """Lines beyond the limit are counted."""
+        for number in range(10, 20):
+            path, at, _ = self.log(number)
+            self.patch_at(path, at + 90, b"\xff")
+        lines, report = check(self.root, limit=3)
+        self.assertEqual((len(lines), lines[3], report.problems), (4, "and 7 more", 10))
+
+
+class FilesTests(SynchronousTestCase):
+    """Reading files that are only read."""
+
+    def test_written_end_of_a_sparse_file(self) -> None:
+        """Found over holes, without reading them."""
+        path = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+            file.seek(5 << 20)
+            file.write(b"end\0\0")
+        reader = Reader()
+        self.assertEqual(reader.written_end(path), (5 << 20) + 3)
+        reader.close()
+
+    def test_a_file_that_goes(self) -> None:
+        """It reads as empty and is noted."""
+        path = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        reader = Reader()
+        segments = Segments(reader, path, {0: 100}, 100)
+        self.assertEqual(segments.cached(5, 10), b"")
+        self.assertTrue(segments.is_gone(5))
+        self.assertEqual(segments.written_end(), 0)
