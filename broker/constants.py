@@ -32,6 +32,7 @@ __all__ = [
     "QUEUE_TAILS_TOTAL_BYTES_MAX",
     "QUEUE_TAIL_LEAST_BYTES",
     "STALL_SECONDS",
+    "STALL_WARN_SECONDS",
     "TOTAL_BYTES_IN_FLIGHT_FREE",
     "TOTAL_BYTES_IN_FLIGHT_MAX",
     "TURN_REPLY_BYTES_MAX",
@@ -74,8 +75,10 @@ TURN_SECONDS: Final = 0.005
 #: Bytes of replies that end a turn too: who asks for much gets the rest when it took this.
 TURN_REPLY_BYTES_MAX: Final = 1024 * 1024
 
-#: Work on the reactor that takes longer is logged and counted, seconds (design of twistmq).
+#: Work on the reactor that takes longer is counted, seconds (design of twistmq).
 STALL_SECONDS: Final = 0.010
+#: What takes longer is worth a warning: a busy machine alone makes the lesser ones.
+STALL_WARN_SECONDS: Final = 0.100
 
 # --- store
 

@@ -133,11 +133,12 @@ class BrokerService(Service):
             vip = self._listener(max(main.port - _VIP_PORT_DISTANCE, 0), vip_dispatcher)
             try:
                 vip.startService()
-            except BrokerError:
+            except BrokerError as error:
                 # The system chose the main port; that the one two below is free too was chance.
                 await main.stopService()
                 if not attempts_left:
-                    raise
+                    raise BrokerError(
+                        f"{error} (the VIP port: two below listenPort {main.port})") from None
             else:
                 break
         self._listeners = [main, vip]

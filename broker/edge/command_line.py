@@ -83,8 +83,8 @@ def twistmq() -> None:
     """A name server and message broker that speak Apache RocketMQ's protocol."""
 
 
-def _options(*, important: bool) -> Callable[[F], F]:
-    """The options every server has; ``-m`` is the broker's."""
+def _options(*, of_broker: bool) -> Callable[[F], F]:
+    """The options every server has; ``-m`` is the broker's, and so is what ``-n`` is for."""
     found = [
         click.argument("settings", nargs=-1, metavar="[KEY=VALUE]..."),
         click.option("-c", "--configFile", "file", metavar="FILE",
@@ -92,9 +92,10 @@ def _options(*, important: bool) -> Callable[[F], F]:
         click.option("-p", "--printConfigItem", "print_all", is_flag=True,
                      help="Print all settings and exit."),
         click.option("-n", "--namesrvAddr", "name_servers", metavar="HOST:PORT;...",
-                     help="The name servers to register with."),
+                     help="The name servers to register with." if of_broker else
+                     "Taken, as mqnamesrv does; a name server has no use for it."),
     ]
-    if important:
+    if of_broker:
         found.append(click.option("-m", "--printImportantConfig", "print_important", is_flag=True,
                                   help="Print important settings and exit."))
 
@@ -107,7 +108,7 @@ def _options(*, important: bool) -> Callable[[F], F]:
 
 
 @twistmq.command()
-@_options(important=True)
+@_options(of_broker=True)
 @click.option("--data", default="~/.twistmq", show_default=True, metavar="DIR",
               help="The folder of everything that is kept.")
 @click.option("--namesrv-port", type=click.IntRange(0, 65_535), metavar="N",
@@ -131,11 +132,11 @@ def up(
 
 
 @twistmq.command()
-@_options(important=False)
+@_options(of_broker=False)
 def namesrv(
     settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
 ) -> int:
-    """Run a name server. -n is taken and not used, as mqnamesrv does."""
+    """Run a name server."""
     found = boot.namesrv_settings(file, parse_overrides(settings))
     if file is not None:
         click.echo(f"load config properties file OK, {file}")
@@ -143,7 +144,7 @@ def namesrv(
 
 
 @twistmq.command()
-@_options(important=True)
+@_options(of_broker=True)
 def broker(
     settings: tuple[str, ...], file: str | None, name_servers: str | None, print_all: bool,
     print_important: bool,

@@ -11,7 +11,7 @@ from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
 from twistmq.broker.channels import ChannelTable
-from twistmq.broker.constants import STALL_SECONDS, TOTAL_BYTES_IN_FLIGHT_MAX
+from twistmq.broker.constants import STALL_SECONDS, STALL_WARN_SECONDS, TOTAL_BYTES_IN_FLIGHT_MAX
 from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
 from twistmq.broker.edge.protocol import RemotingProtocol
@@ -80,17 +80,24 @@ class StallWatch:
     def __init__(self) -> None:
         self.count = 0
         self.longest_seconds = 0.0
-        self._logged_at = 0
+        self._long_count = 0
 
     def observe(self, what: str, seconds: float) -> None:
         if seconds < STALL_SECONDS:
             return
         self.count += 1
         self.longest_seconds = max(self.longest_seconds, seconds)
+        if seconds < STALL_WARN_SECONDS:
+            self.log.debug("{what} held the reactor for {milliseconds} ms", what=what,
+                           milliseconds=round(seconds * 1000))
+            return
+        self._long_count += 1
         # Every power of two: the first ones at once, a flood of them without flooding the log.
-        if self.count & (self.count - 1) == 0:
-            self.log.warn("{what} held the reactor for {milliseconds} ms, stall number {count}",
-                          what=what, milliseconds=round(seconds * 1000), count=self.count)
+        if self._long_count & (self._long_count - 1) == 0:
+            self.log.warn("{what} held the reactor for {milliseconds} ms, long stall number "
+                          "{count}; {all} of over {limit} ms", what=what, all=self.count,
+                          milliseconds=round(seconds * 1000), count=self._long_count,
+                          limit=round(STALL_SECONDS * 1000))
 
 
 class RemotingFactory(ServerFactory):

@@ -152,11 +152,9 @@ class ServerOptions(usage.Options):
     synopsis = "[options] [key=value...]"
     optParameters: ClassVar[list[list[str | None]]] = [
         ["configFile", "c", None, "A Java .properties file with settings."],
-        ["namesrvAddr", "n", None, "The name servers to register with: host:port;..."],
     ]
     optFlags: ClassVar[list[list[str]]] = [
         ["printConfigItem", "p", "Print all settings and exit."],
-        ["printImportantConfig", "m", "Print important settings and exit."],
     ]
 
     def parseArgs(self, *pairs: str) -> None:
@@ -168,12 +166,25 @@ class ServerOptions(usage.Options):
             self.settings = _load(self, parse_overrides(self.pairs, self["namesrvAddr"]))
         except SettingsError as error:
             raise usage.UsageError(str(error)) from None
-        if self["printConfigItem"] or self["printImportantConfig"]:
+        important = self.get("printImportantConfig", False)
+        if self["printConfigItem"] or important:
             print_settings(self.settings, important_only=not self["printConfigItem"])
             raise SystemExit(boot.EXIT_OK)
 
 
-class UpOptions(ServerOptions):
+class BrokerOptions(ServerOptions):
+    """``twistd twistmq broker``."""
+
+    kind = "broker"
+    optParameters: ClassVar[list[list[str | None]]] = [
+        ["namesrvAddr", "n", None, "The name servers to register with: host:port;..."],
+    ]
+    optFlags: ClassVar[list[list[str]]] = [
+        ["printImportantConfig", "m", "Print important settings and exit."],
+    ]
+
+
+class UpOptions(BrokerOptions):
     """``twistd twistmq up``."""
 
     kind = "up"
@@ -188,12 +199,9 @@ class NamesrvOptions(ServerOptions):
     """``twistd twistmq namesrv``."""
 
     kind = "namesrv"
-
-
-class BrokerOptions(ServerOptions):
-    """``twistd twistmq broker``."""
-
-    kind = "broker"
+    optParameters: ClassVar[list[list[str | None]]] = [
+        ["namesrvAddr", "n", None, "Taken, as mqnamesrv does; a name server has no use for it."],
+    ]
 
 
 def _load(options: ServerOptions, overrides: dict[str, str]) -> Settings:

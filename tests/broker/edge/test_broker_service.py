@@ -155,6 +155,16 @@ class FailedStartTests(TestCase):
         self.assertFalse(disk.exists("/store/abort"))
         await self.works(disk)
 
+    async def test_vip_port_in_use(self) -> None:
+        """Nobody typed that port: the text says where it comes from."""
+        disk = MemoryDisk()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            vip = taken.getsockname()[1]
+            text = await self.fails(make_service(disk, listenPort=str(vip + 2)), BrokerError)
+        self.assertIn(f"cannot listen on 127.0.0.1:{vip}", text)
+        self.assertIn(f"two below listenPort {vip + 2}", text)
+        await self.works(disk)
+
     async def test_locked_store(self) -> None:
         """Two brokers cannot have one store; the first goes on."""
         disk = MemoryDisk()
