@@ -16,10 +16,10 @@ from zope.interface import implementer
 from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
 
-__all__ = ["FaultyDisk", "MemoryDisk", "MemoryFile"]
+__all__ = ["FaultyDisk", "FileContents", "MemoryDisk", "MemoryFile"]
 
 
-class _Contents:
+class FileContents:
     """What a file holds; pages that were never written take no memory."""
 
     def __init__(self, size: int) -> None:
@@ -35,7 +35,7 @@ class _Contents:
 class MemoryFile:
     """An open file of a MemoryDisk."""
 
-    def __init__(self, disk: MemoryDisk, path: str, contents: _Contents) -> None:
+    def __init__(self, disk: MemoryDisk, path: str, contents: FileContents) -> None:
         self.path = path
         self.size = contents.size
         self._disk = disk
@@ -86,7 +86,7 @@ class MemoryDisk:
         self.used_ratio = 0.1
         #: The clock that files get their times from.
         self.now_ms: Callable[[], int] = lambda: 0
-        self._files: dict[str, _Contents] = {}
+        self._files: dict[str, FileContents] = {}
         self._directories: set[str] = {"/"}
         self._locks: set[str] = set()
 
@@ -144,7 +144,7 @@ class MemoryDisk:
         self._require_directory(path)
         if self.before_write(path, len(data)) < len(data):
             raise StoreFull(f"the disk is full: {path}")
-        contents = _Contents(len(data))
+        contents = FileContents(len(data))
         contents.data[: len(data)] = data
         contents.written = len(data)
         contents.modified_ms = self.now_ms()
@@ -218,7 +218,7 @@ class MemoryDisk:
         """See IStoreIO."""
         return 4711
 
-    def _contents(self, path: str) -> _Contents:
+    def _contents(self, path: str) -> FileContents:
         """Find a file or fail as the real disk does."""
         if path in self._directories:
             raise IsADirectoryError(errno.EISDIR, "a directory", path)
@@ -231,9 +231,9 @@ class MemoryDisk:
         if (path.rpartition("/")[0] or "/") not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no directory", path)
 
-    def _resized(self, contents: _Contents | None, size: int) -> _Contents:
+    def _resized(self, contents: FileContents | None, size: int) -> FileContents:
         """Copy contents into a file of another length."""
-        resized = _Contents(size)
+        resized = FileContents(size)
         if contents is not None:
             kept = min(contents.size, size)
             resized.data[:kept] = contents.data[:kept]

@@ -1,0 +1,365 @@
+"""A disk in memory that forgets what was not synced, as a machine's does when its power goes.
+
+    disk = PowerLossDisk()
+    ...                             # a store works on it
+    disk.crash(random.Random(1))    # and another is opened over what is left
+
+What a disk may do, and this one does at random:
+
+* of each sector, any of the states it went through since the file was synced is kept. What was
+  synced is never lost;
+* the sector that is being written when the power goes may be torn at any byte, if there was nothing
+  before where the write goes to; then none behind it is written. Others are whole, as on disks;
+* a file that was never synced may have no length;
+* names of files that were made, renamed or removed are lost from some change on, for each
+  directory by itself, if the directory was not synced since. The order is kept because every
+  journalling file system keeps it;
+* when a sync fails, the kernel takes what it could not write for written: a later sync that
+  succeeds does not make it durable, unless the sector was written again.
+
+``kill`` is the death of the process alone: nothing that was written is lost. ``cut_in`` lets either
+come in the middle of what the store does. Room and failures are FaultyDisk's.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from typing import Final
+
+from zope.interface import implementer
+
+from twistmq.broker.errors import StoreFull
+from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.testing.disk import FaultyDisk, FileContents, MemoryFile
+
+__all__ = ["PowerCut", "PowerLossDisk"]
+
+#: Bytes that are tracked by themselves: what a disk writes at once, at the least.
+_SECTOR: Final = 512
+#: Sizes of the unit in which a crash keeps or loses: disks of both kinds are around.
+_UNITS: Final = (512, 4096)
+
+
+class PowerCut(BaseException):
+    """The process ends here. No code of a store may catch it."""
+
+
+class _Copies:
+    """A file's bytes as a map gives them."""
+
+    def __init__(self, contents: _Tracked) -> None:
+        self._contents = contents
+
+    def __getitem__(self, key: slice, /) -> bytes:
+        return bytes(self._contents.data[key])
+
+
+class _Tracked(FileContents):
+    """What a file holds for the process, and what of it is on the disk."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.data: bytearray = bytearray(size)  # type: ignore[assignment]
+        self.written = 0
+        self.modified_ms = 0
+        #: Bytes that no loss of power takes away.
+        self.durable = bytearray(size)
+        #: Whether its length is one of them.
+        self.has_size = size == 0
+        #: (position, bytes) written since the last sync, in order.
+        self.pending: list[tuple[int, bytes]] = []
+        #: Sectors that a failed sync left as they were on the disk.
+        self.dropped: set[int] = set()
+
+    def write(self, position: int, data: bytes) -> None:
+        """Change bytes for the process."""
+        if data:
+            self.data[position : position + len(data)] = data
+            self.pending.append((position, data))
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        for sector in self._touched(_SECTOR):
+            part = slice(sector * _SECTOR, (sector + 1) * _SECTOR)
+            self.durable[part] = self.data[part]
+            self.dropped.discard(sector)
+        self.pending.clear()
+        self.has_size = True
+
+    def fail_sync(self) -> None:
+        """Forget that anything is to be synced."""
+        self.dropped |= self._touched(_SECTOR)
+        self.pending.clear()
+
+    def crash(self, chance: random.Random) -> None:
+        """Become what a loss of power leaves."""
+        image = bytearray(self.durable)
+        if not self.has_size and chance.random() < 0.5:
+            image.clear()
+        else:
+            for sector in sorted(self.dropped):
+                if chance.random() < 0.5:
+                    part = slice(sector * _SECTOR, (sector + 1) * _SECTOR)
+                    image[part] = self.data[part]
+            self._keep_some(image, chance)
+        self.size = len(image)
+        self.data = image
+        self.durable = bytearray(image)
+        self.written = min(self.written, self.size)
+        self.has_size = True
+        self.pending.clear()
+        self.dropped.clear()
+
+    def _keep_some(self, image: bytearray, chance: random.Random) -> None:
+        """Put one of its states into each unit."""
+        unit = chance.choice(_UNITS)
+        for number in sorted(self._touched(unit)):
+            low, high = number * unit, (number + 1) * unit
+            writes = [(position, data) for position, data in self.pending
+                      if position < high and position + len(data) > low]
+            kept = chance.choice((0, len(writes), chance.randint(0, len(writes))))
+            for position, data in writes[:kept]:
+                _put(image, position, data, low, high)
+            if kept < len(writes) and chance.random() < 0.5:
+                position, data = writes[kept]
+                begin, end = max(low, position), min(high, position + len(data))
+                if not any(image[begin:end]):
+                    _put(image, position, data, begin, chance.randint(begin, end))
+                    return
+
+    def _touched(self, unit: int) -> set[int]:
+        """Numbers of the units that were written to."""
+        return {number for position, data in self.pending
+                for number in range(position // unit, (position + len(data) - 1) // unit + 1)}
+
+
+def _put(image: bytearray, position: int, data: bytes, low: int, high: int) -> None:
+    """Write what of ``data`` lies from ``low`` to ``high``."""
+    begin, end = max(low, position), min(high, position + len(data))
+    image[begin:end] = data[begin - position : end - position]
+
+
+@implementer(IStoreFile)
+class _File(MemoryFile):
+    """An open file of a PowerLossDisk."""
+
+    _disk: PowerLossDisk
+    _contents: _Tracked
+
+    def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """See IStoreFile."""
+        assert self._open, self.path
+        assert 0 <= position <= self.size - len(data), (self.path, position, len(data))
+        self._disk.write(self.path, self._contents, position, bytes(data))
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """See IStoreFile."""
+        assert self._open, self.path
+        return bytes(self._contents.data[position : position + size])
+
+    def read_map(self) -> ReadMap:
+        """See IStoreFile."""
+        assert self._open, self.path
+        return _Copies(self._contents)
+
+    def sync(self) -> None:
+        """See IStoreFile."""
+        assert self._open, self.path
+        self._disk.sync_contents(self.path, self._contents)
+
+
+@implementer(IStoreIO)
+class PowerLossDisk(FaultyDisk):
+    """A disk that forgets.
+
+    Set ``cut_in`` to n to make the nth change or sync from now and all after it raise PowerCut,
+    until ``crash`` or ``kill``.
+    """
+
+    _files: dict[str, _Tracked]  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut_in: int | None = None
+        #: What the directories hold on the disk; None is a directory.
+        self._durable: dict[str, _Tracked | None] = {"/": None}
+        #: By directory, in order: (path, what is there now; False: nothing).
+        self._changes: dict[str, list[tuple[str, _Tracked | bool | None]]] = {}
+
+    # --- the end
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the process is to be taken for dead."""
+        return self.cut_in == 0
+
+    @property
+    def has_dropped(self) -> bool:
+        """Whether a failed sync left anything behind that a process can read."""
+        return any(contents.dropped for contents in self._files.values())
+
+    def kill(self) -> None:
+        """End the process: its locks are free, and all that it wrote is there."""
+        self.cut_in = None
+        self.forget_locks()
+
+    def crash(self, chance: random.Random) -> None:
+        """Lose power: some of what was not synced is gone."""
+        self.kill()
+        for directory in sorted(self._changes):
+            changes = self._changes[directory]
+            kept = chance.choice((0, len(changes), chance.randint(0, len(changes))))
+            self._apply(changes[:kept])
+        self._changes.clear()
+        self._directories = {"/"}
+        self._files = {}
+        for path in sorted(self._durable):
+            contents = self._durable[path]
+            if _parent(path) not in self._directories:
+                del self._durable[path]
+            elif contents is None:
+                self._directories.add(path)
+            else:
+                self._files[path] = contents
+        for contents in {id(each): each for each in self._files.values()}.values():
+            contents.crash(chance)
+
+    def _apply(self, changes: list[tuple[str, _Tracked | bool | None]]) -> None:
+        """Make changes of directories durable."""
+        for path, now in changes:
+            if isinstance(now, bool):
+                self._durable.pop(path, None)
+            else:
+                self._durable[path] = now
+
+    # --- faults
+
+    def before_write(self, path: str, size: int) -> int:
+        """Cut, fail, or say how much fits."""
+        self._count_to_cut()
+        return super().before_write(path, size)
+
+    def before_sync(self, path: str) -> None:
+        """Cut, fail, or count."""
+        self._count_to_cut()
+        super().before_sync(path)
+
+    def _count_to_cut(self) -> None:
+        if self.cut_in is None:
+            return
+        self.cut_in = max(0, self.cut_in - 1)
+        if self.cut_in == 0:
+            raise PowerCut
+
+    # --- files
+
+    def write(self, path: str, contents: _Tracked, position: int, data: bytes) -> None:
+        """Write into a file, in part if there is not enough room."""
+        end = position + len(data)
+        new = max(0, end - max(position, contents.written))
+        fitting = len(data) - new + self.before_write(path, new)
+        contents.write(position, data[:fitting])
+        contents.written = max(contents.written, position + fitting)
+        contents.modified_ms = self.now_ms()
+        if fitting < len(data):
+            raise StoreFull(f"the disk is full: {path}")
+
+    def sync_contents(self, path: str, contents: _Tracked) -> None:
+        """Sync a file."""
+        try:
+            self.before_sync(path)
+        except OSError:
+            contents.fail_sync()
+            raise
+        contents.sync()
+
+    def open_file(self, path: str) -> MemoryFile:
+        """See IStoreIO."""
+        return _File(self, path, self._contents(path))
+
+    def allocate(self, path: str, size: int) -> MemoryFile:
+        """See IStoreIO."""
+        contents = self._files.get(path)
+        if contents is None or contents.size != size:
+            assert contents is None or contents.size == 0, f"{path} would change its length"
+            self._require_directory(path)
+            self.before_write(path, 0)
+            contents = self._enter(path, _Tracked(size))
+            contents.modified_ms = self.now_ms()
+        return _File(self, path, contents)
+
+    def clear_from(self, path: str, position: int) -> None:
+        """See IStoreIO."""
+        contents = self._contents(path)
+        self.before_write(path, 0)
+        contents.write(position, bytes(contents.size - position))
+
+    def sync_path(self, path: str) -> None:
+        """See IStoreIO."""
+        if path not in self._directories:
+            self.sync_contents(path, self._contents(path))
+            return
+        # The journal keeps names whose sync failed, and tries again.
+        self.before_sync(path)
+        self._apply(self._changes.pop(path, []))
+
+    def read_file(self, path: str) -> bytes:
+        """See IStoreIO."""
+        return bytes(self._contents(path).data)
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See IStoreIO."""
+        self._require_directory(path)
+        if path in self._directories:
+            raise IsADirectoryError(errno.EISDIR, "a directory", path)
+        self._enter(path, self._made(path, data))
+
+    def write_file_atomically(self, path: str, data: bytes, keep_backup: bool = False) -> None:
+        """See IStoreIO."""
+        self._require_directory(path)
+        contents = self._made(path, data)
+        self.sync_contents(path, contents)
+        if keep_backup and path in self._files:
+            self._enter(path + ".bak", self._files[path])
+        self._enter(path, contents)
+        self.sync_path(_parent(path))
+
+    def _made(self, path: str, data: bytes) -> _Tracked:
+        """Make a file without a name."""
+        contents = _Tracked(len(data))
+        self.write(path, contents, 0, data)
+        return contents
+
+    def _enter(self, path: str, contents: _Tracked) -> _Tracked:
+        """Give a file a name."""
+        self._files[path] = contents
+        self._changes.setdefault(_parent(path), []).append((path, contents))
+        return contents
+
+    def _contents(self, path: str) -> _Tracked:
+        super()._contents(path)
+        return self._files[path]
+
+    # --- directories
+
+    def make_directory(self, path: str) -> None:
+        """See IStoreIO."""
+        before = set(self._directories)
+        super().make_directory(path)
+        for made in sorted(self._directories - before):
+            self._changes.setdefault(_parent(made), []).append((made, None))
+
+    def remove(self, path: str) -> None:
+        """See IStoreIO."""
+        self._count_to_cut()
+        before = self._files.keys() | self._directories
+        super().remove(path)
+        gone = before - self._files.keys() - self._directories
+        for each in sorted(gone, reverse=True):
+            self._changes.setdefault(_parent(each), []).append((each, False))
+
+
+def _parent(path: str) -> str:
+    """The directory that holds a path."""
+    return path.rpartition("/")[0] or "/"

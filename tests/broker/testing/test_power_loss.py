@@ -1,0 +1,182 @@
+"""The disk that forgets: what a loss of power may take, and what it may not."""
+
+import random
+
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.interfaces import IStoreFile, IStoreIO
+from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
+
+SEEDS = range(200)
+SIZE = 2048
+
+
+class PowerLossDiskTests(SynchronousTestCase):
+    """PowerLossDisk."""
+
+    def setUp(self) -> None:
+        """A directory that is durable."""
+        self.disk = PowerLossDisk()
+        self.disk.make_directory("/d")
+        self.disk.sync_path("/")
+
+    def crash(self, seed: int) -> None:
+        self.disk.crash(random.Random(seed))
+
+    def synced(self) -> PowerLossDisk:
+        """A disk with a durable file of ones."""
+        self.setUp()
+        file = self.disk.allocate("/d/f", SIZE)
+        file.write_at(0, b"1" * SIZE)
+        file.sync()
+        self.disk.sync_path("/d")
+        return self.disk
+
+    def test_interfaces(self) -> None:
+        """It is a disk like the others."""
+        verifyObject(IStoreIO, self.disk)
+        verifyObject(IStoreFile, self.disk.allocate("/d/f", 10))
+
+    def test_synced_bytes_stay(self) -> None:
+        """Whatever is written next elsewhere; what is written over them is kept by sectors."""
+        states = set()
+        for seed in SEEDS:
+            file = self.synced().open_file("/d/f")
+            file.write_at(1000, b"2" * 600)
+            self.crash(seed)
+            data = self.disk.read_file("/d/f")
+            self.assertEqual((data[:1000], data[1600:]), (b"1" * 1000, b"1" * 448))
+            for begin, end in ((1000, 1024), (1024, 1536), (1536, 1600)):
+                self.assertEqual(len(set(data[begin:end])), 1, "sectors are whole")
+            states.add(data)
+        self.assertEqual(len(states), 8, "each sector is kept or not")
+
+    def test_torn_at_any_byte(self) -> None:
+        """Where nothing was; nothing behind the torn sector is there then."""
+        ends = set()
+        for seed in SEEDS:
+            self.setUp()
+            file = self.disk.allocate("/d/f", SIZE)
+            file.sync()
+            self.disk.sync_path("/d")
+            file.write_at(0, b"2" * SIZE)
+            self.crash(seed)
+            data = self.disk.read_file("/d/f")
+            end = len(data.rstrip(b"\0"))
+            if end % 512:
+                ends.add(end)
+                self.assertFalse(any(data[end:]))
+        self.assertGreater(len(ends), 20)
+
+    def test_each_state_of_a_sector(self) -> None:
+        """One that was written twice may be as it was between."""
+        states = set()
+        for seed in SEEDS:
+            file = self.synced().open_file("/d/f")
+            file.write_at(0, b"2")
+            file.write_at(0, b"3")
+            self.crash(seed)
+            states.add(self.disk.read_file("/d/f")[:1])
+        self.assertEqual(states, {b"1", b"2", b"3"})
+
+    def test_length_of_a_file_that_was_never_synced(self) -> None:
+        """It may have none."""
+        sizes = set()
+        for seed in SEEDS:
+            self.setUp()
+            self.disk.allocate("/d/f", SIZE)
+            self.disk.sync_path("/d")
+            self.crash(seed)
+            sizes.add(self.disk.file_size("/d/f"))
+        self.assertEqual(sizes, {0, SIZE})
+
+    def test_names(self) -> None:
+        """They are lost from some change on until their directory is synced."""
+        states = set()
+        for seed in SEEDS:
+            self.synced()
+            self.disk.allocate("/d/g", 10)
+            self.disk.remove("/d/f")
+            self.disk.allocate("/d/h", 10)
+            self.crash(seed)
+            states.add(tuple(self.disk.list_directory("/d")))
+        self.assertEqual(states, {("f",), ("f", "g"), ("g",), ("g", "h")})
+
+    def test_directories(self) -> None:
+        """A file is gone with the directory it is in, durable or not."""
+        lost = False
+        for seed in SEEDS:
+            self.setUp()
+            self.disk.make_directory("/d/e")
+            file = self.disk.allocate("/d/e/f", 10)
+            file.sync()
+            self.disk.sync_path("/d/e")
+            self.crash(seed)
+            self.assertEqual(self.disk.exists("/d/e"), self.disk.exists("/d/e/f"))
+            lost |= not self.disk.exists("/d/e")
+        self.assertTrue(lost)
+
+    def test_replaced_atomically(self) -> None:
+        """The old file or the new one is there, whole; once it returns, the new one."""
+        for cut in range(1, 6):
+            for seed in SEEDS[:20]:
+                self.setUp()
+                self.disk.write_file_atomically("/d/f", b"old")
+                self.disk.cut_in = cut
+                done = False
+                try:
+                    self.disk.write_file_atomically("/d/f", b"new", keep_backup=True)
+                    done = True
+                except PowerCut:
+                    pass
+                self.crash(seed)
+                data = self.disk.read_file("/d/f")
+                self.assertIn(data, [b"new"] if done else [b"old", b"new"])
+
+    def test_a_failed_sync_is_believed(self) -> None:
+        """What it could not write may be lost although a later sync succeeds."""
+        states = set()
+        for seed in SEEDS:
+            file = self.synced().open_file("/d/f")
+            file.write_at(0, b"2" * 512)
+            self.disk.fail_sync_in = 1
+            self.assertRaises(OSError, file.sync)
+            self.assertTrue(self.disk.has_dropped)
+            self.disk.fail_sync_in = None
+            file.sync()
+            self.crash(seed)
+            states.add(self.disk.read_file("/d/f")[:1])
+        self.assertEqual(states, {b"1", b"2"})
+
+    def test_kill(self) -> None:
+        """All that was written is there, and locks are free."""
+        file = self.disk.allocate("/d/f", 10)
+        file.write_at(0, b"abc")
+        self.disk.lock("/d/lock")
+        self.assertRaises(StoreError, self.disk.lock, "/d/lock")
+        self.disk.kill()
+        self.disk.lock("/d/lock")
+        self.assertEqual(self.disk.read_file("/d/f"), b"abc" + bytes(7))
+
+    def test_cut(self) -> None:
+        """The nth change and all after it raise; reading goes on."""
+        file = self.disk.allocate("/d/f", 10)
+        self.disk.cut_in = 3
+        file.write_at(0, b"a")
+        file.sync()
+        self.assertFalse(self.disk.is_cut)
+        self.assertRaises(PowerCut, file.write_at, 1, b"b")
+        self.assertRaises(PowerCut, self.disk.remove, "/d/f")
+        self.assertTrue(self.disk.is_cut)
+        self.assertEqual(file.read_at(0, 2), b"a\0")
+
+    def test_full(self) -> None:
+        """What fits is written; what was written before has its room."""
+        file = self.disk.allocate("/d/f", 10)
+        file.write_at(0, b"abc")
+        self.disk.room_bytes = 2
+        self.assertRaises(StoreFull, file.write_at, 1, b"BCDEF")
+        self.assertEqual(file.read_at(0, 10), b"aBCDE" + bytes(5))
+        file.write_at(0, b"ABC")
