@@ -1,15 +1,16 @@
 """The index by key: files of up to 20 million items, the newest of which is being filled.
 
 A flush of a file is a round of small steps, so that the reactor is never held: items, sync, slots,
-sync, checkpoint, header. Each is on disk before the next begins. A crash therefore leaves a file
-whose header counts only what can be found, and never one that is newer than the checkpoint says:
-such files are thrown away by recovery, as Apache's broker does it.
+sync, checkpoint, header, sync. Each is on disk before the next begins. A crash therefore leaves a
+file whose header counts only what can be found, and never one that is newer than the checkpoint
+says: such files are thrown away by recovery, as Apache's broker does it.
 
 Source: IndexService, IndexFile @5.3.3.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from datetime import datetime
 
@@ -26,6 +27,7 @@ from twistmq.broker.errors import StoreError
 from twistmq.broker.interfaces import IStoreFile, IStoreIO
 from twistmq.broker.store.index_tail import (
     HEADER_SIZE,
+    ITEM,
     ITEM_SIZE,
     SLOT_SIZE,
     IndexTail,
@@ -56,6 +58,8 @@ class IndexFile:
         self.tail = IndexTail(slot_count, item_max, self._read)
         self._io = io
         self._file: IStoreFile | None = None
+        #: Whether the file's name may be lost with the power.
+        self._is_new = False
         #: Items the header in the file counts.
         self._flushed_count = 1
         self._header = b""
@@ -78,10 +82,51 @@ class IndexFile:
         self.tail.decode_header(self._file.read_at(0, HEADER_SIZE))
         self._flushed_count = self.tail.count
 
+    def is_whole(self) -> bool:
+        """Whether the header is of the items: the last one is of the newest message."""
+        tail = self.tail
+        if tail.count <= 1:
+            return tail.end_physical == 0
+        data = self._read(tail.items_position(tail.count - 1), ITEM_SIZE)
+        return len(data) == ITEM_SIZE and ITEM.unpack(data)[1] == tail.end_physical
+
+    def repair(self) -> None:
+        """After a crash, lead slots that are ahead of the header to items that the header counts.
+
+        They name items that are going to be written anew, perhaps of other messages, and must not
+        be on disk when these are.
+        """
+        assert self._file is not None
+        tail = self.tail
+        if not any(self._read(tail.items_position(tail.count), ITEM_SIZE)):
+            # Items are durable before slots: the last round did not come to the slots.
+            return
+        changed = False
+        end = HEADER_SIZE + SLOT_SIZE * tail.slot_count
+        for position in range(HEADER_SIZE, end, PAGE_SIZE_BYTES):
+            data = self._read(position, min(PAGE_SIZE_BYTES, end - position))
+            slots = struct.unpack(f">{len(data) // SLOT_SIZE}i", data)
+            if max(slots) >= tail.count:
+                fixed = [self._counted(number) for number in slots]
+                self._file.write_at(position, struct.pack(f">{len(fixed)}i", *fixed))
+                changed = True
+        if changed:
+            self._file.sync()
+
+    def _counted(self, number: int) -> int:
+        """Follow a slot's number to the first item that the header counts; 0: there is none."""
+        tail = self.tail
+        while number >= tail.count:
+            item = self._read(tail.items_position(number), ITEM_SIZE)
+            previous = ITEM.unpack(item)[3] if len(item) == ITEM_SIZE else 0
+            number = previous if previous < number else 0
+        return max(number, 0)
+
     def begin_round(self) -> None:
         """Fix what this round writes: all that is known now."""
         if self._file is None:
             self._file = self._io.allocate(self.path, self.size)
+            self._is_new = True
         tail = self.tail
         self._header = tail.encode_header()
         self._target = tail.count
@@ -127,6 +172,9 @@ class IndexFile:
         """Make what was written durable. Blocks."""
         assert self._file is not None
         self._file.sync()
+        if self._is_new:
+            self._io.sync_path(self.path.rpartition("/")[0])
+            self._is_new = False
 
     def close(self) -> None:
         """Close the file."""
@@ -199,11 +247,18 @@ class IndexFiles:
                 )
                 continue
             file.load()
+            if newest_ms is not None and not file.is_whole():
+                self.log.warn("{path} is torn and is removed", path=path)
+                file.close()
+                self._io.remove(path)
+                continue
             if newest_ms is not None and file.tail.end_timestamp > newest_ms:
                 self.log.warn("{path} is newer than the checkpoint and is removed", path=path)
                 file.close()
                 self._io.remove(path)
                 continue
+            if newest_ms is not None:
+                file.repair()
             if file.tail.count <= 1 and self.files:
                 # A crash came between the making of the file and its first header.
                 file.tail.follow(self.files[-1].tail)
@@ -322,6 +377,8 @@ class IndexFiles:
             lambda: self._wait(self._in_thread(file.sync)),
             lambda: self._wait(self._save_checkpoint(file.header_timestamp)),
             file.write_header,
+            # The next file's header must not be on disk before this one is.
+            lambda: self._wait(self._in_thread(file.sync)),
         ]
         return True
 

@@ -7,6 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.store.index_files import IndexFiles, index_file_name
+from twistmq.broker.store.index_tail import HEADER_SIZE
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.wire.properties import java_string_hash
 
@@ -185,7 +186,13 @@ class IndexCrashTests(IndexFilesCase):
         self.flush()
         self.add(4)
         self.add(3)
+        disk = self.disk
         for steps in range(40):
+            # What is found over the crashed files is repaired, and this index goes on with its own.
+            self.disk = FaultyDisk()
+            self.disk.make_directory("/index")
+            for name in disk.list_directory("/index"):
+                self.disk.write_file(f"/index/{name}", disk.read_file(f"/index/{name}"))
             index = self.make(crashed=True)
             durable = index.end_physical // 100 + 1
             self.assertGreaterEqual(durable, 4, msg=steps)
@@ -196,6 +203,36 @@ class IndexCrashTests(IndexFilesCase):
                 break
             self.index.step(may_begin=True)
         self.assertTrue(self.index.is_flushed)
+
+    def test_slots_ahead_of_the_header(self) -> None:
+        """They are led back before other items take the place of those they name."""
+        self.add(2)
+        self.flush()
+        self.add(2)
+        while not self.index.files[0].is_flushed:
+            header = self.disk.read_file(self.index.files[0].path)[:HEADER_SIZE]
+            self.index.step(may_begin=True)
+        file = self.disk.open_file(self.index.files[0].path)
+        file.write_at(0, header)
+        index = self.make(crashed=True)
+        tail = index.files[0].tail
+        for number in range(2, 4):
+            tail.put(PREFIX, f"other{number}", number * 100, NOW_MS)
+        found, _, _ = index.find("T", "all", 1000, 0, 2**62)
+        self.assertEqual(found, [100, 0])
+
+    def test_torn_header(self) -> None:
+        """A file whose header is of other items is removed."""
+        self.add(3)
+        self.flush()
+        path = self.index.files[0].path
+        for position in (24, 36):
+            self.disk.open_file(path).write_at(position, bytes(8 if position == 24 else 4))
+            self.assertEqual(self.make(crashed=True).files, [])
+            self.assertFalse(self.disk.exists(path))
+            self.setUp()
+            self.add(3)
+            self.flush()
 
     def test_file_newer_than_the_checkpoint_is_removed(self) -> None:
         """Another broker crashed: what it wrote last cannot be trusted."""
@@ -250,7 +287,7 @@ class IndexCrashTests(IndexFilesCase):
         self.index.load(None)
         self.add(2)
         finished = Deferred.fromCoroutine(self.index.finish())
-        for _ in range(2):
+        for _ in range(3):
             self.assertNoResult(finished)
             self.assertFalse(self.index.step(may_begin=True))
             job, done = held.pop()
