@@ -110,7 +110,7 @@ class IStoreIO(Interface):
         """
 
     def clear_from(path: str, position: int) -> None:
-        """Make the rest of a file read as zeros and keep its length; it must not be mapped."""
+        """Make the rest of a file read as zeros; its length is the same at every moment."""
 
     def sync_path(path: str) -> None:
         """Make a file, or a directory's entries, survive a loss of power. Blocks."""

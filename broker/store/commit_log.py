@@ -238,19 +238,28 @@ class CommitLog:
 
     def truncate(self, offset: int) -> None:
         """End the log here: bytes behind become zeros, files behind are removed."""
-        for start in [each for each in self.starts if each > offset]:
-            path = segment_path(self.directory, start)
+        while self.starts and self.starts[-1] > offset:
+            # The last goes first: whenever this ends, the files that are left have no gap.
+            path = segment_path(self.directory, self.starts[-1])
             self._files.close(path)
             self._io.remove(path)
-            self.starts.remove(start)
+            self.starts.pop()
+            self._directory_changed = True
         if self.starts:
             path = segment_path(self.directory, self.starts[-1])
             self._files.close(path)
             position = offset - self.starts[-1]
             if position < self.file_size:
                 self._io.clear_from(path, position)
+                # Else a loss of power may put it back among what is written there next.
+                self._io.sync_path(path)
         self.max_offset = offset
         self.flushed_offset = offset
+
+    def doubt(self, offset: int) -> None:
+        """Take nothing from an offset on for durable: the next sync covers files and names."""
+        self.flushed_offset = min(self.flushed_offset, offset)
+        self._directory_changed = True
 
     def close(self) -> None:
         """Close every file."""

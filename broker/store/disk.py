@@ -24,6 +24,8 @@ from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
 
 __all__ = ["RealDisk", "RealFile"]
 
+#: Bytes that clear_from writes at a time.
+_CLEAR_SIZE: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -109,11 +111,23 @@ class RealDisk:
 
     def clear_from(self, path: str, position: int) -> None:
         """See IStoreIO."""
+        # Cut and made long again, a file would have a wrong length if a crash came in between.
         with open(path, "r+b", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
+            descriptor = file.fileno()
+            size = os.fstat(descriptor).st_size
             assert 0 <= position <= size, (path, position, size)
-            os.ftruncate(file.fileno(), position)
-            os.ftruncate(file.fileno(), size)
+            while position < size:
+                try:
+                    begin = os.lseek(descriptor, position, os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno != errno.ENXIO:
+                        raise
+                    # From here on there are only holes.
+                    return
+                hole = os.lseek(descriptor, begin, os.SEEK_HOLE)
+                while begin < hole:
+                    begin += os.pwrite(descriptor, bytes(min(_CLEAR_SIZE, hole - begin)), begin)
+                position = hole
 
     def sync_path(self, path: str) -> None:
         """See IStoreIO."""

@@ -112,6 +112,13 @@ class Dispatch:
         self._log.last_store_timestamp = records[-1].store_timestamp
         return True
 
+    @property
+    def enters(self) -> Callable[[StoredMessage], bool] | None:
+        """Asks the filter whether a stored message enters its queue; None: there is no filter."""
+        if self.filter is None:
+            return None
+        return lambda message: self.record_of(message).enters_queue
+
     def record_of(self, message: StoredMessage) -> MessageRecord:
         """Make of a stored message what its sender appended."""
         return record_of(message, self.filter, self.make_tags_code)

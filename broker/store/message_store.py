@@ -34,6 +34,7 @@ from twistmq.broker.store.queue_reader import QueueReader
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import TagsCode
 from twistmq.broker.store.retention import CommitLogRetention, QueueRetention
+from twistmq.broker.store.segment_files import sync_parents
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.store.store_stats import StoreStats
@@ -155,6 +156,9 @@ class MessageStore:
     def _load(self) -> None:
         crashed = self._io.exists(self._abort_path)
         self._log.load()
+        if not self._log.starts:
+            for path in (self.settings.store_path_root_dir, self.settings.commit_log_path):
+                sync_parents(self._io, path.rstrip("/"))
         self._queues.load(thorough=crashed)
         self._checkpoint.load()
         if self._index is not None:
@@ -172,6 +176,8 @@ class MessageStore:
         """Begin to accept messages; from now on only stop() ends cleanly."""
         assert self._unlock is not None, "load comes first"
         self._io.write_file(self._abort_path, str(self._io.process_id()).encode("ascii"))
+        # Without the mark a loss of power would pass for a clean stop.
+        self._io.sync_path(self.settings.store_path_root_dir)
         self._upkeep.begin(self._now_ms())
         self._running = True
 

@@ -79,13 +79,29 @@ class QueueFiles:
             return self._files.open(path)
         if not queue.starts:
             self._io.make_directory(directory)
+        self._mark_directories(queue)
         file = self._files.allocate(path, self.file_size)
         if blank:
             file.write_at(0, FILLER * (blank // ENTRY_SIZE))
         queue.starts.append(start)
         return file
 
+    def _mark_directories(self, queue: ConsumeQueue) -> None:
+        """Let the next thorough flush make the names of a queue's files durable as well."""
+        path = self.queue_directory(queue)
+        for _ in range(4):
+            self.unsynced.add(path)
+            path = path.rpartition("/")[0] or "/"
+
     # --- reading
+
+    def read_again(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
+        """Read entries that a crash left, which may not be durable; the next flush syncs them."""
+        position = offset * ENTRY_SIZE
+        start = position - position % self.file_size
+        self.unsynced.add(segment_path(self.queue_directory(queue), start))
+        self._mark_directories(queue)
+        return self.read(queue, offset, count) or b""
 
     def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | None:
         """Read up to ``count`` entries from an offset on, fewer where a file or the queue ends.
@@ -204,8 +220,12 @@ class QueueFiles:
             end = begin + keep
             if keep:
                 break
-        if end == queue.tail_start:
-            return
+        if end < queue.tail_start:
+            self.cut_at(queue, end)
+
+    def cut_at(self, queue: ConsumeQueue, end: int) -> None:
+        """Drop the entries from an offset on of a queue that has none in memory."""
+        assert not queue.tail, queue.topic
         queue.tail_start = queue.next_offset = end
         self._drop_files(queue, end * ENTRY_SIZE)
         if queue.starts:
@@ -230,6 +250,7 @@ class QueueFiles:
             self._files.close(path)
             self.unsynced.discard(path)
             self._io.remove(path)
+            self._mark_directories(queue)
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
         """Make what lies behind the last entry of the last file zeros."""
@@ -238,6 +259,7 @@ class QueueFiles:
             path = segment_path(self.queue_directory(queue), queue.starts[-1])
             self._files.close(path)
             self._io.clear_from(path, position)
+            self.unsynced.add(path)
 
     def correct_min_offset(self, queue: ConsumeQueue, log_min_offset: int) -> None:
         """Move the queue's beginning to its first message that is still in the commit log."""

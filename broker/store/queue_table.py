@@ -178,7 +178,7 @@ class QueueTable:
         io = self._io
 
         def sync() -> None:
-            for path in paths:
+            for path in sorted(paths):
                 # A file that is removed meanwhile needs no sync.
                 with suppress(FileNotFoundError):
                     io.sync_path(path)

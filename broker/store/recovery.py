@@ -30,6 +30,7 @@ from twistmq.broker.wire.record import (
     StoredMessage,
     decode_record,
     record_size,
+    utf8,
 )
 
 __all__ = [
@@ -38,7 +39,7 @@ __all__ = [
     "scan_log",
     "start_after_crash",
     "start_after_stop",
-    "without_torn_end",
+    "without_torn",
 ]
 
 #: (topic, properties, store time in ms) to the number of a record's queue entry; None: its tag's.
@@ -46,6 +47,8 @@ TagsCode = Callable[[str, dict[str, str], int], int | None]
 
 #: Bytes read at a time.
 _CHUNK_SIZE = 1024 * 1024
+#: Bytes that a disk writes whole or not at all, at the least.
+_SECTOR_SIZE = 512
 #: Bytes after which a long scan says how far it is.
 _PROGRESS_SIZE = 256 * 1024 * 1024
 
@@ -99,22 +102,46 @@ def scan_log(
             _log.info("recovery is at {offset} of {end}", offset=offset, end=end)
 
 
-def without_torn_end(messages: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
-    """Leave the last record out when its end was never written.
+def without_torn(
+    messages: Iterable[StoredMessage], file_size: int, durable_ms: int
+) -> Iterator[StoredMessage]:
+    """End with the first record of which a part was never written.
 
     The CRC covers the body alone. A write that was torn behind the body leaves zeros at the end of
-    properties or topic, where no client writes one.
+    properties or topic of the last record; a loss of power may leave them in any sector of what
+    was not durable. No client writes zeros there, and what is durable is believed to have them.
+
+    :param file_size: bytes of a commit-log file.
+    :param durable_ms: records that were stored before are durable, Unix ms.
     """
     last: StoredMessage | None = None
     for message in messages:
         if last is not None:
             yield last
         last = message
-    if last is not None:
-        if (last.properties or last.topic).endswith("\0"):
-            _log.warn("the record at {offset} is torn and dropped", offset=last.physical_offset)
-        else:
+        if message.store_timestamp >= durable_ms and _has_hole(message, file_size):
+            break
+    else:
+        if last is None:
+            return
+        if last.store_timestamp < durable_ms or not (last.properties or last.topic).endswith("\0"):
             yield last
+            return
+    _log.warn("the record at {offset} is torn and dropped", offset=last.physical_offset)
+
+
+def _has_hole(message: StoredMessage, file_size: int) -> bool:
+    """Whether all that a sector has of a record's topic and properties is zeros."""
+    if "\0" not in message.properties and "\0" not in message.topic:
+        return False
+    topic, properties = utf8(message.topic), utf8(message.properties)
+    text = topic + len(properties).to_bytes(2, "big") + properties
+    end = message.physical_offset % file_size + message.size
+    begin = end - len(text)
+    first = _SECTOR_SIZE - begin % _SECTOR_SIZE
+    parts = [text[:first], *(
+        text[at : at + _SECTOR_SIZE] for at in range(first, len(text), _SECTOR_SIZE))]
+    return any(not part.strip(b"\0") for part in parts)
 
 
 def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
@@ -189,7 +216,8 @@ def start_after_crash(
     """Where to read the log from after a crash: the beginning of a file.
 
     :param index_end: place of the newest message in the index, None when there is no index. What
-        is behind it must be indexed again, unless that is more than two files away.
+        is behind it must be indexed again, unless that is more than two files away and the index
+        need not be safe.
     :param with_index_time: whether the index's time in the checkpoint counts (messageIndexSafe).
     """
     limit = checkpoint.min_timestamp_index() if with_index_time else checkpoint.min_timestamp()
@@ -202,5 +230,6 @@ def start_after_crash(
             break
     if index_end is not None and starts:
         indexed = (index_end - starts[0]) // commit_log.file_size
-        index = max(min(index, indexed), index - 2, 0)
+        oldest = 0 if with_index_time else max(index - 2, 0)
+        index = max(min(index, indexed), oldest)
     return starts[index] if starts else 0

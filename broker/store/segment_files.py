@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.interfaces import IStoreFile, IStoreIO
 
-__all__ = ["OpenFiles", "list_segments", "segment_path"]
+__all__ = ["OpenFiles", "list_segments", "segment_path", "sync_parents"]
 
 
 def segment_path(directory: str, start: int) -> str:
@@ -26,8 +27,9 @@ def segment_path(directory: str, start: int) -> str:
 def list_segments(io: IStoreIO, directory: str, file_size: int) -> list[int]:
     """List the start offsets of a directory's files, ascending.
 
-    An empty last file is what a crash leaves between making a file and giving it its length; it is
-    removed. Names that are no numbers are not the store's and are left alone.
+    An empty file is what a crash leaves between making a file and giving it its length, or a loss
+    of power of a file that was never synced: the last is removed, one before it gets its length
+    back and holds nothing. Names that are no numbers are not the store's and are left alone.
 
     :param file_size: length every file must have, bytes.
     :raises StoreDamaged: when a file has another length or files are missing in between.
@@ -40,6 +42,9 @@ def list_segments(io: IStoreIO, directory: str, file_size: int) -> list[int]:
         if size == 0 and name == names[-1]:
             io.remove(path)
             continue
+        if size == 0:
+            io.allocate(path, file_size).close()
+            size = file_size
         if size != file_size:
             raise StoreDamaged(
                 f"{path} has {size} bytes, the settings say {file_size}: it was written with "
@@ -50,6 +55,17 @@ def list_segments(io: IStoreIO, directory: str, file_size: int) -> list[int]:
         if after != before + file_size:
             raise StoreDamaged(f"{segment_path(directory, before + file_size)} is missing")
     return starts
+
+
+def sync_parents(io: IStoreIO, path: str) -> None:
+    """Make it durable that a path is there, whichever directories had to be made for it.
+
+    A directory that may not be read was not made by this process and is left out.
+    """
+    while path not in ("", "/"):
+        path = path.rpartition("/")[0]
+        with suppress(PermissionError):
+            io.sync_path(path or "/")
 
 
 class OpenFiles:

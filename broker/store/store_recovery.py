@@ -11,13 +11,14 @@ from twistmq.broker.constants import QUEUE_TAILS_FLUSH_BYTES
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.dispatch import Dispatch
+from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import (
     scan_log,
     start_after_crash,
     start_after_stop,
-    without_torn_end,
+    without_torn,
 )
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.wire.record import MessageRecord, StoredMessage
@@ -51,18 +52,27 @@ class StoreRecovery:
         self._index = index
         self._dispatch = dispatch
         self._crashed = crashed
+        #: Store time in ms of the newest message that is surely durable.
+        self._durable_ms = 0
 
     def run(self, checkpoint: Checkpoint) -> None:
         """Find the end of the log, enter what queues and index lack, cut what is too much."""
         log, queues = self._log, self._queues
+        self._durable_ms = checkpoint.physic_msg_timestamp
         if not log.starts and any(True for _ in queues):
             self.log.warn("the commit log is gone, its consume queues are removed")
             for topic in list(queues.by_topic):
                 queues.destroy(topic)
-        end = self._replay(self._start(checkpoint))
+        start = self._start(checkpoint)
+        entries = EntryCheck(queues, start, self._dispatch.enters) if self._crashed else None
+        end = self._replay(start, entries)
         if self._crashed or log.peek(end, 8) not in (None, bytes(8)):
             log.truncate(end)
         log.max_offset = log.flushed_offset = end
+        if entries is not None:
+            entries.finish()
+            # What a killed process wrote may not be durable.
+            log.doubt(start)
         queues.cut(end)
         queues.correct_min_offsets(log.min_offset)
         for queue in queues:
@@ -97,17 +107,22 @@ class StoreRecovery:
         place = min(queue.max_physical, log.max_offset - 1)
         return max(0, place - place % log.file_size)
 
-    def _replay(self, start: int) -> int:
+    def _replay(self, start: int, entries: EntryCheck | None) -> int:
         """Read the log and enter what is missing.
+
+        :param entries: None after a clean stop.
 
         :returns: where the log ends.
         """
         log, end = self._log, start
         batch: list[MessageRecord] = []
         messages = scan_log(log, start, log.max_offset, self._settings.check_crc_on_recover)
-        for message in without_torn_end(messages):
+        durable_ms = self._durable_ms
+        for message in without_torn(messages, log.file_size, durable_ms):
             end = message.physical_offset + message.size
             log.last_store_timestamp = self._dispatch.timestamp = message.store_timestamp
+            if entries is not None:
+                entries.check(message)
             if self._is_entered(message):
                 continue
             batch.append(self._dispatch.record_of(message))

@@ -207,6 +207,8 @@ class Upkeep:
         :raises StoreFull, OSError: when the disk is full or fails.
         """
         self._queues.write_all()
+        if self._queues_lost:
+            raise StoreError("entries of queues were lost by a sync that failed")
         await self.sync_queues(*self._dispatched())
         if self._index is not None:
             await self._index.finish()

@@ -9,7 +9,7 @@ from twistmq.broker.store.recovery import (
     record_of,
     scan_log,
     start_after_crash,
-    without_torn_end,
+    without_torn,
 )
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
@@ -113,4 +113,18 @@ class ScanTests(SynchronousTestCase):
             ([torn, whole], [torn, whole]),
             ([whole, bare], [whole]),
         ):
-            self.assertEqual(list(without_torn_end(messages)), kept)
+            self.assertEqual(list(without_torn(messages, 4096, 0)), kept)
+            self.assertEqual(list(without_torn(messages, 4096, 1)), messages, "all are durable")
+
+    def test_hole(self) -> None:
+        """A sector of zeros in properties ends the log before its record."""
+        text = "a\x01" + "x" * 1500 + "\x02"
+        record = message(properties=text)
+        record.physical_offset = 4096
+        data = encode_record(record)
+        for first, end, torn in ((512, 1024, True), (1024, 1536, True), (513, 1024, False)):
+            holed = decode_record(data[:first] + bytes(end - first) + data[end:])
+            whole = decode_record(data)
+            kept = [whole] if torn else [whole, holed, whole]
+            self.assertEqual(list(without_torn([whole, holed, whole], 4096, 0)), kept)
+            self.assertEqual(len(list(without_torn([whole, holed, whole], 4096, 1))), 3)

@@ -3,7 +3,12 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
+from twistmq.broker.store.segment_files import (
+    OpenFiles,
+    list_segments,
+    segment_path,
+    sync_parents,
+)
 from twistmq.broker.testing.disk import MemoryDisk
 
 
@@ -36,12 +41,26 @@ class ListSegmentsTests(SynchronousTestCase):
         self.assertIn("/log/00000000000000000200 is missing", str(error))
 
     def test_empty_last_file_is_removed(self) -> None:
-        """A crash can leave it; an empty file elsewhere is damage."""
+        """A crash can leave it; an empty file elsewhere gets its length back and holds nothing."""
         self.disk.write_file(segment_path("/log", 400), b"")
         self.assertEqual(list_segments(self.disk, "/log", 100), [100, 200, 300])
         self.assertFalse(self.disk.exists(segment_path("/log", 400)))
         self.disk.write_file(segment_path("/log", 100), b"")
-        self.assertRaises(StoreDamaged, list_segments, self.disk, "/log", 100)
+        self.assertEqual(list_segments(self.disk, "/log", 100), [100, 200, 300])
+        self.assertEqual(self.disk.read_file(segment_path("/log", 100)), bytes(100))
+
+    def test_sync_parents(self) -> None:
+        """Every directory above is synced, but those that may not be read."""
+        synced: list[str] = []
+
+        def sync(path: str) -> None:
+            synced.append(path)
+            if path == "/a":
+                raise PermissionError(path)
+
+        self.disk.sync_path = sync  # type: ignore[method-assign]
+        sync_parents(self.disk, "/a/b/c")
+        self.assertEqual(synced, ["/a/b", "/a", "/"])
 
 
 class OpenFilesTests(SynchronousTestCase):

@@ -54,6 +54,15 @@ class DiskContract:
         self.io.write_file(path, b"0123456789")
         self.io.clear_from(path, 4)
         self.assertEqual(self.io.read_file(path), b"0123" + bytes(6))
+        file = self.io.allocate(path, 1 << 24)
+        for position in (1 << 20, (1 << 23) - 5):
+            file.write_at(position, b"123456789")
+        self.io.clear_from(path, (1 << 20) + 3)
+        self.assertEqual(file.read_at(1 << 20, 9), b"123" + bytes(6))
+        self.assertEqual(file.read_at((1 << 23) - 5, 20), bytes(20))
+        self.io.clear_from(path, 1 << 24)
+        self.assertEqual(self.io.file_size(path), 1 << 24)
+        file.close()
 
     def test_missing_file(self) -> None:
         """Opening or reading what is not there fails; removing it does not."""

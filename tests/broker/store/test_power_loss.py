@@ -1,0 +1,175 @@
+"""What a store promised is there after a loss of power; each case was once found by simulation."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store.segment_files import segment_path
+from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
+from twistmq.broker.testing.store import StoreBox, message
+from twistmq.broker.wire.record import decode_record
+
+Item = TypeVar("Item")
+LOG = "/store/commitlog"
+
+
+class LoseAll(random.Random):
+    """The worst luck: nothing that was not synced is kept."""
+
+    def random(self) -> float:
+        return 0.99
+
+    def choice(self, seq: Sequence[Item]) -> Item:  # type: ignore[override]
+        return seq[0]
+
+
+class PowerLossTests(SynchronousTestCase):
+    """A store on a disk that forgets."""
+
+    def setUp(self) -> None:
+        self.disk = PowerLossDisk()
+        self.box = StoreBox(self.disk, mapped_file_size_commit_log=2000).open()
+
+    def sent(self, count: int, size: int = 10) -> list[bytes]:
+        """Send messages; :returns: their bodies."""
+        bodies = [bytes([65 + number]) * size for number in range(count)]
+        self.box.append(*[message(body=body, keys="k") for body in bodies])
+        return bodies
+
+    def flushed(self) -> None:
+        """Wait until the log is durable."""
+        self.assertIsNone(self.box.store.flushed(self.box.store.max_offset))
+
+    def lose(self) -> None:
+        """Lose the power, and start again."""
+        self.box.store.close()
+        self.disk.crash(LoseAll())
+        self.box = self.box._again().open()
+
+    def test_first_message(self) -> None:
+        """The store's directories and the mark that it runs are as durable as the message."""
+        bodies = self.sent(1)
+        self.flushed()
+        self.box.store.close()
+        self.disk.crash(LoseAll())
+        self.assertTrue(self.disk.exists("/store/abort"))
+        self.assertEqual(self.box._again().open().bodies(), bodies)
+
+    def test_messages_before_a_kill(self) -> None:
+        """What a killed process wrote into several files is durable when later messages are."""
+        bodies = self.sent(20, 300)
+        self.box = self.box.after_kill()
+        self.assertLess(self.box.store.flushed_offset, self.box.store.max_offset)
+        bodies += self.sent(1)
+        self.flushed()
+        self.lose()
+        self.assertEqual(self.box.bodies(), bodies)
+
+    def test_entries_before_a_kill(self) -> None:
+        """They are synced again before the checkpoint says that they are durable."""
+        bodies = self.sent(30, 100)
+        self.box.store._queues.write_all()
+        self.box = self.box.after_kill()
+        for _ in range(4):
+            bodies += self.sent(4, 300)
+            self.box.step(61_000, 3)
+        self.lose()
+        self.assertGreater(self.box.store._checkpoint.values.logics_msg_timestamp, 0)
+        self.assertEqual(self.box.bodies(), bodies)
+
+    def test_a_hole_in_any_file_of_a_queue(self) -> None:
+        """Not only in the last three."""
+        bodies = self.sent(26) * 4
+        for _ in range(3):
+            self.sent(26)
+        self.box.store._queues.write_all()
+        self.box.store.close()
+        file = self.disk.open_file(segment_path("/store/consumequeue/TopicTest/0", 0))
+        file.write_at(100, bytes(20))
+        self.assertEqual(self.box._again().open().bodies(), bodies)
+
+    def test_entries_of_lost_messages(self) -> None:
+        """They are dropped, and do not stand for other messages later."""
+        self.sent(2)
+        self.flushed()
+        self.sent(3, 50)
+        self.box.store._queues.write_all()
+        self.box.store._queues.sync_job()()
+        self.lose()
+        self.assertEqual(len(self.box.bodies()), 2)
+        bodies = [*self.box.bodies(), *self.sent(9)]
+        self.box = self.box.after_kill()
+        self.assertEqual(self.box.bodies(), bodies)
+
+    def test_dies_while_it_cuts_the_log(self) -> None:
+        """The files that are left have no gap, and the store opens again."""
+        self.sent(20, 300)
+        self.box.store.close()
+        self.disk.open_file(segment_path(LOG, 2000)).write_at(4, bytes(4))
+        for cut in range(1, 30):
+            box = self.box._again()
+            self.disk.cut_in = cut
+            with contextlib.suppress(PowerCut):
+                box.open()
+            box.store.close()
+            self.disk.kill()
+        self.assertEqual(len(self.disk.list_directory(LOG)), 1)
+        self.assertEqual(len(self.box._again().open().bodies()), 4)
+
+    def test_removed_files_stay_removed(self) -> None:
+        """Those behind the log's end do not come back when it has grown into them again."""
+        self.sent(20, 300)
+        self.flushed()
+        self.box.store.close()
+        self.disk.open_file(segment_path(LOG, 2000)).write_at(4, bytes(4))
+        self.box = self.box._again().open()
+        bodies = [*self.box.bodies(), *self.sent(1)]
+        self.flushed()
+        self.lose()
+        self.assertEqual(self.box.bodies(), bodies)
+        self.assertEqual(len(self.disk.list_directory(LOG)), 1)
+
+    def test_stop_after_entries_were_lost(self) -> None:
+        """It is not clean: the next start looks closely."""
+        bodies = self.sent(5)
+        self.box.store._queues.write_all()
+        self.disk.fail_sync_in = 1
+        self.box.store._upkeep.sync_queues(1, 1).addErrback(lambda _: None)
+        self.disk.fail_sync_in = None
+        self.box.store.stop()
+        self.lose()
+        self.assertEqual(self.box.bodies(), bodies)
+
+    def test_half_messages_have_no_entries(self) -> None:
+        """Their queue offset is no offset, and drops nothing."""
+        bodies = self.sent(5)
+        self.box.append(message(body=b"half", sys_flag=4))
+        self.box.store._queues.write_all()
+        self.box = self.box.after_kill()
+        self.assertEqual(self.box.bodies(), bodies)
+        self.assertEqual(self.box.store._queues.tail_bytes, 0, "no entry is made again")
+
+    def test_filtered_messages_have_no_entries(self) -> None:
+        """The same for messages that the filter keeps out of their queues."""
+        self.box.store.dispatch_filter = lambda record: record.body != b"out"
+        bodies = self.sent(3)
+        self.box.append(message(body=b"out"))
+        self.box.store._queues.write_all()
+        self.box.store.close()
+        box = self.box._again()
+        box.store.dispatch_filter = lambda record: record.body != b"out"
+        self.assertEqual(box.open().bodies(), bodies)
+        self.assertEqual(box.store._queues.tail_bytes, 0, "no entry is made again")
+
+    def test_keys_after_a_stop(self) -> None:
+        """The index's last header is durable as well."""
+        self.sent(5)
+        self.successResultOf(self.box.store.stop())
+        self.lose()
+        records, _, _ = self.box.store.query("TopicTest", "k", 64, 0, 2**62)
+        self.assertEqual(len([decode_record(record) for record in records]), 5)
