@@ -9,13 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from twistmq.broker.edge import boot
 from twistmq.broker.errors import StoreError
+
+if TYPE_CHECKING:
+    from twistmq.broker.store.inspect.dump import Wanted
 
 __all__ = ["store"]
 
@@ -23,6 +28,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: Something in the store disagrees.
 EXIT_DISAGREES: Final = 1
+#: What cannot be read is named so often by dump.
+_LINES_MAX: Final = 1000
 #: Bytes after which the progress bar is drawn again.
 _BAR_STEP: Final = 1 << 20
 _DIRECTORY: Final[click.Path] = click.Path(path_type=Path)
@@ -66,13 +73,26 @@ def _failing(function: Callable[[], int]) -> int:
 
 
 @contextmanager
-def _progress(length: int) -> Iterator[Callable[[int], None]]:
+def _progress(length: int, hidden: bool = False) -> Iterator[Callable[[int], None]]:
     """A progress bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
+    if hidden or not sys.stderr.isatty():
         yield lambda _: None
         return
     with click.progressbar(length=length, file=sys.stderr, update_min_steps=_BAR_STEP) as bar:
         yield lambda count: bar.update(count)
+
+
+def _time(_: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """Read a time: ms since 1970, or ISO 8601, which without a zone is local time."""
+    if text is None:
+        return None
+    if text.isdecimal() and len(text) > 8:
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{text!r} is neither ISO 8601 nor milliseconds since 1970",
+                                 param=parameter) from None
 
 
 @store.command()
@@ -106,4 +126,62 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
         files.close()
     for line in report.table():
         click.echo(line)
+    return EXIT_DISAGREES if report.problems else boot.EXIT_OK
+
+
+@store.command()
+@_common
+@click.option("--topic", metavar="NAME", help="Records of this topic.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), metavar="ID",
+              help="Records of this queue.")
+@click.option("--from", "begin_ms", callback=_time, metavar="TIME",
+              help="Stored at this time or later: ISO 8601, or ms since 1970.")
+@click.option("--to", "end_ms", callback=_time, metavar="TIME",
+              help="Stored at this time or before.")
+@click.option("--key", metavar="KEY",
+              help="With this unique id or key; quick when there are --topic and an index.")
+@click.option("--offset", "place", type=click.IntRange(min=0), metavar="N",
+              help="The record at this place of the commit log.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many records.")
+@click.option("--no-body", is_flag=True, help="Leave bodies out.")
+@click.option("--json", "as_lines", is_flag=True, help="A JSON object on a line for each record.")
+def dump(
+    directory: Path, commitlog: Path | None, index_slots: int | None, topic: str | None,
+    queue_id: int | None, begin_ms: int | None, end_ms: int | None, key: str | None,
+    place: int | None, limit: int | None, no_body: bool, as_lines: bool,
+) -> int:
+    """Print the records of a store in the order of its commit log.
+
+    Bodies are printed as they are stored: text when they are UTF-8, else base64, compressed ones
+    not unpacked. What cannot be read is named on standard error, and the exit status is then 1.
+    """
+    from twistmq.broker.store.inspect.dump import Wanted
+
+    wanted = Wanted(topic, queue_id, begin_ms, end_ms, key, place)
+    return _failing(
+        lambda: _dump(directory, commitlog, index_slots, wanted, limit, not no_body, as_lines))
+
+
+def _dump(
+    directory: Path, commitlog: Path | None, index_slots: int | None, wanted: Wanted,
+    limit: int | None, with_body: bool, as_lines: bool,
+) -> int:
+    from twistmq.broker.store.inspect.dump import as_json, as_text, find_records
+    from twistmq.broker.store.inspect.layout import StoreFiles
+    from twistmq.broker.store.inspect.report import Report
+
+    files = StoreFiles(directory, commitlog)
+    report = Report(directory, lambda line: click.echo(line, err=True), _LINES_MAX)
+    show = as_json if as_lines else as_text
+    try:
+        length = files.log_end - files.log_begin
+        with _progress(length, hidden=sys.stdout.isatty()) as advance:
+            found = find_records(files, wanted, report, index_slots, advance)
+            for place, message in islice(found, limit):
+                click.echo(show(place, message, with_body))
+        report.finish()
+    finally:
+        files.close()
+    for line in report.notes:
+        click.echo(line, err=True)
     return EXIT_DISAGREES if report.problems else boot.EXIT_OK

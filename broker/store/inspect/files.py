@@ -140,9 +140,13 @@ class Segments:
         self.file_size = file_size
         self.starts = sorted(sizes)
         self.reader = reader
+        self._paths = {start: self._path(start) for start in self.starts}
 
     def path(self, start: int) -> Path:
-        """The file that starts here."""
+        """The file that starts here, there or not."""
+        return self._paths.get(start) or self._path(start)
+
+    def _path(self, start: int) -> Path:
         return Path(segment_path(str(self.directory), start))
 
     def start_of(self, offset: int) -> int | None:

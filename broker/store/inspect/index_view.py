@@ -10,6 +10,7 @@ Source: IndexFile, IndexHeader @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -29,13 +30,20 @@ __all__ = ["IndexView", "Item", "key_hash"]
 #: (key hash, place in the commit log, seconds since the file's begin, number of the one before).
 Item = tuple[int, int, int, int]
 _SLOTS_DEFAULT: Final = 5_000_000
+_ITEMS_AT_ONCE: Final = 2048
 _SCAN_SIZE: Final = 1 << 20
 
 
 def key_hash(topic: str, key: str) -> int:
     """The hash the index keeps of a message's key."""
-    code = abs(java_hash_joined(java_string_hash(topic + "#"), key))
+    code = abs(java_hash_joined(_topic_hash(topic), key))
     return 0 if code == 0x80000000 else code
+
+
+@lru_cache(1024)
+def _topic_hash(topic: str) -> int:
+    """Hash of what stands before each key."""
+    return java_string_hash(topic + "#")
 
 
 class IndexView:
@@ -75,8 +83,11 @@ class IndexView:
 
     def items(self) -> Iterator[tuple[int, Item]]:
         """Read all items the header counts: (number, item)."""
-        for number in range(1, min(self.count, self.item_max)):
-            yield number, self.item(number)
+        end = min(self.count, self.item_max)
+        for begin in range(1, end, _ITEMS_AT_ONCE):
+            size = ITEM_SIZE * min(_ITEMS_AT_ONCE, end - begin)
+            data = self._reader.read(self.path, self.position(begin), size)
+            yield from enumerate(ITEM.iter_unpack(data.ljust(size, b"\0")), begin)
 
     def slot(self, number: int) -> int:
         """The number of the newest item in a slot that the header counts; 0 without one."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
+import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.command_line import main
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.testing.store import StoreBox, message
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
 
@@ -92,3 +98,108 @@ class CheckTests(SynchronousTestCase):
         """Says what is checked and the statuses."""
         self.assertIn("exit status", call("--help")[1])
         self.assertIn("queue entry and index item", call("check", "--help")[1].replace("\n", " "))
+
+
+class DumpTests(SynchronousTestCase):
+    """``twistmq store dump``."""
+
+    def dump(self, *options: str, root: Path = GOLDEN) -> list[dict[str, Any]]:
+        """Dump as JSON lines, with nothing on standard error."""
+        status, out, err = call("dump", str(root), "--json", *options)
+        self.assertEqual((status, err), (0, ""))
+        return [json.loads(line) for line in out.splitlines()]
+
+    def test_all(self) -> None:
+        """Every record, in the order of the log."""
+        found = self.dump()
+        self.assertEqual(len(found), 42)
+        offsets = [each["offset"] for each in found]
+        self.assertEqual(offsets, sorted(offsets))
+        self.assertEqual(found[0], {
+            "offset": 0, "size": found[1]["offset"], "topic": "Golden", "queue": 0,
+            "queueOffset": 0, "storeTime": found[0]["storeTime"],
+            "bornTime": found[0]["bornTime"], "storeHost": "127.0.0.1:23911",
+            "bornHost": found[0]["bornHost"], "keys": [found[0]["keys"][0], "key0", "all"],
+            "tags": "Tag0", "properties": found[0]["properties"], "sysFlag": 0, "flag": 0,
+            "reconsumeTimes": 0, "preparedTransactionOffset": 0, "bodyLength": 6,
+            "body": "body 0"})
+        self.assertEqual(found[0]["properties"]["größe"], "消息0")
+
+    def test_topic_queue_limit(self) -> None:
+        """By topic and queue, at most so many."""
+        found = self.dump("--topic", "Golden", "--queue", "1", "--limit", "3", "--no-body")
+        self.assertEqual([each["queueOffset"] for each in found], [0, 1, 2])
+        self.assertNotIn("body", found[0])
+        self.assertEqual(self.dump("--topic", "None"), [])
+        self.assertEqual(self.dump("--limit", "0"), [])
+
+    def test_time(self) -> None:
+        """By store time, in ms and in ISO 8601, both ends included."""
+        times = [each["storeTime"] for each in self.dump()]
+        begin, end = times[5], times[30]
+        expected = [each for each in times if begin <= each <= end]
+        found = self.dump("--from", str(begin), "--to", str(end))
+        self.assertEqual([each["storeTime"] for each in found], expected)
+        text = datetime.fromtimestamp(begin / 1000, UTC).isoformat()
+        self.assertEqual(self.dump("--from", text, "--to", str(end)), found)
+        self.assertEqual(self.dump("--from", "2030-01-01"), [])
+        self.assertEqual(self.dump("--to", "2020-01-01T00:00:00Z"), [])
+        status, _, err = call("dump", str(GOLDEN), "--from", "soon")
+        self.assertEqual(status, boot.EXIT_USAGE)
+        self.assertIn("neither ISO 8601 nor", err)
+
+    def test_key(self) -> None:
+        """By index, and the same without one; a key is looked for in other topics too."""
+        by_index = self.dump("--topic", "Golden", "--key", "key3")
+        self.assertEqual([each["body"] for each in by_index], ["body 3"])
+        self.assertEqual(self.dump("--key", "key3"), by_index)
+        root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        shutil.copytree(GOLDEN, root)
+        shutil.rmtree(root / "index")
+        self.assertEqual(self.dump("--topic", "Golden", "--key", "key3", root=root), by_index)
+        unique = by_index[0]["keys"][0]
+        self.assertEqual(self.dump("--topic", "Golden", "--key", unique), by_index)
+        self.assertEqual(len(self.dump("--topic", "Golden", "--key", "all")), 30)
+
+    def test_key_of_a_running_broker(self) -> None:
+        """What is not in the index yet is read from the log."""
+        root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        root.mkdir()
+        box = StoreBox(RealDisk(), root=str(root)).open()
+        box.append(message("Topic", b"\xff\0", keys="k"))
+        self.successResultOf(box.store.stop())
+        box = box._again().open()
+        box.append(message("Topic", b"second\n", keys="k"))
+        found = self.dump("--topic", "Topic", "--key", "k", root=root)
+        self.assertEqual(found[1]["body"], "second\n")
+        self.assertEqual(base64.b64decode(found[0]["bodyBase64"]), b"\xff\0")
+        _, out, _ = call("dump", str(root))
+        self.assertEqual(out.splitlines()[2], "    body (2): base64 /wA=")
+        self.assertEqual(out.splitlines()[5], r"    body (7): second\n")
+        self.successResultOf(box.store.stop())
+
+    def test_offset(self) -> None:
+        """The record at a place; status 1 when none starts there."""
+        second = self.dump("--limit", "2")[1]
+        self.assertEqual(self.dump("--offset", str(second["offset"])), [second])
+        status, out, err = call("dump", str(GOLDEN), "--offset", "5")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn(f"commitlog/{0:020d} byte 5: expected a record", err)
+
+    def test_text(self) -> None:
+        """Lines for people: places and times, properties, the body."""
+        _, out, _ = call("dump", str(GOLDEN), "--limit", "1", "--no-body")
+        first, second = out.splitlines()
+        self.assertIn("0  Golden-0@0  stored 2026-11-21T", first)
+        self.assertIn("TAGS=Tag0 KEYS=key0 all", second)
+
+    def test_damage(self) -> None:
+        """What cannot be read is named on standard error; the rest is printed."""
+        root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        shutil.copytree(GOLDEN, root)
+        log = root / "commitlog" / f"{0:020d}"
+        log.write_bytes(bytes(8) + log.read_bytes()[8:])
+        status, out, err = call("dump", str(root), "--json")
+        self.assertEqual((status, len(out.splitlines())), (1, 41))
+        self.assertIn("byte 0: expected a record", err)
+        self.assertEqual(call("dump", "/nowhere")[0], boot.EXIT_REFUSED)
