@@ -7,6 +7,7 @@ import io
 from types import SimpleNamespace
 from typing import Any
 
+import click
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import LogEvent, Logger, formatEvent
@@ -16,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge import services, tap
 from twistmq.broker.edge.boot import broker_settings, namesrv_settings, up_settings
+from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.settings import Settings
 
@@ -153,6 +155,27 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(broker.settings.text("namesrvAddr"), "h:1")
         self.assertEqual(broker.settings.text("brokerName"), "x")
         self.assertEqual(self.parsed("namesrv", "-n", "h:1").settings.unknown, {})
+
+    def test_options_are_those_of_the_commands(self) -> None:
+        """Each server takes what its twistmq command takes: mqnamesrv has no -m, so neither has."""
+        for name, _, options, _ in tap.Options.subCommands:
+            ours: Any = options()  # type: ignore[operator]
+            taken = {f"--{long.rstrip('=')}" for long in ours.longOpt}
+            taken |= {f"-{short}" for short in ours.shortOpt.replace(":", "")}
+            command = twistmq.commands[str(name)]
+            given = {text for option in command.params if isinstance(option, click.Option)
+                     for text in option.opts}
+            # Every Options of Twisted has the first two, and every command of click --help.
+            self.assertEqual(taken - {"--version", "--help"}, given, msg=str(name))
+        self.assertRaises(usage.UsageError, self.parsed, "namesrv", "-m")
+
+    def test_help(self) -> None:
+        """A name server's -n promises nothing, in either help."""
+        helps = [tap.NamesrvOptions().getUsage(), twistmq.commands["namesrv"].get_help(
+            click.Context(twistmq.commands["namesrv"]))]
+        for text in helps:
+            self.assertIn("a name server has no use for it", " ".join(text.split()))
+            self.assertNotIn("register", text)
 
     def test_errors(self) -> None:
         """What has no meaning is a usage error with our words."""
