@@ -7,11 +7,6 @@ trial's ``mktemp`` makes its folders in the working directory; trial itself move
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
-# A slow machine is no failure: speed is measured in tests/bench, never in a test.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

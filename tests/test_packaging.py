@@ -116,6 +116,22 @@ class LayoutTests(SynchronousTestCase):
                    and not (path.parent / "__init__.py").exists()}
         self.assertEqual(missing, set())
 
+    def test_trial_finds_every_test(self) -> None:
+        """Below tests, each folder on the way to a test is a package: trial enters no other."""
+        missing = {str(folder) for path in (ROOT / "tests").rglob("test_*.py")
+                   for folder in path.parents
+                   if folder.is_relative_to(ROOT / "tests")
+                   and not (folder / "__init__.py").exists()}
+        self.assertEqual(missing, set())
+
+    def test_no_test_needs_what_trial_does_not_call(self) -> None:
+        """Fixtures of a class or a module run under pytest only: trial skips them in silence."""
+        names = {"setUpClass", "tearDownClass", "setUpModule", "tearDownModule"}
+        wrong = [(str(path.relative_to(ROOT)), node.name) for path in sources("tests")
+                 for node in ast.walk(ast.parse(path.read_text()))
+                 if isinstance(node, ast.FunctionDef) and node.name in names]
+        self.assertEqual(wrong, [])
+
     def test_mypy_sees_every_folder(self) -> None:
         """The packages mypy checks are the mapped folders."""
         checked = [name.strip() for name in setup_cfg()["mypy"]["packages"].split(",")]
