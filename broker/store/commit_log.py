@@ -238,13 +238,17 @@ class CommitLog:
 
     def truncate(self, offset: int) -> None:
         """End the log here: bytes behind become zeros, files behind are removed."""
+        removed = False
         while self.starts and self.starts[-1] > offset:
             # The last goes first: whenever this ends, the files that are left have no gap.
             path = segment_path(self.directory, self.starts[-1])
             self._files.close(path)
             self._io.remove(path)
             self.starts.pop()
-            self._directory_changed = True
+            removed = True
+        if removed:
+            # Else a loss of power may put one of them behind what is written next.
+            self._io.sync_path(self.directory)
         if self.starts:
             path = segment_path(self.directory, self.starts[-1])
             self._files.close(path)

@@ -93,15 +93,14 @@ class IndexFile:
     def repair(self) -> None:
         """After a crash, lead slots that are ahead of the header to items that the header counts.
 
-        They name items that are going to be written anew, perhaps of other messages, and must not
-        be on disk when these are.
+        They name items that are going to be written anew, perhaps of other messages, and must be
+        on disk no more when these are: sync the file.
         """
         assert self._file is not None
         tail = self.tail
         if not any(self._read(tail.items_position(tail.count), ITEM_SIZE)):
             # Items are durable before slots: the last round did not come to the slots.
             return
-        changed = False
         end = HEADER_SIZE + SLOT_SIZE * tail.slot_count
         for position in range(HEADER_SIZE, end, PAGE_SIZE_BYTES):
             data = self._read(position, min(PAGE_SIZE_BYTES, end - position))
@@ -109,9 +108,6 @@ class IndexFile:
             if max(slots) >= tail.count:
                 fixed = [self._counted(number) for number in slots]
                 self._file.write_at(position, struct.pack(f">{len(fixed)}i", *fixed))
-                changed = True
-        if changed:
-            self._file.sync()
 
     def _counted(self, number: int) -> int:
         """Follow a slot's number to the first item that the header counts; 0: there is none."""
@@ -258,11 +254,15 @@ class IndexFiles:
                 self._io.remove(path)
                 continue
             if newest_ms is not None:
+                # What a killed process wrote may not be durable.
                 file.repair()
+                file.sync()
             if file.tail.count <= 1 and self.files:
                 # A crash came between the making of the file and its first header.
                 file.tail.follow(self.files[-1].tail)
             self.files.append(file)
+        if newest_ms is not None and self.files:
+            self._io.sync_path(self.directory)
 
     @property
     def end_physical(self) -> int:

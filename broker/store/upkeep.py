@@ -111,6 +111,7 @@ class Upkeep:
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
         self._syncing = False
+        self._sync_lock = DeferredLock()
         self._failing = False
         self._queues_lost = False
 
@@ -169,11 +170,14 @@ class Upkeep:
         return False
 
     def sync_queues(self, timestamp: int, offset: int) -> Deferred[None]:
-        """Make every written entry durable.
+        """Make every written entry durable, one sync after the other.
 
         :param timestamp: the entries of all messages up to this store time are written, ms.
         :param offset: those are the messages before this place of the commit log.
         """
+        return self._sync_lock.run(self._sync_queues, timestamp, offset)
+
+    def _sync_queues(self, timestamp: int, offset: int) -> Deferred[None]:
         self._syncing = True
         synced = self._in_thread(self._queues.sync_job())
         return synced.addBoth(self._synced, timestamp, offset)
@@ -207,9 +211,9 @@ class Upkeep:
         :raises StoreFull, OSError: when the disk is full or fails.
         """
         self._queues.write_all()
+        await self.sync_queues(*self._dispatched())
         if self._queues_lost:
             raise StoreError("entries of queues were lost by a sync that failed")
-        await self.sync_queues(*self._dispatched())
         if self._index is not None:
             await self._index.finish()
         await self._checkpoint.save()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.store.segment_files import segment_path
@@ -134,6 +135,19 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
         self.assertEqual(len(self.disk.list_directory(LOG)), 1)
 
+    def test_files_of_another_past(self) -> None:
+        """A file that was cut away does not come back as if it were the next one."""
+        self.sent(20, 300)
+        self.flushed()
+        self.box.store.close()
+        self.disk.open_file(segment_path(LOG, 2000)).write_at(4, bytes(4))
+        self.box = self.box._again().open()
+        bodies = self.box.bodies()
+        self.sent(4, 310)
+        self.disk.open_file(segment_path(LOG, 0)).sync()
+        self.lose()
+        self.assertEqual(self.box.bodies(), bodies)
+
     def test_stop_after_entries_were_lost(self) -> None:
         """It is not clean: the next start looks closely."""
         bodies = self.sent(5)
@@ -144,6 +158,37 @@ class PowerLossTests(SynchronousTestCase):
         self.box.store.stop()
         self.lose()
         self.assertEqual(self.box.bodies(), bodies)
+
+    def test_stop_waits_for_the_sync_before(self) -> None:
+        """The stop is clean when that of the last minute is done as well."""
+        bodies = self.sent(5)
+        self.flushed()
+        held: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def hold(job: Callable[[], None]) -> Deferred[None]:
+            held.append((job, Deferred()))
+            return held[-1][1]
+
+        self.box.in_thread = hold
+        self.box.step(61_000, 2)
+        stopped = self.box.store.stop()
+        while not stopped.called:
+            # The job that was asked for last is the first that is done.
+            job, done = held.pop()
+            job()
+            done.callback(None)
+        self.lose()
+        self.assertEqual(self.box.bodies(), bodies)
+
+    def test_keys_after_a_kill(self) -> None:
+        """An index file that a killed process made is durable with its name."""
+        self.sent(5)
+        self.box.step(11_000, 20)
+        self.box = self.box.after_kill()
+        self.successResultOf(self.box.store.stop())
+        self.lose()
+        records, _, _ = self.box.store.query("TopicTest", "k", 64, 0, 2**62)
+        self.assertEqual(len(records), 5)
 
     def test_half_messages_have_no_entries(self) -> None:
         """Their queue offset is no offset, and drops nothing."""
