@@ -241,11 +241,15 @@ def differences(before: Contents, after: Contents) -> list[str]:
 class Exchange:
     """Two brokers that take turns over one folder.
 
-    :param port: of Apache's name server; its broker takes the one after the next five.
+    :param namesrv_port: of Apache's name server.
+    :param broker_port: of its broker, which takes two more, two below and one above.
     """
 
-    def __init__(self, folder: Path, port: int, version: str = "5.3.3") -> None:
-        self._peer = Peer(folder, version, port, port + 5, "512m", settings=dict(FILE_SETTINGS))
+    def __init__(
+        self, folder: Path, namesrv_port: int, broker_port: int, version: str = "5.3.3"
+    ) -> None:
+        self._peer = Peer(folder, version, namesrv_port, broker_port, "512m",
+                          settings=dict(FILE_SETTINGS))
         self._ours = Servers(folder, *[f"{key}={value}" for key, value in FILE_SETTINGS.items()],
                              "brokerName=broker-peer")
 

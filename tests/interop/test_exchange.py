@@ -40,7 +40,8 @@ class ExchangeTests(SynchronousTestCase):
             raise SkipTest(reason)
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
         self.addCleanup(folder.cleanup)
-        self.exchange = Exchange(Path(folder.name), free_port(), VERSION)
+        self.exchange = Exchange(
+            Path(folder.name), free_port(), free_port(), VERSION)
 
     def test_stopped(self) -> None:
         """There and back, each stopped as it should be."""
