@@ -92,7 +92,8 @@ class CheckTests(SynchronousTestCase):
         error = Terminal()
         with contextlib.redirect_stderr(error), contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(main(["store", "check", str(GOLDEN)]), 0)
-        self.assertIn("100%", error.getvalue())
+        # Older versions of click do not draw what is over within a tenth of a second to its end.
+        self.assertRegex(error.getvalue(), r"\[[-#]+\] +\d+%")
 
     def test_help(self) -> None:
         """Says what is checked and the statuses."""
