@@ -1,9 +1,9 @@
 """The index by key: files of up to 20 million items, the newest of which is being filled.
 
 A flush of a file is a round of small steps, so that the reactor is never held: items, sync, slots,
-sync, checkpoint, header, sync. Each is on disk before the next begins. A crash therefore leaves a
-file whose header counts only what can be found, and never one that is newer than the checkpoint
-says: such files are thrown away by recovery, as Apache's broker does it.
+sync, log and checkpoint, header, sync. Each is on disk before the next begins. A crash therefore
+leaves a file whose header counts only what can be found, and never one that is newer than the
+checkpoint says: such files are thrown away by recovery, as Apache's broker does it.
 
 Source: IndexService, IndexFile @5.3.3.
 """
@@ -192,7 +192,8 @@ class IndexFiles:
     """All index files of a store.
 
     :param in_thread: runs a function on a thread.
-    :param save_checkpoint: makes durable that the index is complete up to a store time.
+    :param save_checkpoint: makes durable that the index is complete up to a store time, and first
+        the messages themselves.
     """
 
     log = Logger()

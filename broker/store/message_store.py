@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -393,6 +393,11 @@ class MessageStore:
             self._checkpoint.values.physic_msg_timestamp = timestamp
 
     def _index_flushed(self, timestamp: int) -> Deferred[None]:
+        """Let the index count messages once they are durable; others may take their places."""
+        flushed = self._flush.flushed(self._log.max_offset) or succeed(None)
+        return flushed.addCallback(lambda _: self._note_index(timestamp))
+
+    def _note_index(self, timestamp: int) -> Deferred[None]:
         values = self._checkpoint.values
         values.index_msg_timestamp = max(values.index_msg_timestamp, timestamp)
         return self._checkpoint.save()

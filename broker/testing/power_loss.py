@@ -25,119 +25,19 @@ from __future__ import annotations
 
 import errno
 import random
-from typing import Final
 
 from zope.interface import implementer
 
 from twistmq.broker.errors import StoreFull
 from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
-from twistmq.broker.testing.disk import FaultyDisk, FileContents, MemoryFile
+from twistmq.broker.testing.disk import FaultyDisk, MemoryFile
+from twistmq.broker.testing.tracked_contents import Copies, TrackedContents
 
 __all__ = ["PowerCut", "PowerLossDisk"]
-
-#: Bytes that are tracked by themselves: what a disk writes at once, at the least.
-_SECTOR: Final = 512
-#: Sizes of the unit in which a crash keeps or loses: disks of both kinds are around.
-_UNITS: Final = (512, 4096)
 
 
 class PowerCut(BaseException):
     """The process ends here. No code of a store may catch it."""
-
-
-class _Copies:
-    """A file's bytes as a map gives them."""
-
-    def __init__(self, contents: _Tracked) -> None:
-        self._contents = contents
-
-    def __getitem__(self, key: slice, /) -> bytes:
-        return bytes(self._contents.data[key])
-
-
-class _Tracked(FileContents):
-    """What a file holds for the process, and what of it is on the disk."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.data: bytearray = bytearray(size)  # type: ignore[assignment]
-        self.written = 0
-        self.modified_ms = 0
-        #: Bytes that no loss of power takes away.
-        self.durable = bytearray(size)
-        #: Whether its length is one of them.
-        self.has_size = size == 0
-        #: (position, bytes) written since the last sync, in order.
-        self.pending: list[tuple[int, bytes]] = []
-        #: Sectors that a failed sync left as they were on the disk.
-        self.dropped: set[int] = set()
-
-    def write(self, position: int, data: bytes) -> None:
-        """Change bytes for the process."""
-        if data:
-            self.data[position : position + len(data)] = data
-            self.pending.append((position, data))
-
-    def sync(self) -> None:
-        """Make what was written durable."""
-        for sector in self._touched(_SECTOR):
-            part = slice(sector * _SECTOR, (sector + 1) * _SECTOR)
-            self.durable[part] = self.data[part]
-            self.dropped.discard(sector)
-        self.pending.clear()
-        self.has_size = True
-
-    def fail_sync(self) -> None:
-        """Forget that anything is to be synced."""
-        self.dropped |= self._touched(_SECTOR)
-        self.pending.clear()
-
-    def crash(self, chance: random.Random) -> None:
-        """Become what a loss of power leaves."""
-        image = bytearray(self.durable)
-        if not self.has_size and chance.random() < 0.5:
-            image.clear()
-        else:
-            for sector in sorted(self.dropped):
-                if chance.random() < 0.5:
-                    part = slice(sector * _SECTOR, (sector + 1) * _SECTOR)
-                    image[part] = self.data[part]
-            self._keep_some(image, chance)
-        self.size = len(image)
-        self.data = image
-        self.durable = bytearray(image)
-        self.written = min(self.written, self.size)
-        self.has_size = True
-        self.pending.clear()
-        self.dropped.clear()
-
-    def _keep_some(self, image: bytearray, chance: random.Random) -> None:
-        """Put one of its states into each unit."""
-        unit = chance.choice(_UNITS)
-        for number in sorted(self._touched(unit)):
-            low, high = number * unit, (number + 1) * unit
-            writes = [(position, data) for position, data in self.pending
-                      if position < high and position + len(data) > low]
-            kept = chance.choice((0, len(writes), chance.randint(0, len(writes))))
-            for position, data in writes[:kept]:
-                _put(image, position, data, low, high)
-            if kept < len(writes) and chance.random() < 0.5:
-                position, data = writes[kept]
-                begin, end = max(low, position), min(high, position + len(data))
-                if not any(image[begin:end]):
-                    _put(image, position, data, begin, chance.randint(begin, end))
-                    return
-
-    def _touched(self, unit: int) -> set[int]:
-        """Numbers of the units that were written to."""
-        return {number for position, data in self.pending
-                for number in range(position // unit, (position + len(data) - 1) // unit + 1)}
-
-
-def _put(image: bytearray, position: int, data: bytes, low: int, high: int) -> None:
-    """Write what of ``data`` lies from ``low`` to ``high``."""
-    begin, end = max(low, position), min(high, position + len(data))
-    image[begin:end] = data[begin - position : end - position]
 
 
 @implementer(IStoreFile)
@@ -145,7 +45,7 @@ class _File(MemoryFile):
     """An open file of a PowerLossDisk."""
 
     _disk: PowerLossDisk
-    _contents: _Tracked
+    _contents: TrackedContents
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """See IStoreFile."""
@@ -161,7 +61,7 @@ class _File(MemoryFile):
     def read_map(self) -> ReadMap:
         """See IStoreFile."""
         assert self._open, self.path
-        return _Copies(self._contents)
+        return Copies(self._contents)
 
     def sync(self) -> None:
         """See IStoreFile."""
@@ -177,15 +77,15 @@ class PowerLossDisk(FaultyDisk):
     until ``crash`` or ``kill``.
     """
 
-    _files: dict[str, _Tracked]  # type: ignore[assignment]
+    _files: dict[str, TrackedContents]  # type: ignore[assignment]
 
     def __init__(self) -> None:
         super().__init__()
         self.cut_in: int | None = None
         #: What the directories hold on the disk; None is a directory.
-        self._durable: dict[str, _Tracked | None] = {"/": None}
+        self._durable: dict[str, TrackedContents | None] = {"/": None}
         #: By directory, in order: (path, what is there now; False: nothing).
-        self._changes: dict[str, list[tuple[str, _Tracked | bool | None]]] = {}
+        self._changes: dict[str, list[tuple[str, TrackedContents | bool | None]]] = {}
 
     # --- the end
 
@@ -225,7 +125,7 @@ class PowerLossDisk(FaultyDisk):
         for contents in {id(each): each for each in self._files.values()}.values():
             contents.crash(chance)
 
-    def _apply(self, changes: list[tuple[str, _Tracked | bool | None]]) -> None:
+    def _apply(self, changes: list[tuple[str, TrackedContents | bool | None]]) -> None:
         """Make changes of directories durable."""
         for path, now in changes:
             if isinstance(now, bool):
@@ -254,7 +154,7 @@ class PowerLossDisk(FaultyDisk):
 
     # --- files
 
-    def write(self, path: str, contents: _Tracked, position: int, data: bytes) -> None:
+    def write(self, path: str, contents: TrackedContents, position: int, data: bytes) -> None:
         """Write into a file, in part if there is not enough room."""
         end = position + len(data)
         new = max(0, end - max(position, contents.written))
@@ -265,7 +165,7 @@ class PowerLossDisk(FaultyDisk):
         if fitting < len(data):
             raise StoreFull(f"the disk is full: {path}")
 
-    def sync_contents(self, path: str, contents: _Tracked) -> None:
+    def sync_contents(self, path: str, contents: TrackedContents) -> None:
         """Sync a file."""
         try:
             self.before_sync(path)
@@ -285,7 +185,7 @@ class PowerLossDisk(FaultyDisk):
             assert contents is None or contents.size == 0, f"{path} would change its length"
             self._require_directory(path)
             self.before_write(path, 0)
-            contents = self._enter(path, _Tracked(size))
+            contents = self._enter(path, TrackedContents(size))
             contents.modified_ms = self.now_ms()
         return _File(self, path, contents)
 
@@ -325,19 +225,19 @@ class PowerLossDisk(FaultyDisk):
         self._enter(path, contents)
         self.sync_path(_parent(path))
 
-    def _made(self, path: str, data: bytes) -> _Tracked:
+    def _made(self, path: str, data: bytes) -> TrackedContents:
         """Make a file without a name."""
-        contents = _Tracked(len(data))
+        contents = TrackedContents(len(data))
         self.write(path, contents, 0, data)
         return contents
 
-    def _enter(self, path: str, contents: _Tracked) -> _Tracked:
+    def _enter(self, path: str, contents: TrackedContents) -> TrackedContents:
         """Give a file a name."""
         self._files[path] = contents
         self._changes.setdefault(_parent(path), []).append((path, contents))
         return contents
 
-    def _contents(self, path: str) -> _Tracked:
+    def _contents(self, path: str) -> TrackedContents:
         super()._contents(path)
         return self._files[path]
 
