@@ -1,0 +1,165 @@
+"""A store that is simulated: on a disk that forgets and fails, beside a model of what it must hold.
+
+Jobs for threads run later than they are asked for, in any order. The store is opened again after
+each of its ends, and what it holds then is compared with the model. ``simulation`` says what is
+done with it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from twistmq.broker.errors import StoreError
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
+from twistmq.broker.testing.store_model import Ending, ModelBroken, StoreModel
+from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["SimulatedStore"]
+
+#: Changes of the disk after which a process dies that is told to die soon.
+_DEATHS: Final = (1, 2, 3, 5, 8, 13, 21)
+
+
+class SimulatedStore:
+    """A store, its disk, its clock and its model.
+
+    :param chance: decides all.
+    """
+
+    def __init__(self, settings: StoreSettings, chance: random.Random) -> None:
+        #: What was done so far, for people.
+        self.steps: list[str] = []
+        #: Told of each when it is done.
+        self.on_step: Callable[[str], object] = lambda step: None
+        self.settings = settings
+        self.chance = chance
+        self.disk = PowerLossDisk()
+        self.disk.now_ms = lambda: self.now_ms
+        self.now_ms = 1_700_000_000_000
+        self.model = StoreModel(settings.mapped_file_size_commit_log, settings.message_index_safe)
+        #: Whether jobs wait for a step of their own.
+        self.jobs_wait = chance.random() < 0.6
+        #: What is being given to the store.
+        self.giving: list[MessageRecord] = []
+        #: The removal of files that is going on.
+        self.removing: Deferred[None] | None = None
+        self._jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+    def note(self, text: str) -> None:
+        """Write down what was done."""
+        self.steps.append(text)
+        self.on_step(text)
+
+    # --- life of the store
+
+    def open(self, ending: Ending) -> None:
+        """Open a store over what the last one left, and compare it."""
+        endings = [ending]
+        cut = self.model.attempted([each for each in self.giving if each.next_offset])
+        self.giving = []
+        while True:
+            self._jobs = []
+            self.removing = None
+            self.store = MessageStore(
+                self.settings, self.disk, lambda: self.now_ms, self._in_thread
+            )
+            try:
+                self.store.load()
+                self.store.start()
+            except PowerCut:
+                endings.append(self._cut_power(Ending.KILL))
+                self.note(f"the process dies while it starts, {endings[-1].name}")
+            except (StoreError, OSError) as error:
+                if not self._is_faulty():
+                    raise ModelBroken(f"the store cannot be opened: {error}") from error
+                self.note(f"it cannot start: {error}")
+                endings.append(self._cut_power(Ending.KILL))
+                self.heal()
+            else:
+                break
+        worst = max(endings, key=list(Ending).index)
+        self.note(f"store from {self.store.min_offset} to {self.store.max_offset}")
+        self.model.after_restart(self.store, worst, cut)
+
+    def _cut_power(self, ending: Ending) -> Ending:
+        """End the process, and perhaps more; :returns: how it ended."""
+        self.store.close()
+        # What a sync dropped reads as if it were there until the machine starts anew.
+        if self.disk.has_dropped or self.chance.random() < 0.2:
+            ending = Ending.POWER_LOSS
+        if ending is Ending.POWER_LOSS:
+            self.disk.crash(self.chance)
+        else:
+            self.disk.kill()
+        return ending
+
+    def end(self, ending: Ending) -> None:
+        """End the store and start another."""
+        self.model.min_offset = self.store.min_offset
+        ending = self._cut_power(ending)
+        self.note(ending.name)
+        if self.chance.random() < 0.1:
+            self.arm()
+        self.open(ending)
+
+    def stop(self) -> None:
+        """Stop cleanly, if the disk lets it."""
+        stopped = self.store.stop()
+        while not stopped.called:
+            if not self._jobs:
+                raise ModelBroken("the stop waits for nothing")
+            self.run_job()
+        if self.disk.is_cut:
+            return
+        clean = not self.disk.exists(self.settings.path("abort"))
+        if clean:
+            self.model.promised(self.store.max_offset)
+        self.note("stop" if clean else "stop, not clean")
+        self.end(Ending.STOP if clean else Ending.KILL)
+
+    def arm(self) -> None:
+        """Let the process die soon, in the middle of something."""
+        self.disk.cut_in = self.chance.choice(_DEATHS)
+        self.note(f"it will die in {self.disk.cut_in}")
+
+    # --- jobs
+
+    def _in_thread(self, job: Callable[[], None]) -> Deferred[None]:
+        """Run a job, now or when its step comes."""
+        done: Deferred[None] = Deferred()
+        self._jobs.append((job, done))
+        if not self.jobs_wait:
+            self.run_job()
+        return done
+
+    def run_job(self) -> None:
+        """Run one of the jobs for threads."""
+        if not self._jobs:
+            return
+        job, done = self._jobs.pop(self.chance.randrange(len(self._jobs)))
+        try:
+            job()
+        except (StoreError, OSError) as error:
+            self.note(f"a job fails: {error}")
+            done.errback(Failure(error))
+        else:
+            self.note("a job is done")
+            done.callback(None)
+
+    # --- faults
+
+    def _is_faulty(self) -> bool:
+        disk = self.disk
+        return (disk.room_bytes, disk.fail_write_in, disk.fail_sync_in) != (None, None, None)
+
+    def heal(self) -> None:
+        """End all faults of the disk."""
+        self.disk.room_bytes = self.disk.fail_write_in = self.disk.fail_sync_in = None
+        self.note("the disk is well")

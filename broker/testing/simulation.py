@@ -1,0 +1,227 @@
+"""A seeded simulation of a message store on a disk that forgets and fails.
+
+    Simulation(seed=17).run()       # raises SimulationFailed, which lists the steps
+
+Each seed chooses settings, sends messages of every kind, lets time pass, and stops, kills or cuts
+the power of the store, also in the middle of what it does; between, the disk runs full or fails.
+After each start, and now and then, everything is compared with a model. Files are so small that a
+few messages fill one. The same seed does the same always.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from twistmq.broker.errors import StoreError
+from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.testing.power_loss import PowerCut
+from twistmq.broker.testing.simulated_store import SimulatedStore
+from twistmq.broker.testing.store import message, small_settings
+from twistmq.broker.testing.store_model import Ending, Sent
+from twistmq.broker.wire.record import (
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    MessageRecord,
+)
+
+__all__ = ["Simulation", "SimulationFailed"]
+
+_TOPICS: Final = ("orders", "Aufträge-订单", "long" + "g" * 130)
+_TAGS: Final = ("", "", "red", "grün")
+_SYS_FLAGS: Final = (0, 0, 0, 0, 0, SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
+_BODY_SIZES: Final = (0, 1, 20, 100, 300, 700)
+#: Steps of time: within a batch, past the flush of the log, of the checkpoint, of index and queues.
+_ELAPSED_MS: Final = (0, 1, 60, 600, 1100, 4000, 11_000, 61_000)
+
+
+class SimulationFailed(AssertionError):
+    """A seed found something; the text has its steps and the command that replays it."""
+
+
+class Simulation(SimulatedStore):
+    """One run.
+
+    :param seed: says everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        chance = random.Random(seed)
+        super().__init__(_choose_settings(chance), chance)
+        self.seed = seed
+        self._numbers = count()
+        self._weights: dict[Callable[[], None], int] = {
+            self._send: 10,
+            self._send_and_wait: 10,
+            self._pass_time: 8,
+            self.run_job: 8,
+            self._compare: 1,
+            self.stop: 1,
+            self._kill: 2,
+            self._lose_power: 2,
+            self.arm: 2,
+            self._rest: 2,
+            self._remove_expired: chance.choice((0, 3)),
+            self._fill_disk: chance.choice((0, 0, 1)),
+            self._break_disk: chance.choice((0, 0, 0, 1)),
+            self.heal: 1,
+        }
+
+    # --- running
+
+    def run(self, step_count: int = 40) -> None:
+        """Do so many steps, then stop and look a last time.
+
+        :raises SimulationFailed: when the store broke a promise or failed otherwise.
+        """
+        try:
+            self.open(Ending.STOP)
+            steps, weights = list(self._weights), list(self._weights.values())
+            for _ in range(step_count):
+                self._do(self.chance.choices(steps, weights)[0])
+            self._do(self.heal)
+            self._do(self.chance.choice((self.stop, self._kill, self._lose_power)))
+        except (Exception, PowerCut) as error:
+            raise SimulationFailed(self._report(error)) from error
+
+    def _report(self, error: BaseException) -> str:
+        """Say what went wrong, after what, and how to see it again."""
+        lines = [f"{number:4}  {step}" for number, step in enumerate(self.steps, 1)]
+        return "\n".join([
+            f"seed {self.seed}: {type(error).__name__}: {error}",
+            *lines,
+            f"replay it: python -m tests.long.simulation --seed {self.seed}",
+        ])
+
+    def _do(self, step: Callable[[], None]) -> None:
+        """Do a step; when the process died in it, start again."""
+        try:
+            step()
+        except PowerCut:
+            self.note("the process dies in it")
+        if self.disk.is_cut:
+            self.end(self.chance.choice((Ending.KILL, Ending.POWER_LOSS)))
+
+    def _kill(self) -> None:
+        self.end(Ending.KILL)
+
+    def _lose_power(self) -> None:
+        self.end(Ending.POWER_LOSS)
+
+    # --- messages
+
+    def _message(self) -> MessageRecord:
+        """Make a message that is like no other."""
+        chance, number = self.chance, next(self._numbers)
+        size = chance.choice(_BODY_SIZES)
+        body = bytes(size) if chance.random() < 0.2 else chance.randbytes(size)
+        keys = chance.choice(("", "all", f"key{number} all", f"ключ{number}"))
+        if chance.random() < 0.1:
+            # Longer than a sector, which a loss of power can then leave out.
+            keys = "x" * 600
+        return message(
+            chance.choice(_TOPICS), b"%d:" % number + body, chance.randrange(2),
+            tag=chance.choice(_TAGS), keys=keys, unique_key=chance.choice(("", f"id{number}")),
+            sys_flag=chance.choice(_SYS_FLAGS),
+        )
+
+    def _send(self) -> None:
+        """Send one message or a batch."""
+        self._append()
+
+    def _send_and_wait(self) -> None:
+        """Send, and count it as safe once the store says that it is."""
+        end = self._append()
+        if end is None:
+            return
+        waiting = self.store.flushed(end)
+        if waiting is None:
+            self.model.promised(end)
+        else:
+            waiting.addCallbacks(lambda _: self.model.promised(end), lambda _: None)
+
+    def _append(self) -> int | None:
+        """Give messages to the store; :returns: where they end, None when it refused them."""
+        records = [self._message() for _ in range(self.chance.choice((1, 1, 1, 2, 5)))]
+        self.giving = records
+        try:
+            self.store.append(records)
+        except StoreError as error:
+            self.note(f"{len(records)} messages are refused: {error}")
+            self.model.attempted([each for each in records if each.next_offset])
+            self.giving = []
+            return None
+        sent: list[Sent] = self.model.attempted(records)
+        self.giving = []
+        self.note(f"send {sent}")
+        self.model.appended(sent)
+        return sent[-1].end
+
+    # --- time
+
+    def _pass_time(self) -> None:
+        """Let time pass and the store do what is due."""
+        elapsed_ms = self.chance.choice(_ELAPSED_MS)
+        steps = self.chance.choice((1, 1, 8))
+        self.note(f"{elapsed_ms} ms, {steps} steps")
+        self.now_ms += elapsed_ms
+        for _ in range(steps):
+            self.store.flush_step(self.now_ms)
+
+    def _rest(self) -> None:
+        """Let all become durable that does so by itself."""
+        self.note("rest")
+        for elapsed_ms in (61_000, 1100, 1100):
+            self.now_ms += elapsed_ms
+            for _ in range(8):
+                self.store.flush_step(self.now_ms)
+                self.run_job()
+
+    def _remove_expired(self) -> None:
+        """Remove old files, and what points into them."""
+        store = self.store
+        store.log_retention.remove_expired()
+        for retention in (store.log_retention, store.queue_retention):
+            for _ in range(self.chance.choice((0, 1, 9))):
+                # One step at a time: the next waits until the files of the last are removed.
+                if self.removing is None or self.removing.called:
+                    self.removing = retention.step(self.now_ms)
+                else:
+                    self.run_job()
+        self.note(f"retention, the log begins at {store.min_offset}")
+
+    def _compare(self) -> None:
+        self.model.check(self.store)
+
+    # --- faults
+
+    def _fill_disk(self) -> None:
+        self.disk.room_bytes = self.chance.choice((0, 50, 300, 2000))
+        self.note(f"room for {self.disk.room_bytes} bytes")
+
+    def _break_disk(self) -> None:
+        """Let writes or syncs fail from soon on."""
+        after = self.chance.choice((1, 2, 5))
+        if self.chance.random() < 0.5:
+            self.disk.fail_write_in = after
+            self.model.may_return = True
+            self.note(f"writes fail in {after}")
+        else:
+            self.disk.fail_sync_in = after
+            self.note(f"syncs fail in {after}")
+
+
+def _choose_settings(chance: random.Random) -> StoreSettings:
+    """Files of a few messages."""
+    return small_settings(
+        mapped_file_size_commit_log=chance.choice((1500, 2048, 4096, 10_000)),
+        mapped_file_size_consume_queue=chance.choice((60, 100, 400)),
+        max_hash_slot_num=chance.choice((3, 20)),
+        max_index_num=chance.choice((8, 30, 100)),
+        message_index_safe=chance.random() < 0.5,
+        flush_disk_type=chance.choice(("SYNC_FLUSH", "ASYNC_FLUSH")),
+        flush_consume_queue_thorough_interval=chance.choice((1000, 60_000)),
+        file_reserved_time=0,
+    )

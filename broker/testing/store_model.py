@@ -1,0 +1,222 @@
+"""What a store must hold: the model a simulation compares a message store with.
+
+The model knows the bytes of every record that was ever given to the store, at the place it was
+given, and which of them are in the commit log. ``check`` reads everything there is by place, by
+queue and by key; ``after_restart`` first takes over how much of the log is left, which must be a
+part of what was sent and all of what was promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.wire.record import (
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    MessageRecord,
+    encode_record,
+)
+
+__all__ = ["Ending", "ModelBroken", "Sent", "StoreModel"]
+
+_FOREVER_MS = 2**62
+
+
+class ModelBroken(AssertionError):
+    """The store broke a promise; the text says which."""
+
+
+class Ending(Enum):
+    """How a store ended."""
+
+    STOP = auto()
+    KILL = auto()
+    POWER_LOSS = auto()
+
+
+class Sent:
+    """A record that was given to the store."""
+
+    def __init__(self, record: MessageRecord) -> None:
+        kind = record.sys_flag & SYS_TRANSACTION_MASK
+        self.queue = (record.topic, record.queue_id)
+        self.enters = kind not in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
+        self.keys = [] if kind == SYS_TRANSACTION_ROLLBACK else record.keys
+        self.start = record.physical_offset
+        self.end = record.next_offset
+        self.queue_offset = record.queue_offset
+        self.data = encode_record(record)
+
+    def __repr__(self) -> str:
+        return f"{self.queue}:{self.queue_offset} at {self.start}"
+
+
+def require(holds: bool, *text: object) -> None:
+    """Fail with a text unless something holds."""
+    if not holds:
+        raise ModelBroken(" ".join(map(str, text)))
+
+
+class StoreModel:
+    """What one store was told and what it promised.
+
+    :param file_size: bytes of a commit-log file.
+    :param keeps_keys: whether the index must be complete after a crash too (messageIndexSafe).
+    """
+
+    def __init__(self, file_size: int, keeps_keys: bool) -> None:
+        #: In the log, in order.
+        self.log: list[Sent] = []
+        #: Everything that was ever given, by place and bytes.
+        self.given: dict[tuple[int, bytes], Sent] = {}
+        #: Records that must outlive anything end here.
+        self.durable_end = 0
+        #: Records that must be found by key start here.
+        self.keys_from = 0
+        #: Whether a refused record may come back: its bytes could not be erased for sure.
+        self.may_return = False
+        #: Where the log begins.
+        self.min_offset = 0
+        #: Up to here messages may be missing: their files were removed once.
+        self._removed_to = 0
+        #: The newest offset of each queue whose message was removed.
+        self._removed: dict[tuple[str, int], int] = {}
+        self._file_size = file_size
+        self._keeps_keys = keeps_keys
+
+    # --- what happens
+
+    def attempted(self, records: Sequence[MessageRecord]) -> list[Sent]:
+        """Records are given to the store and have their places."""
+        sent = [Sent(record) for record in records]
+        self.given.update({(each.start, each.data): each for each in sent})
+        return sent
+
+    def appended(self, sent: list[Sent]) -> None:
+        """The store took them: they must have the next offsets of their queues."""
+        for each in sent:
+            if each.enters:
+                last = self._last_offset(each.queue)
+                require(each.queue_offset == last + 1, each, "does not follow", last)
+            require(not self.log or each.start >= self.log[-1].end, each, "overwrites a message")
+            self.log.append(each)
+
+    def promised(self, end: int) -> None:
+        """The store said that the log is durable up to here."""
+        self.durable_end = max(self.durable_end, end)
+
+    def _last_offset(self, queue: tuple[str, int]) -> int:
+        """Offset of a queue's newest message, wherever it is; -1 without one."""
+        offsets = (each.queue_offset for each in reversed(self.log)
+                   if each.queue == queue and each.enters)
+        return next(offsets, self._removed.get(queue, -1))
+
+    # --- checks
+
+    def after_restart(self, store: MessageStore, ending: Ending, cut: Sequence[Sent]) -> None:
+        """Take over what a restarted store holds, if it may.
+
+        :param cut: what was given to the store when it ended.
+        """
+        before, self.log = self.log, self._walk(store)
+        require(store.min_offset <= self.min_offset, "files are gone that nobody removed")
+        self._removed_to = max(self._removed_to, self.min_offset)
+        self.min_offset = store.min_offset
+        found = {(each.start, each.data) for each in self.log}
+        for each in before:
+            if each.start < self.min_offset:
+                if each.enters:
+                    self._removed[each.queue] = each.queue_offset
+            elif ending is not Ending.POWER_LOSS or each.end <= self.durable_end:
+                require((each.start, each.data) in found, each, "is lost after", ending.name)
+        if ending is not Ending.POWER_LOSS and not self.may_return:
+            known = {(each.start, each.data) for each in [*before, *cut]}
+            for each in self.log:
+                require((each.start, each.data) in known, each, "was refused and is there")
+        if ending is Ending.POWER_LOSS:
+            # What is there now was read from the disk itself.
+            self.promised(store.max_offset)
+        if ending is not Ending.STOP and not self._keeps_keys:
+            self.keys_from = store.max_offset
+        self._check_offsets()
+        self.check(store)
+
+    def _walk(self, store: MessageStore) -> list[Sent]:
+        """Read the log record by record; each must be one that was given to the store."""
+        found: list[Sent] = []
+        place = store.min_offset
+        while place < store.max_offset:
+            data = store.look_message(place)
+            if data is None:
+                following = place - place % self._file_size + self._file_size
+                require(following <= store.max_offset, "nothing at", place, "in the log")
+                place = following
+                continue
+            sent = self.given.get((place, data))
+            if sent is None:
+                raise ModelBroken(f"what is at {place} was never sent: {data!r}")
+            found.append(sent)
+            place = sent.end
+        return found
+
+    def _check_offsets(self) -> None:
+        """Queue offsets have neither gaps nor doubles."""
+        last: dict[tuple[str, int], int] = {}
+        for each in self.log:
+            if each.enters:
+                expected = last.get(each.queue, each.queue_offset - 1) + 1
+                require(each.queue_offset == expected, each, "should be", expected)
+                require(self.min_offset > 0 or each.queue in last or not expected,
+                        each, "is the first of its queue")
+                last[each.queue] = expected
+
+    def check(self, store: MessageStore) -> None:
+        """Compare all that can be read by queue and by key."""
+        queues: dict[tuple[str, int], list[Sent]] = {}
+        keys: dict[tuple[str, str], list[Sent]] = {}
+        for each in self.log:
+            if each.start < store.min_offset:
+                continue
+            if each.enters:
+                queues.setdefault(each.queue, []).append(each)
+            for key in each.keys:
+                keys.setdefault((each.queue[0], key), []).append(each)
+        for topic, ids in store.queues().items():
+            for queue_id in ids:
+                queues.setdefault((topic, queue_id), [])
+        for (topic, queue_id), expected in queues.items():
+            self._check_queue(store, topic, queue_id, expected)
+        for (topic, key), sent in keys.items():
+            found = store.query(topic, key, 64, 0, _FOREVER_MS)[0]
+            wanted = [each.data for each in sent]
+            require(all(each in wanted for each in found), "key", key, "finds what it should not")
+            for each in sent:
+                if each.start >= max(self.keys_from, self._removed_to):
+                    require(each.data in found, each, "is not found by key", key)
+
+    def _check_queue(
+        self, store: MessageStore, topic: str, queue_id: int, expected: list[Sent]
+    ) -> None:
+        """Read a queue from its first message on."""
+        found: list[bytes] = []
+        offset = store.min_offset_in_queue(topic, queue_id)
+        while offset < store.max_offset_in_queue(topic, queue_id):
+            result = store.get_message(topic, queue_id, offset, 32)
+            found += result.messages
+            if result.next_begin_offset <= offset:
+                break
+            offset = result.next_begin_offset
+        while len(found) < len(expected) and expected[0].start < self._removed_to:
+            expected = expected[1:]
+        require(found == [each.data for each in expected],
+                f"{topic}-{queue_id} has {len(found)} messages, not {expected}")
+        for each in expected:
+            entries = store.queue_entries(topic, queue_id, each.queue_offset, 1)
+            require(len(entries) == 1 and entries[0][:2] == (each.start, len(each.data)),
+                    each, "is not where its queue says:", entries)
+        if expected:
+            require(store.max_offset_in_queue(topic, queue_id) == expected[-1].queue_offset + 1,
+                    f"{topic}-{queue_id} goes on behind", expected[-1])

@@ -1,0 +1,72 @@
+"""The store against its model, a bounded number of seeds: tests/long/simulation.py runs more."""
+
+from __future__ import annotations
+
+import gc
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.testing.simulation import Simulation, SimulationFailed
+from twistmq.broker.testing.store_model import ModelBroken
+
+#: About ten seconds of them.
+SEEDS = range(600)
+
+
+class SimulationTests(SynchronousTestCase):
+    """Simulation."""
+
+    def tearDown(self) -> None:
+        """What the store logs of a failing disk is no failure of the test."""
+        gc.collect()
+        self.flushLoggedErrors()
+
+    def test_seeds(self) -> None:
+        """No seed finds anything. The text of one that does says how to see it again."""
+        for seed in SEEDS:
+            Simulation(seed).run()
+
+    def test_same_again(self) -> None:
+        """A seed does the same always, and another seed another thing."""
+        steps = []
+        for seed in (5, 5, 6):
+            simulation = Simulation(seed)
+            simulation.run()
+            steps.append(simulation.steps)
+        self.assertEqual(steps[0], steps[1])
+        self.assertNotEqual(steps[0], steps[2])
+
+    def test_everything_happens(self) -> None:
+        """No part of the simulation is idle."""
+        done = ""
+        for seed in range(60):
+            simulation = Simulation(seed)
+            simulation.run()
+            done += "\n".join(simulation.steps)
+        for text in ("send [", "a job is done", "a job fails", "STOP", "KILL", "POWER_LOSS",
+                     "the process dies in it", "the process dies while it starts", "not clean",
+                     "the disk is full", "input/output error", "it cannot start", "retention",
+                     "store from 0 to", "are refused"):
+            self.assertIn(text, done)
+
+    def test_files_are_removed(self) -> None:
+        """Retention comes to remove files."""
+        begins = set()
+        for seed in range(100):
+            simulation = Simulation(seed)
+            simulation.run()
+            begins.add(simulation.model.min_offset)
+        self.assertGreater(len(begins), 3)
+
+    def test_report(self) -> None:
+        """A failure says which seed, what it did and how to replay it."""
+        self.patch(MessageStore, "look_message", lambda store, place: None)
+        with self.assertRaises(SimulationFailed) as caught:
+            for seed in range(9):
+                Simulation(seed).run()
+        text = str(caught.exception)
+        self.assertIsInstance(caught.exception.__cause__, ModelBroken)
+        self.assertIn("  1  store from 0 to 0\n", text)
+        self.assertRegex(text, r"^seed \d+: ModelBroken: ")
+        self.assertRegex(text, r"replay it: python -m tests\.long\.simulation --seed \d+$")

@@ -1,0 +1,86 @@
+"""The simulation finds what it is for: each of these mutations of the store fails some seed."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store import checkpoint, message_store, store_recovery
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.entry_check import EntryCheck
+from twistmq.broker.store.index_files import IndexFile
+from twistmq.broker.store.queue_files import QueueFiles
+from twistmq.broker.store.recovery import start_after_crash
+from twistmq.broker.store.store_recovery import StoreRecovery
+from twistmq.broker.testing.simulation import Simulation, SimulationFailed
+
+#: Seeds in which each has to be found: several times those that it took.
+SEED_COUNT = 2000
+
+
+def nothing(*args: object) -> None:
+    """What a mutation does instead."""
+
+
+class MutationTests(SynchronousTestCase):
+    """One mutation each."""
+
+    def assert_found(self, target: object, name: str, mutation: Any) -> None:
+        """Some seed fails while a part of the store is replaced."""
+        self.patch(target, name, mutation)
+        try:
+            with self.assertRaises(SimulationFailed):
+                for seed in range(SEED_COUNT):
+                    Simulation(seed).run()
+        finally:
+            # What the store logs of a failing disk is no failure of the test.
+            gc.collect()
+            self.flushLoggedErrors()
+
+    def test_log_is_not_cut(self) -> None:
+        """What is behind the first torn record stays, and is found again later."""
+        self.assert_found(CommitLog, "truncate", nothing)
+
+    def test_nothing_is_dispatched_again(self) -> None:
+        """Messages behind the checkpoint stay out of queues and index."""
+        self.assert_found(StoreRecovery, "_enter", nothing)
+
+    def test_checkpoint_without_margin(self) -> None:
+        """Its times are taken as they are."""
+        self.assert_found(checkpoint, "CHECKPOINT_MARGIN_MS", 0)
+
+    def test_start_a_file_too_late(self) -> None:
+        """Recovery begins with the file after the right one."""
+        def late(commit_log: CommitLog, *args: Any) -> int:
+            if not commit_log.starts:
+                return 0
+            start = start_after_crash(commit_log, *args)
+            return min(commit_log.next_file_start(start), commit_log.starts[-1])
+
+        self.assert_found(store_recovery, "start_after_crash", late)
+
+    def test_torn_records_are_believed(self) -> None:
+        """A right CRC of the body is enough."""
+        self.assert_found(store_recovery, "without_torn", lambda messages, *args: messages)
+
+    def test_a_kill_is_trusted(self) -> None:
+        """What the killed process wrote counts as durable."""
+        self.assert_found(CommitLog, "doubt", nothing)
+
+    def test_entries_are_trusted(self) -> None:
+        """An entry that has the right form counts as the message's."""
+        self.assert_found(EntryCheck, "check", nothing)
+
+    def test_names_are_trusted(self) -> None:
+        """The names of new queues' files are not synced."""
+        self.assert_found(QueueFiles, "_mark_directories", nothing)
+
+    def test_directories_are_trusted(self) -> None:
+        """The directories that the log needs are not synced."""
+        self.assert_found(message_store, "sync_parents", nothing)
+
+    def test_slots_ahead_are_kept(self) -> None:
+        """Slots of the index that a crash left ahead of the header stay so."""
+        self.assert_found(IndexFile, "repair", nothing)
