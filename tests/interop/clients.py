@@ -26,10 +26,12 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
 from tests.interop.peer import CACHE, class_path, java_command
 
-__all__ = ["JAVA_VERSIONS", "RoundError", "go_missing", "go_round", "java_classes", "java_missing",
-           "java_round", "python_client_missing", "python_client_round", "run"]
+__all__ = ["JAVA_VERSIONS", "JavaTestCase", "RoundError", "go_missing", "go_round", "java_classes",
+           "java_missing", "java_round", "python_client_missing", "python_client_round", "run"]
 
 HERE: Final = Path(__file__).resolve().parent
 ROUNDS: Final = CACHE / "rounds"
@@ -119,6 +121,22 @@ def java_missing(version: str) -> str:
     except subprocess.CalledProcessError as error:
         return f"mvn could not fetch the jars of Apache RocketMQ {version}: {error}"
     return ""
+
+
+class JavaTestCase(SynchronousTestCase):
+    """A test that needs Apache's programs, skipped where they cannot run; ``folder`` is its own."""
+
+    #: Of Apache's programs.
+    version = "5.3.3"
+
+    def setUp(self) -> None:
+        # Not in setUpClass, which trial does not call.
+        reason = java_missing(self.version)
+        if reason:
+            raise SkipTest(reason)
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
 
 
 def java_classes(version: str, folder: Path = HERE / "java") -> Path:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.broker.request.test_send import batch_body
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import BlockingClient
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
@@ -84,9 +84,9 @@ def fill(client: BlockingClient, count: int, first: int, kinds: str) -> int:
             fields |= {"größe": "ü\u4e16\U0001f600", names.TAGS: "Ä"}
         elif kind == 2:
             code = RequestCode.SEND_BATCH_MESSAGE
-            body = batch_body(*[(0, b"%d-%d" % (number, i), {
-                names.UNIQ_KEY: f"7F000002{number:020X}{i:04X}", names.TAGS: "batch"})
-                for i in range(3)])
+            body = encode_batch((0, b"%d-%d" % (number, i), names.format_properties({
+                names.UNIQ_KEY: f"7F000002{number:020X}{i:04X}", names.TAGS: "batch"}))
+                for i in range(3))
             fields = {}
         elif kind == 3:
             fields = {names.UNIQ_KEY: f"7F000003{number:024X}"}

@@ -7,16 +7,12 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any, Final
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
-
-from tests.interop import clients
+from tests.interop.clients import JavaTestCase
 from tests.interop.questions import Question, questions
 from tests.interop.servers import Servers
 from tests.interop.test_mixed_cluster import PEER, free_port
@@ -125,18 +121,10 @@ def _steady(value: Any) -> str:
     return text
 
 
-class AnswersTests(SynchronousTestCase):
+class AnswersTests(JavaTestCase):
     """About two hundred questions to both brokers."""
 
     timeout = 120
-
-    def setUp(self) -> None:
-        reason = clients.java_missing("5.3.3")
-        if reason:
-            raise SkipTest(reason)
-        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
 
     def apache(self) -> int:
         """Start Apache's broker; its port."""

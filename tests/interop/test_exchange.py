@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
-
-from tests.interop import clients
+from tests.interop.clients import JavaTestCase
 from tests.interop.exchange import (
     HALF_TOPIC,
     LONG_TOPIC,
@@ -22,26 +17,20 @@ from tests.interop.exchange import (
 from tests.interop.test_mixed_cluster import free_port
 from twistmq.broker.testing import BlockingClient
 
-VERSION = "5.3.3"
 #: More of it is tests/long/exchange.py's.
 COUNT = 1500
 #: One record in so many is looked for by key and by id.
 EVERY = 20
 
 
-class ExchangeTests(SynchronousTestCase):
+class ExchangeTests(JavaTestCase):
     """Ours and Apache's over one folder."""
 
     timeout = 300
 
     def setUp(self) -> None:
-        reason = clients.java_missing(VERSION)
-        if reason:
-            raise SkipTest(reason)
-        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
-        self.addCleanup(folder.cleanup)
-        self.exchange = Exchange(
-            Path(folder.name), free_port(), free_port(), VERSION)
+        super().setUp()
+        self.exchange = Exchange(self.folder, free_port(), free_port(), self.version)
 
     def test_stopped(self) -> None:
         """There and back, each stopped as it should be."""

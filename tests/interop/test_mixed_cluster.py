@@ -6,15 +6,11 @@ import contextlib
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
-
-from tests.interop import clients
+from tests.interop.clients import JavaTestCase, java_round
 from tests.interop.servers import Servers
 
-VERSION = "5.3.3"
 PEER = Path(__file__).resolve().parent / "peer.py"
 
 
@@ -33,18 +29,10 @@ def free_port() -> int:
             return port
 
 
-class MixedClusterTests(SynchronousTestCase):
+class MixedClusterTests(JavaTestCase):
     """A stock client that knows nothing but a name server uses both brokers at once."""
 
     timeout = 300
-
-    def setUp(self) -> None:
-        reason = clients.java_missing(VERSION)
-        if reason:
-            raise SkipTest(reason)
-        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
 
     def peer(self, *options: str) -> None:
         """Start Apache's servers; they stop when the test ends."""
@@ -60,7 +48,7 @@ class MixedClusterTests(SynchronousTestCase):
         return running
 
     def use_both(self, namesrv: str) -> None:
-        output = clients.java_round(VERSION, "cluster", namesrv, self.folder / "unused")
+        output = java_round(self.version, "cluster", namesrv, self.folder / "unused")
         self.assertRegex(output, r"ok \d+ checks")
 
     def test_apaches_broker_registers_with_our_name_server(self) -> None:

@@ -13,10 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
-
 from tests.interop.admin_tour import TOPIC, tour
-from tests.interop.clients import java_missing
+from tests.interop.clients import JavaTestCase
 from tests.interop.servers import Servers
 from tests.interop.test_mixed_cluster import PEER, free_port
 
@@ -103,16 +101,13 @@ def pairs(text: str, separator: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, found, value in rows if found}
 
 
-class MqadminTests(SynchronousTestCase):
+class MqadminTests(JavaTestCase):
     """One tour of each broker, then a look at each command's output."""
 
     timeout = 600
 
     def setUp(self) -> None:
-        # Not in setUpClass, which trial does not call.
-        reason = java_missing("5.3.3")
-        if reason:
-            raise SkipTest(reason)
+        super().setUp()
         both = reports()
         self.apache, self.ours = both.apache, both.ours
 
