@@ -19,11 +19,11 @@ from twistmq.broker.wire.properties import java_string_hash
 from twistmq.broker.wire.record import (
     BLANK_SIZE_MIN,
     SYS_TRANSACTION_MASK,
-    SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
     MessageRecord,
     blank_record,
     encode_record,
+    has_queue_entry,
 )
 
 __all__ = ["dispatch_records", "encode_records", "give_back_offsets"]
@@ -63,8 +63,7 @@ def encode_records(
                 raise MessageIllegal(f"body of {len(record.body)} bytes, {body_size_max} fit")
             if record.message_count != 1:
                 raise MessageIllegal("an inner batch needs a batch queue, this one is plain")
-            kind = record.sys_flag & SYS_TRANSACTION_MASK
-            enters = kind != SYS_TRANSACTION_PREPARED and kind != SYS_TRANSACTION_ROLLBACK
+            enters = has_queue_entry(record.sys_flag)
             if enters and dispatch_filter is not None:
                 enters = dispatch_filter(record)
             by_id = queues.get(record.topic)

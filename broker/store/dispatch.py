@@ -19,7 +19,7 @@ from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import TagsCode, record_of, scan_log
-from twistmq.broker.wire.record import MessageRecord, StoredMessage
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, has_queue_entry
 
 __all__ = ["Dispatch"]
 
@@ -112,12 +112,11 @@ class Dispatch:
         self._log.last_store_timestamp = records[-1].store_timestamp
         return True
 
-    @property
-    def enters(self) -> Callable[[StoredMessage], bool] | None:
-        """Asks the filter whether a stored message enters its queue; None: there is no filter."""
-        if self.filter is None:
-            return None
-        return lambda message: self.record_of(message).enters_queue
+    def enters(self, message: StoredMessage) -> bool:
+        """Whether a stored message enters its queue."""
+        if not has_queue_entry(message.sys_flag):
+            return False
+        return self.filter is None or self.record_of(message).enters_queue
 
     def record_of(self, message: StoredMessage) -> MessageRecord:
         """Make of a stored message what its sender appended."""

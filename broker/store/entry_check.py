@@ -16,12 +16,7 @@ from typing import Final
 
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.queue_table import QueueTable
-from twistmq.broker.wire.record import (
-    SYS_TRANSACTION_MASK,
-    SYS_TRANSACTION_PREPARED,
-    SYS_TRANSACTION_ROLLBACK,
-    StoredMessage,
-)
+from twistmq.broker.wire.record import StoredMessage
 
 __all__ = ["EntryCheck"]
 
@@ -35,12 +30,11 @@ class EntryCheck:
     """Compares the messages from one place of the log on, in order, with their entries.
 
     :param start: where in the log; entries of messages before it are durable.
-    :param enters: says whether a message enters its queue; None: all do but half messages and
-        rollbacks.
+    :param enters: says whether a message enters its queue.
     """
 
     def __init__(
-        self, queues: QueueTable, start: int, enters: Callable[[StoredMessage], bool] | None
+        self, queues: QueueTable, start: int, enters: Callable[[StoredMessage], bool]
     ) -> None:
         self._queues = queues
         self._start = start
@@ -52,10 +46,7 @@ class EntryCheck:
 
     def check(self, message: StoredMessage) -> None:
         """Drop a message's entry and those behind it when it is not this message's."""
-        kind = message.sys_flag & SYS_TRANSACTION_MASK
-        if kind in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK):
-            return
-        if self._enters is not None and not self._enters(message):
+        if not self._enters(message):
             return
         offset = message.queue_offset
         self._ends[message.topic, message.queue_id] = offset + 1

@@ -23,12 +23,10 @@ from twistmq.broker.wire.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
-    SYS_TRANSACTION_MASK,
-    SYS_TRANSACTION_PREPARED,
-    SYS_TRANSACTION_ROLLBACK,
     MessageRecord,
     StoredMessage,
     decode_record,
+    has_queue_entry,
     record_size,
     utf8,
 )
@@ -185,8 +183,7 @@ def record_of(
     record.size = message.size
     record.store_timestamp = message.store_timestamp
     record.next_offset = message.physical_offset + message.size
-    kind = message.sys_flag & SYS_TRANSACTION_MASK
-    record.enters_queue = kind not in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
+    record.enters_queue = has_queue_entry(message.sys_flag)
     if record.enters_queue and dispatch_filter is not None:
         record.enters_queue = dispatch_filter(record)
     return record

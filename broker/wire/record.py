@@ -28,6 +28,7 @@ __all__ = [
     "check_record",
     "decode_record",
     "encode_record",
+    "has_queue_entry",
     "host_bytes",
     "host_parts",
     "host_text",
@@ -347,6 +348,15 @@ def blank_record(size: int) -> bytes:
     """
     assert size >= BLANK_SIZE_MIN, size
     return _TWO_INTS.pack(size, MAGIC_BLANK)
+
+
+def has_queue_entry(sys_flag: int) -> bool:
+    """Whether records of this kind enter their queue: half messages and rollbacks do not.
+
+    A dispatch filter may keep others out as well.
+    """
+    kind = sys_flag & SYS_TRANSACTION_MASK
+    return kind != SYS_TRANSACTION_PREPARED and kind != SYS_TRANSACTION_ROLLBACK
 
 
 def record_size(buffer: bytes | bytearray | memoryview, position: int = 0) -> int:

@@ -24,13 +24,7 @@ from twistmq.broker.wire.properties import (
     TAGS,
     tags_code,
 )
-from twistmq.broker.wire.record import (
-    SYS_INNER_BATCH,
-    SYS_TRANSACTION_MASK,
-    SYS_TRANSACTION_PREPARED,
-    SYS_TRANSACTION_ROLLBACK,
-    StoredMessage,
-)
+from twistmq.broker.wire.record import SYS_INNER_BATCH, StoredMessage, has_queue_entry
 
 __all__ = ["QueueCheck"]
 
@@ -119,8 +113,7 @@ class QueueCheck:
 
     def record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
         """Check that a record has its entry; records come in the order of the log."""
-        kind = message.sys_flag & SYS_TRANSACTION_MASK
-        if kind in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK):
+        if not has_queue_entry(message.sys_flag):
             return
         queue = self._queues.get((message.topic, message.queue_id))
         offset = message.queue_offset

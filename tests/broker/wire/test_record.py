@@ -17,6 +17,7 @@ from twistmq.broker.wire.record import (
     decode_record,
     encode_record,
     encoded_size,
+    has_queue_entry,
     host_bytes,
     host_parts,
     host_text,
@@ -207,6 +208,12 @@ class DecodeTests(SynchronousTestCase):
         self.assertEqual(record_store_timestamp(b"." + GOLDEN, 1), 0x1A1FC48ABD5)
         encoded = encode_record(make_record(born_host=host_bytes("fe80::1", 1)))
         self.assertEqual(record_store_timestamp(encoded), 0x1A1FC48ABD5)
+
+    def test_kinds_with_a_queue_entry(self) -> None:
+        """Plain and committed messages have one, whatever other bits say."""
+        for other in (0, wire.SYS_COMPRESSED, wire.SYS_INNER_BATCH | wire.SYS_BORN_HOST_V6):
+            kinds = {kind: has_queue_entry(kind | other) for kind in (0, 0x4, 0x8, 0xC)}
+            self.assertEqual(kinds, {0: True, 0x4: False, 0x8: True, 0xC: False})
 
 
 class EncodeTests(SynchronousTestCase):
