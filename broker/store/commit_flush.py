@@ -76,6 +76,8 @@ class CommitFlush:
         behind = self._log.max_offset - self._log.flushed_offset
         if self._running or behind <= 0 or elapsed_ms < settings.flush_interval_commit_log:
             return
+        if self.failure is not None:
+            return
         least = settings.flush_commit_log_least_pages * PAGE_SIZE_BYTES
         if behind >= least or elapsed_ms >= settings.flush_commit_log_thorough_interval:
             self._last_ms = now_ms

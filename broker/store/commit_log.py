@@ -11,6 +11,7 @@ Source: CommitLog, MappedFileQueue @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from twisted.logger import Logger
 
@@ -59,6 +60,10 @@ class CommitLog:
         self._io = io
         self._files = OpenFiles(io, OPEN_LOG_FILES_MAX, self._closed)
         self._directory_changed = False
+        #: (offset, bytes) of writes that failed and may have left something.
+        self._failed: list[tuple[int, int]] = []
+        #: Why nothing that is written counts as durable any more.
+        self._lost: StoreError | None = None
         self._map: ReadMap | None = None
         self._map_start = -1
         self._map_end = -1
@@ -77,6 +82,8 @@ class CommitLog:
         self.starts = list_segments(self._io, self.directory, self.file_size)
         self.max_offset = self.starts[-1] + self.file_size if self.starts else 0
         self.flushed_offset = self.max_offset
+        # A file that was made for a write that failed may be here without its name being durable.
+        self._directory_changed = True
 
     # --- writing
 
@@ -88,12 +95,14 @@ class CommitLog:
         :raises StoreError: when the disk fails; the log is as before.
         """
         assert writes[0][0] == self.max_offset, (writes[0][0], self.max_offset)
-        done: list[tuple[IStoreFile, int]] = []
+        if self._failed:
+            self.erase_failed()
+        done: list[tuple[int, int]] = []
         try:
             for offset, data in writes:
                 start = offset - offset % self.file_size
                 file = self._file_for_write(start)
-                done.append((file, offset - start))
+                done.append((offset, len(data)))
                 file.write_at(offset - start, data)
         except StoreFull:
             self._erase(done)
@@ -113,17 +122,48 @@ class CommitLog:
         self._directory_changed = True
         return file
 
-    def _erase(self, done: list[tuple[IStoreFile, int]]) -> None:
-        """Make sure that no part of a failed write can be taken for a record later."""
-        for file, position in done:
+    def _erase(self, done: list[tuple[int, int]]) -> None:
+        """Make sure that no part of a failed write can be taken for a record after a kill."""
+        self._failed = done
+        for offset, _ in done:
+            position = offset % self.file_size
             try:
+                file = self._files.open(segment_path(self.directory, offset - position))
                 file.write_at(position, bytes(min(BLANK_SIZE_MIN, self.file_size - position)))
             except (StoreError, OSError) as error:
                 self.log.error(
-                    "a failed write could not be erased at {position}: {error}",
-                    position=position,
+                    "a failed write could not be erased at {offset}: {error}",
+                    offset=offset,
                     error=error,
                 )
+
+    def erase_failed(self) -> None:
+        """Make durable that nothing is left of a write that failed. Blocks.
+
+        Before other bytes go there: a loss of power may else leave sectors of both writes as one
+        record, whose CRC covers the body alone. And before a clean stop: the next start would not
+        know.
+
+        :raises StoreError: when the disk fails; after a sync that did, for good.
+        """
+        if self._lost is not None:
+            raise self._lost
+        for offset, size in self._failed:
+            start = offset - offset % self.file_size
+            try:
+                file = self._files.open(segment_path(self.directory, start))
+                # Where there is no room for zeros, nothing was written either.
+                with suppress(StoreFull):
+                    file.write_at(offset - start, bytes(size))
+            except OSError as error:
+                raise StoreError(f"the commit log cannot be written: {error}") from error
+            try:
+                file.sync()
+            except OSError as error:
+                # Other records of this file, which no sync covers any more, may be lost with it.
+                self._lost = StoreError(f"the commit log cannot be flushed: {error}")
+                raise self._lost from error
+        self._failed.clear()
 
     # --- flushing
 
@@ -146,6 +186,8 @@ class CommitLog:
         io = self._io
 
         def sync() -> None:
+            if self._lost is not None:
+                raise self._lost
             for file in files:
                 file.sync()
             if directory is not None:
@@ -261,9 +303,8 @@ class CommitLog:
         self.flushed_offset = offset
 
     def doubt(self, offset: int) -> None:
-        """Take nothing from an offset on for durable: the next sync covers files and names."""
+        """Take nothing from an offset on for durable."""
         self.flushed_offset = min(self.flushed_offset, offset)
-        self._directory_changed = True
 
     def close(self) -> None:
         """Close every file."""

@@ -200,6 +200,7 @@ class MessageStore:
             self.close()
 
     async def _finish(self) -> None:
+        self._log.erase_failed()
         while self._log.flushed_offset < self._log.max_offset:
             flushed = self._flush.flushed(self._log.max_offset)
             if flushed is not None:

@@ -25,9 +25,11 @@ from twistmq.broker.wire.record import (
     MAGIC_V2,
     MessageRecord,
     StoredMessage,
+    check_record,
     decode_record,
     has_queue_entry,
     record_size,
+    record_store_timestamp,
     utf8,
 )
 
@@ -221,7 +223,7 @@ def start_after_crash(
     starts = commit_log.starts
     index = 0
     for candidate in range(len(starts) - 1, -1, -1):
-        timestamp = commit_log.store_timestamp(starts[candidate])
+        timestamp = _first_timestamp(commit_log, starts[candidate])
         if 0 < timestamp <= limit:
             index = candidate
             break
@@ -230,3 +232,14 @@ def start_after_crash(
         oldest = 0 if with_index_time else max(index - 2, 0)
         index = max(min(index, indexed), oldest)
     return starts[index] if starts else 0
+
+
+def _first_timestamp(commit_log: CommitLog, start: int) -> int:
+    """When the first record of a file was stored, in ms; -1 when there is no whole one.
+
+    Of a number that was torn when the power went, only the first bytes are there: it is too small.
+    """
+    record = commit_log.read_record(start)
+    if record is None or check_record(record) <= 0:
+        return -1
+    return record_store_timestamp(record)

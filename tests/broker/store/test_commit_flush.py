@@ -115,6 +115,17 @@ class CommitFlushTests(SynchronousTestCase):
         self.assertEqual(self.log.flushed_offset, 0)
         self.flushLoggedErrors(OSError)
 
+    def test_failed_sync_is_not_tried_when_it_is_due(self) -> None:
+        """One that succeeded would make a clean stop of messages that are lost."""
+        self.write(5 * 4096)
+        self.flush.flush_due(100_000)
+        self.disk.fail_sync_in = 1
+        self.run_job()
+        self.disk.fail_sync_in = None
+        self.flush.flush_due(200_000)
+        self.assertEqual(self.jobs, [])
+        self.flushLoggedErrors(OSError)
+
     def test_flush_due(self) -> None:
         """Four pages after half a second, anything after ten, nothing while one runs."""
         self.write(100)

@@ -7,6 +7,7 @@ from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.disk import FaultyDisk, MemoryFile
+from twistmq.broker.testing.power_loss import PowerLossDisk
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.record import encode_record
 
@@ -92,6 +93,40 @@ class CommitLogTests(SynchronousTestCase):
         error = self.assertRaises(StoreError, self.log.write, [(3, b"x")])
         self.assertIn("cannot be written", str(error))
         self.assertEqual(self.log.max_offset, 3)
+
+    def test_failed_writes_do_not_mix(self) -> None:
+        """Nothing of a failed write can come back among what is written in its place."""
+        disk = self.torn_disk()
+        self.log.write([(3, b"other")])
+        self.assertEqual(disk._contents(segment_path("/log", 0)).pending, [(3, b"other")])
+
+    def test_failed_writes_before_a_stop(self) -> None:
+        """The next start knows nothing of them."""
+        disk = self.torn_disk()
+        self.log.erase_failed()
+        contents = disk._contents(segment_path("/log", 0))
+        self.assertEqual((contents.pending, contents.durable[:20]), ([], b"abc" + bytes(17)))
+
+    def test_failed_sync_of_what_was_erased(self) -> None:
+        """Nothing is written or promised after it."""
+        disk = self.torn_disk()
+        disk.fail_sync_in = 1
+        self.assertRaises(StoreError, self.log.write, [(3, b"other")])
+        disk.fail_sync_in = None
+        self.assertRaises(StoreError, self.log.write, [(3, b"other")])
+        self.assertRaises(StoreError, self.log.sync_job())
+
+    def torn_disk(self) -> PowerLossDisk:
+        """Let a write behind three bytes fail after ten."""
+        disk = PowerLossDisk()
+        self.log = CommitLog(disk, "/log", FILE_SIZE)
+        self.log.load()
+        self.log.write([(0, b"abc")])
+        disk.room_bytes = 10
+        self.assertRaises(StoreFull, self.log.write, [(3, b"x" * 50)])
+        self.assertEqual(disk.read_file(segment_path("/log", 0))[:13], b"abc" + bytes(8) + b"xx")
+        disk.room_bytes = None
+        return disk
 
     def test_truncate(self) -> None:
         """Files behind go, bytes behind become zeros."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 from twistmq.broker.testing.store import StoreBox, message
@@ -70,6 +71,39 @@ class PowerLossTests(SynchronousTestCase):
         self.flushed()
         self.lose()
         self.assertEqual(self.box.bodies(), bodies)
+
+    def test_file_of_a_refused_message(self) -> None:
+        """Its name is as durable as the message that goes into it after a clean stop."""
+        self.disk.room_bytes = 50
+        self.assertRaises(StoreFull, self.sent, 1)
+        self.disk.room_bytes = None
+        self.successResultOf(self.box.store.stop())
+        self.assertEqual(self.disk.list_directory(LOG), ["0" * 20])
+        self.box = self.box._again().open()
+        bodies = self.sent(1)
+        self.flushed()
+        self.lose()
+        self.assertEqual(self.box.bodies(), bodies)
+
+    def test_stop_after_a_sync_failed(self) -> None:
+        """It is not clean: no later sync says that the messages are there."""
+        self.sent(1)
+        self.disk.fail_sync_in = 1
+        self.box.step(11_000)
+        self.disk.fail_sync_in = None
+        self.box.step(11_000, 3)
+        self.successResultOf(self.box.store.stop())
+        self.assertTrue(self.disk.exists("/store/abort"))
+        self.flushLoggedErrors(OSError)
+
+    def test_stop_after_a_failed_write(self) -> None:
+        """What it left is gone for good, though nothing else has to be synced."""
+        self.disk.room_bytes = 50
+        self.assertRaises(StoreFull, self.sent, 1)
+        self.disk.room_bytes = None
+        self.successResultOf(self.box.store.stop())
+        contents = self.disk._contents(segment_path(LOG, 0))
+        self.assertEqual((contents.pending, any(contents.durable)), ([], False))
 
     def test_entries_before_a_kill(self) -> None:
         """They are synced again before the checkpoint says that they are durable."""

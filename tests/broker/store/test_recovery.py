@@ -99,6 +99,20 @@ class ScanTests(SynchronousTestCase):
         safe = start_after_crash(log, Checkpoint(99_999, 99_999, 20_000), None, True)
         self.assertEqual(safe, 1000)
 
+    def test_start_after_a_torn_time(self) -> None:
+        """The first record of a file says when it was stored only when it is whole."""
+        log = CommitLog(MemoryDisk(), "/log", 1000)
+        log.load()
+        for number, kept in enumerate((1000, 60)):
+            record = message()
+            record.physical_offset = number * 1000
+            record.store_timestamp = 1_700_000_000_000
+            log.write([(number * 1000, encode_record(record)[:kept].ljust(1000, b"\0"))])
+        self.assertLess(0, log.store_timestamp(1000))
+        self.assertLess(log.store_timestamp(1000), log.store_timestamp(0))
+        durable = Checkpoint(1_700_000_000_000, 1_700_000_000_000)
+        self.assertEqual(start_after_crash(log, durable, None, False), 0)
+
     def test_torn_end(self) -> None:
         """Only the last record may be torn; what other records end with is theirs."""
 
