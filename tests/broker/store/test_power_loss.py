@@ -189,7 +189,9 @@ class PowerLossTests(SynchronousTestCase):
         self.disk.fail_sync_in = 1
         self.box.store._upkeep.sync_queues(1, 1).addErrback(lambda _: None)
         self.disk.fail_sync_in = None
-        self.box.store.stop()
+        self.successResultOf(self.box.store.stop())
+        # Its removal is lost with the power, for which a clean stop does not wait.
+        self.assertTrue(self.disk.exists("/store/abort"))
         self.lose()
         self.assertEqual(self.box.bodies(), bodies)
 
@@ -217,12 +219,13 @@ class PowerLossTests(SynchronousTestCase):
     def test_keys_of_lost_messages(self) -> None:
         """The index is never ahead of the log, whose lost places other messages take."""
         self.box.store._flush.flush_due = lambda now_ms: None  # type: ignore[method-assign]
-        self.sent(5)
+        bodies = self.sent(5)
         self.box.step(11_000, 20)
         self.lose()
-        self.sent(5)
-        records, _, _ = self.box.store.query("TopicTest", "k", 64, 0, 2**62)
-        self.assertEqual([decode_record(each).body for each in records], self.box.bodies())
+        self.box.append(message(body=b"later", keys="later"))
+        for key, expected in (("k", bodies), ("later", [b"later"])):
+            records, _, _ = self.box.store.query("TopicTest", key, 64, 0, 2**62)
+            self.assertEqual([decode_record(each).body for each in records], expected)
 
     def test_keys_after_a_kill(self) -> None:
         """An index file that a killed process made is durable with its name."""
@@ -233,6 +236,17 @@ class PowerLossTests(SynchronousTestCase):
         self.lose()
         records, _, _ = self.box.store.query("TopicTest", "k", 64, 0, 2**62)
         self.assertEqual(len(records), 5)
+
+    def test_index_file_of_a_kill(self) -> None:
+        """One that a process made and did not come to sync has a durable name when it counts."""
+        self.sent(5)
+        self.box.in_thread = lambda job: Deferred()
+        self.box.step(11_000, 20)
+        self.box = self.box.after_kill()
+        self.assertEqual(len(self.disk.list_directory("/store/index")), 1)
+        self.successResultOf(self.box.store.stop())
+        self.disk.crash(LoseAll())
+        self.assertEqual(len(self.disk.list_directory("/store/index")), 1)
 
     def test_half_messages_have_no_entries(self) -> None:
         """Their queue offset is no offset, and drops nothing."""

@@ -183,8 +183,11 @@ class DamageTests(SynchronousTestCase):
         self.successResultOf(self.box.store.stop())
         self.box.disk.clear_from(LOG_PATH, self.records[6].physical_offset)
         box = self.box._again().open()
-        self.assertEqual(len(box.bodies()), 6)
         self.assertEqual(box.store.max_offset, self.records[6].physical_offset)
+        self.assertEqual(box.store.max_offset_in_queue("TopicTest", 0), 6)
+        (record,) = box.append(message(body=b"longer than the one before"))
+        self.assertEqual(record.queue_offset, 6)
+        self.assertEqual(box.bodies()[5:], [b"5", b"longer than the one before"])
 
     @settings(max_examples=60, deadline=None)
     @given(
