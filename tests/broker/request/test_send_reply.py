@@ -1,0 +1,62 @@
+"""The reply to a stored message, written straight to its frame."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.remoting import Reply
+from twistmq.broker.request.send_record import StoredReplyMaker
+from twistmq.broker.request.send_reply import StoredReply
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.command import encode_reply
+from twistmq.broker.wire.record import host_bytes
+
+V4 = host_bytes("127.0.0.1", 10911)
+V6 = host_bytes("2001:db8::1", 65535)
+KEYS = ([], ["7F000001" * 4], ["größe \u4e16 \U0001f600", "k2"], ['"\\\n\x00\x1f/\x7f'])
+
+
+def reply(keys: list[str], region: str = "DefaultRegion", trace_on: bool = True,
+          host: bytes = V4, place: int = 0, queue_id: int = 0, queue_offset: int = 0
+          ) -> StoredReply:
+    """The reply to a message that was stored in a place."""
+    record = message(queue_id=queue_id, store_host=host)
+    record.keys = keys
+    record.physical_offset, record.queue_offset = place, queue_offset
+    return StoredReply(record, host, StoredReplyMaker(region, trace_on))
+
+
+class StoredReplyTests(SynchronousTestCase):
+    """StoredReply."""
+
+    def test_frame_is_that_of_the_header(self) -> None:
+        """Byte for byte, whatever keys, region, place and host of the message are."""
+        for keys, region, trace_on, (host, place, queue_id, queue_offset), opaque in product(
+            KEYS, ("DefaultRegion", 'r"é\\'), (True, False),
+            ((V4, 0, 0, 0), (V6, 2**63 - 1, 2**31 - 1, 2**63 - 1)), (0, 2**31 - 1, -1),
+        ):
+            written = reply(keys, region, trace_on, host, place, queue_id, queue_offset)
+            header = reply(keys, region, trace_on, host, place, queue_id, queue_offset).header
+            self.assertEqual(
+                written.frame(opaque), encode_reply(ResponseCode.SUCCESS, opaque, header, b"", None),
+                msg=f"{keys} {region} {trace_on} {place} {opaque}")
+
+    def test_what_a_plugin_changes_is_written(self) -> None:
+        """Code, remark, body and header, each set on its own."""
+        changed = reply(["key"])
+        changed.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        header = reply(["key"]).header
+        self.assertEqual(changed.frame(1), Reply(ResponseCode.FLUSH_DISK_TIMEOUT, header).frame(1))
+        changed = reply(["key"])
+        changed.remark = "a remark"
+        self.assertEqual(changed.frame(1), Reply(header=header, remark="a remark").frame(1))
+        changed = reply(["key"])
+        changed.body = b"a body"
+        self.assertEqual(changed.frame(1), Reply(header=header, body=b"a body").frame(1))
+        changed = reply(["key"])
+        changed.header = None
+        changed.header = reply(["another"]).header
+        self.assertEqual(changed.frame(1), reply(["another"]).frame(1))
