@@ -106,17 +106,8 @@ class IndexFile:
             data = self._read(position, min(PAGE_SIZE_BYTES, end - position))
             slots = struct.unpack(f">{len(data) // SLOT_SIZE}i", data)
             if max(slots) >= tail.count:
-                fixed = [self._counted(number) for number in slots]
+                fixed = [tail.counted(number) for number in slots]
                 self._file.write_at(position, struct.pack(f">{len(fixed)}i", *fixed))
-
-    def _counted(self, number: int) -> int:
-        """Follow a slot's number to the first item that the header counts; 0: there is none."""
-        tail = self.tail
-        while number >= tail.count:
-            item = self._read(tail.items_position(number), ITEM_SIZE)
-            previous = ITEM.unpack(item)[3] if len(item) == ITEM_SIZE else 0
-            number = previous if previous < number else 0
-        return max(number, 0)
 
     def begin_round(self) -> None:
         """Fix what this round writes: all that is known now."""

@@ -21,7 +21,8 @@ from typing import Final
 
 from twistmq.broker.wire.properties import java_hash_joined
 
-__all__ = ["HEADER", "HEADER_SIZE", "ITEM", "ITEM_SIZE", "SLOT", "SLOT_SIZE", "IndexTail"]
+__all__ = ["HEADER", "HEADER_SIZE", "ITEM", "ITEM_SIZE", "SLOT", "SLOT_SIZE", "IndexTail",
+           "item_hash"]
 
 HEADER: Final = struct.Struct(">qqqqii")
 SLOT: Final = struct.Struct(">i")
@@ -33,6 +34,19 @@ ITEM_SIZE: Final = 20
 PAGE_SIZE: Final = 4096
 
 _INT_MAX: Final = 0x7FFFFFFF
+
+
+def item_hash(prefix_hash: int, key: str) -> int:
+    """Hash a key as items keep it: the Java hash without its sign, 0 when that does not fit.
+
+    :param prefix_hash: Java hash of ``topic#``.
+    """
+    code = java_hash_joined(prefix_hash, key)
+    if code < 0:
+        code = -code
+        if code > _INT_MAX:
+            code = 0
+    return code
 
 
 class IndexTail:
@@ -122,11 +136,7 @@ class IndexTail:
         number = self.count
         if number >= self.item_max:
             return False
-        code = java_hash_joined(prefix_hash, key)
-        if code < 0:
-            code = -code
-            if code > _INT_MAX:
-                code = 0
+        code = item_hash(prefix_hash, key)
         at = HEADER_SIZE + SLOT_SIZE * (code % self.slot_count)
         page = self.pages.get(at >> 12)
         if page is None:
@@ -134,7 +144,7 @@ class IndexTail:
         at &= PAGE_SIZE - 1
         previous: int = SLOT.unpack_from(page, at)[0]
         if previous >= number:
-            previous = self._written(previous)
+            previous = self.counted(previous)
         seconds = 0
         if self.begin_timestamp > 0:
             seconds = (timestamp - self.begin_timestamp) // 1000
@@ -164,15 +174,11 @@ class IndexTail:
         :param begin_ms: store times from here to ``end_ms`` count, both included; an item's time
             is exact to a second.
         """
-        code = java_hash_joined(prefix_hash, key)
-        if code < 0:
-            code = -code
-            if code > _INT_MAX:
-                code = 0
+        code = item_hash(prefix_hash, key)
         found: list[int] = []
         number = self._slot(code % self.slot_count)
         if number >= self.count:
-            number = self._written(number)
+            number = self.counted(number)
         while 0 < number < self.count and len(found) < max_count:
             item_code, physical_offset, seconds, previous = ITEM.unpack(self._item(number))
             time_ms = self.begin_timestamp + seconds * 1000
@@ -186,6 +192,17 @@ class IndexTail:
     def items_position(self, number: int) -> int:
         """Where an item is in the file, in bytes."""
         return HEADER_SIZE + SLOT_SIZE * self.slot_count + ITEM_SIZE * number
+
+    def counted(self, number: int) -> int:
+        """Follow a slot that a crash left ahead of the header to an item the header counts."""
+        while self.count <= number < self.item_max:
+            previous: int = ITEM.unpack(
+                self._read(self.items_position(number), ITEM_SIZE).ljust(ITEM_SIZE, b"\0")
+            )[3]
+            if previous >= number:
+                return 0
+            number = previous
+        return number if 0 < number < self.count else 0
 
     def _slot(self, slot: int) -> int:
         """Read a slot wherever its newest value is."""
@@ -205,17 +222,6 @@ class IndexTail:
             at = (number - self.items_start) * ITEM_SIZE
             return bytes(self.items[at : at + ITEM_SIZE])
         return self._read(self.items_position(number), ITEM_SIZE).ljust(ITEM_SIZE, b"\0")
-
-    def _written(self, number: int) -> int:
-        """Follow a slot that a crash left ahead of the header to an item the header counts."""
-        while self.count <= number < self.item_max:
-            previous: int = ITEM.unpack(
-                self._read(self.items_position(number), ITEM_SIZE).ljust(ITEM_SIZE, b"\0")
-            )[3]
-            if previous >= number:
-                return 0
-            number = previous
-        return number if 0 < number < self.count else 0
 
     def _open_page(self, number: int) -> bytearray:
         """Copy a page so that its slots can change."""

@@ -110,7 +110,6 @@ class Upkeep:
         self._covered: tuple[int, int] | None = None
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
-        self._syncing = False
         self._sync_lock = DeferredLock()
         self._failing = False
         self._queues_lost = False
@@ -156,7 +155,7 @@ class Upkeep:
         if not self._write_some(now_ms):
             return
         self._writing_tails = False
-        if self._covered is not None and not self._syncing:
+        if self._covered is not None and not self._sync_lock.locked:
             self._thorough_ms = now_ms
             self.sync_queues(*self._covered).addErrback(self._failed)
 
@@ -178,12 +177,10 @@ class Upkeep:
         return self._sync_lock.run(self._sync_queues, timestamp, offset)
 
     def _sync_queues(self, timestamp: int, offset: int) -> Deferred[None]:
-        self._syncing = True
         synced = self._in_thread(self._queues.sync_job())
         return synced.addBoth(self._synced, timestamp, offset)
 
     def _synced(self, result: Failure | None, timestamp: int, offset: int) -> Failure | None:
-        self._syncing = False
         if result is not None:
             # The kernel may have dropped what it could not write: a later sync proves nothing.
             self._queues_lost = True

@@ -9,6 +9,7 @@ Files are small, so that logs roll in a test of a few messages.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -132,10 +133,6 @@ class StoreBox:
         return self._again(**changes).open()
 
     def _again(self, **changes: Any) -> Self:
-        settings = self.settings
-        if changes:
-            values = {name: getattr(settings, name) for name in settings.__slots__}
-            settings = StoreSettings(**{**values, **changes})
-        box = type(self)(self.disk, settings)
+        box = type(self)(self.disk, dataclasses.replace(self.settings, **changes))
         box.now_ms = self.now_ms
         return box

@@ -7,7 +7,9 @@ empty and is noted in ``gone``. Memory is bounded: some open files, some blocks.
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
@@ -24,9 +26,6 @@ _BLOCK_SIZE: Final = 8_000
 _BLOCKS_MAX: Final = 2_000
 #: Bytes read at a time when the end of what was written is looked for.
 _SCAN_SIZE: Final = 1 << 20
-#: Linux's lseek: where data begins and where a hole does.
-_SEEK_DATA: Final = 3
-_SEEK_HOLE: Final = 4
 
 
 class Reader:
@@ -112,14 +111,15 @@ class Reader:
         file = self._file(path)
         if file is None:
             return
-        end = file.seek(0, 2)
+        end = file.seek(0, os.SEEK_END)
         position = 0
         while position < end:
             try:
-                begin = file.seek(position, _SEEK_DATA)
-                position = file.seek(begin, _SEEK_HOLE)
+                begin = file.seek(position, os.SEEK_DATA)
+                position = file.seek(begin, os.SEEK_HOLE)
             except OSError as error:
-                if error.errno != 6:  # ENXIO: no data from here on; else: not known here.
+                if error.errno != errno.ENXIO:
+                    # Not that there is no data from here on: holes are not known here.
                     yield position, end
                 return
             yield begin, position

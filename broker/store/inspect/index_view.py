@@ -21,9 +21,10 @@ from twistmq.broker.store.index_tail import (
     ITEM_SIZE,
     SLOT,
     SLOT_SIZE,
+    item_hash,
 )
 from twistmq.broker.store.inspect.files import Reader
-from twistmq.broker.wire.properties import java_hash_joined, java_string_hash
+from twistmq.broker.wire.properties import java_string_hash
 
 __all__ = ["IndexView", "Item", "key_hash"]
 
@@ -36,8 +37,7 @@ _SCAN_SIZE: Final = 1 << 20
 
 def key_hash(topic: str, key: str) -> int:
     """The hash the index keeps of a message's key."""
-    code = abs(java_hash_joined(_topic_hash(topic), key))
-    return 0 if code == 0x80000000 else code
+    return item_hash(_topic_hash(topic), key)
 
 
 @lru_cache(1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from datetime import datetime
@@ -16,7 +17,11 @@ from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.get_message import GetMessageStatus
-from twistmq.broker.store.retention import MANUAL_ROUNDS
+from twistmq.broker.store.retention import (
+    MANUAL_ROUNDS,
+    CommitLogRetention,
+    QueueRetention,
+)
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import StoreBox, message
@@ -41,27 +46,21 @@ class RetentionBox(StoreBox):
             self.append(message(topic, body, **fields))
         self.step(60_000, 2)
 
-    def set(self, **changes: object) -> None:
+    def set(self, **changes: Any) -> None:
         """Change settings while the store runs."""
-        values = {name: getattr(self.settings, name) for name in self.settings.__slots__}
-        self.settings = type(self.settings)(**{**values, **changes})
+        self.settings = dataclasses.replace(self.settings, **changes)
         self.store.log_retention.settings = self.settings
         self.store.queue_retention.settings = self.settings
 
     def clean_log(self) -> int:
         """Let one round of the log's retention pass; :returns: the steps it took."""
-        retention = self.store.log_retention
-        retention.step(self.now_ms)
-        steps = 1
-        while retention.period_ms() < self.settings.clean_resource_interval:
-            self.now_ms += retention.period_ms()
-            retention.step(self.now_ms)
-            steps += 1
-        return steps
+        return self._clean(self.store.log_retention)
 
     def clean_queues(self) -> int:
         """Let queues and index follow; :returns: the steps it took."""
-        retention = self.store.queue_retention
+        return self._clean(self.store.queue_retention)
+
+    def _clean(self, retention: CommitLogRetention | QueueRetention) -> int:
         retention.step(self.now_ms)
         steps = 1
         while retention.period_ms() < self.settings.clean_resource_interval:
