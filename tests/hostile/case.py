@@ -17,23 +17,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.hostile.good_client import GoodClient
 from tests.hostile.wire import RawConnection
-from tests.interop.servers import Servers
+from tests.interop.servers import Servers, rss_anon_kib
 
-__all__ = ["BUG_MARKS", "HostileCase", "MemoryPeak", "rss_anon_kib"]
+__all__ = ["BUG_MARKS", "HostileCase", "MemoryPeak"]
 
 #: What the servers may have grown by when an attack is over, KiB.
 GROWTH_MAX_KIB = 48 * 1024
 #: What a log line of something that should not happen holds.
 BUG_MARKS = ("Traceback", "#critical")
 _SETTLE_SECONDS = 15.0
-
-
-def rss_anon_kib(pid: int) -> int:
-    """Anonymous resident memory of a process, KiB."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1])
-    raise AssertionError("the process has no RssAnon")
 
 
 class MemoryPeak:

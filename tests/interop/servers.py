@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Servers", "servers"]
+__all__ = ["Servers", "rss_anon_kib", "servers", "wait_until"]
 
 _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
 _MAIN: Final = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
@@ -106,6 +106,14 @@ def servers(data: Path, *settings: str) -> Iterator[Servers]:
         yield running
     finally:
         running.stop()
+
+
+def rss_anon_kib(pid: int) -> int:
+    """Anonymous resident memory of a process, KiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1])
+    raise AssertionError("the process has no RssAnon")
 
 
 def wait_until(what: str, condition: object, seconds: float = 20.0) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.interop.servers import Servers
-from tests.long.malformed import anonymous_mb, attack
+from tests.interop.servers import Servers, rss_anon_kib
+from tests.long.malformed import GROWTH_MAX_KIB, attack
 
 FRAMES = 4000
 
@@ -23,7 +23,7 @@ class MalformedTests(SynchronousTestCase):
         servers = Servers(Path(folder.name))
         servers.start()
         self.addCleanup(servers.stop)
-        before = anonymous_mb(servers.pid)
+        before = rss_anon_kib(servers.pid)
         running, good = attack(servers, FRAMES, 7)
         self.assertGreaterEqual(running.sent, FRAMES)
         self.assertGreater(running.closed, 0)
@@ -31,4 +31,4 @@ class MalformedTests(SynchronousTestCase):
         self.assertGreater(good.operations, 0)
         self.assertEqual(good.failures, [])
         self.assertNotIn("Traceback", servers.log())
-        self.assertLess(anonymous_mb(servers.pid) - before, 100)
+        self.assertLess(rss_anon_kib(servers.pid) - before, GROWTH_MAX_KIB)

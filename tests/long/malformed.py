@@ -21,7 +21,6 @@ import re
 import socket
 import struct
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -31,9 +30,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.broker.wire.test_headers import headers_of
-from tests.interop.servers import Servers
+from tests.hostile.good_client import GoodClient, Tally
+from tests.interop.servers import Servers, rss_anon_kib
 from twistmq.broker.errors import HeaderError
-from twistmq.broker.testing import BlockingClient
 from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import decode_command
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame
@@ -44,7 +43,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "frames"
 #: Frames that one connection sends at the most, and for how long it waits for answers, seconds.
 BURST = 50
 WAIT_SECONDS = 0.01
-GROWTH_MAX_MB = 100.0
+GROWTH_MAX_KIB = 100 * 1024
 
 
 def captures() -> list[bytes]:
@@ -130,38 +129,6 @@ class Attack:
                 self.closed += 1
 
 
-class GoodClient(threading.Thread):
-    """Sends and pulls all the time; nothing of it may fail."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(daemon=True)
-        self.address = address
-        self.operations = 0
-        self.failures: list[str] = []
-        self.done = threading.Event()
-
-    def run(self) -> None:
-        try:
-            with BlockingClient(self.address) as client:
-                number = 0
-                while not self.done.is_set():
-                    body = b"good %d" % number
-                    offset = client.send("GoodTopic", body).queue_offset
-                    [message, *_] = client.pull("GoodTopic", offset=offset)
-                    if message.body != body:
-                        self.failures.append(f"{message.body!r} is not {body!r}")
-                    number += 1
-                    self.operations += 2
-        except Exception as error:
-            self.failures.append(f"{type(error).__name__}: {error}")
-
-
-def anonymous_mb(pid: int) -> float:
-    found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
-
-
 def bursts(number: int, seed_number: int) -> Iterator[list[bytes]]:
     """Mutated captures, in bursts."""
     chance = random.Random(seed_number)
@@ -171,13 +138,15 @@ def bursts(number: int, seed_number: int) -> Iterator[list[bytes]]:
                for _ in range(chance.choice([5, BURST, BURST]))]
 
 
-def attack(servers: Servers, frame_count: int, seed_number: int) -> tuple[Attack, GoodClient]:
-    """Run the whole attack, one kind of frames after the other."""
+def attack(servers: Servers, frame_count: int, seed_number: int) -> tuple[Attack, Tally]:
+    """Run the whole attack, one kind of frames after the other.
+
+    :returns: what was sent and answered, and how a client that behaves fared meanwhile.
+    """
     host, _, port = servers.namesrv.rpartition(":")
     running = Attack([(host, servers.broker_port), (host, servers.broker_port),
                       (host, int(port)), (host, servers.broker_port - 2)])
-    good = GoodClient(f"{host}:{servers.broker_port}")
-    good.start()
+    good = GoodClient(f"{host}:{servers.broker_port}", servers.namesrv, pause_seconds=0).start()
     number = 0
     while running.sent < frame_count * 4 // 5:
         for frames in bursts(frame_count * 4 // 5 - running.sent, seed_number + number):
@@ -193,9 +162,7 @@ def attack(servers: Servers, frame_count: int, seed_number: int) -> tuple[Attack
 
     while running.sent < frame_count:
         made()
-    good.done.set()
-    good.join(20)
-    return running, good
+    return running, good.stop()
 
 
 def main() -> int:
@@ -210,9 +177,9 @@ def main() -> int:
         servers = Servers(Path(folder))
         servers.start()
         try:
-            before = anonymous_mb(servers.pid)
+            before = rss_anon_kib(servers.pid)
             running, good = attack(servers, args.frames, args.seed)
-            after = anonymous_mb(servers.pid)
+            after = rss_anon_kib(servers.pid)
             log = servers.log()
         finally:
             servers.stop()
@@ -221,11 +188,11 @@ def main() -> int:
           "the servers")
     print("replies by code: " + ", ".join(
         f"{code}: {number:,}" for code, number in sorted(running.replies.items())))
-    print(f"RssAnon {before:.1f} MB before, {after:.1f} MB after; "
+    print(f"RssAnon {before / 1024:.1f} MB before, {after / 1024:.1f} MB after; "
           f"tracebacks in the log: {log.count('Traceback')}")
     print(f"the good client: {good.operations:,} operations, {len(good.failures)} failures "
           f"{good.failures[:3] or ''}")
-    failed = bool(good.failures) or not good.operations or after - before > GROWTH_MAX_MB
+    failed = bool(good.failures) or not good.operations or after - before > GROWTH_MAX_KIB
     return int(failed or "Traceback" in log)
 
 
@@ -234,4 +201,4 @@ if __name__ == "__main__":
         raise SystemExit(main())
 
 
-__all__ = ["Attack", "GoodClient", "attack", "main", "mutated"]
+__all__ = ["GROWTH_MAX_KIB", "Attack", "attack", "main", "mutated"]

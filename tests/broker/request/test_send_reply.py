@@ -40,9 +40,9 @@ class StoredReplyTests(SynchronousTestCase):
         ):
             written = reply(keys, region, trace_on, host, place, queue_id, queue_offset)
             header = reply(keys, region, trace_on, host, place, queue_id, queue_offset).header
-            self.assertEqual(
-                written.frame(opaque), encode_reply(ResponseCode.SUCCESS, opaque, header, b"", None),
-                msg=f"{keys} {region} {trace_on} {place} {opaque}")
+            plain = encode_reply(ResponseCode.SUCCESS, opaque, header, b"", None)
+            self.assertEqual(written.frame(opaque), plain,
+                             msg=f"{keys} {region} {trace_on} {place} {opaque}")
 
     def test_what_a_plugin_changes_is_written(self) -> None:
         """Code, remark, body and header, each set on its own."""
