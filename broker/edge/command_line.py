@@ -11,14 +11,16 @@ Source: ServerUtil, BrokerStartup, NamesrvStartup @5.3.3.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from twistmq.broker.edge import boot
+from twistmq.broker.edge.store_commands import EXIT_USAGE as STORE_EXIT_USAGE
 from twistmq.broker.edge.store_commands import store
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.setting_rows import broker_rows
@@ -27,6 +29,9 @@ from twistmq.broker.settings import Settings
 __all__ = ["main", "parse_overrides", "print_settings", "twistmq"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: What a shell says of a program that Ctrl-C ended.
+EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 def parse_overrides(pairs: Sequence[str], name_servers: str | None = None) -> dict[str, str]:
@@ -172,6 +177,16 @@ def _print_or_run(
     return tap.run(kind, settings)
 
 
+def _usage_status(error: click.ClickException) -> int:
+    """The status of a bad command line: Apache's, but for ``store``, where that one is taken."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    while context is not None:
+        if context.command is store:
+            return STORE_EXIT_USAGE
+        context = context.parent
+    return boot.EXIT_USAGE
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -181,9 +196,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = twistmq.main(arguments, prog_name="twistmq", standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        return boot.EXIT_USAGE
+        return _usage_status(error)
     except click.Abort:
-        return boot.EXIT_USAGE
+        return EXIT_INTERRUPTED
     except SettingsError as error:
         click.echo(f"twistmq: {error}", err=True)
         return boot.exit_status(error)

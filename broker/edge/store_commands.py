@@ -1,11 +1,14 @@
 """``twistmq store``: looking at a store's files without a broker, or beside one.
 
-Nothing is locked, made or changed. Exit statuses: 0 when all agrees, 1 when something does not (or
-for a bad command line), 253 for a directory that is no store, 255 when it cannot be read.
+Nothing is locked, made or changed. Exit statuses: 0 when all agrees, 1 when something does not, 2
+for a bad command line, as of tools that compare; 253 for a directory that is no store, 255 when it
+cannot be read, 141 when nobody reads what is printed.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +25,16 @@ from twistmq.broker.errors import StoreError
 if TYPE_CHECKING:
     from twistmq.broker.store.inspect.dump import Wanted
 
-__all__ = ["store"]
+__all__ = ["EXIT_USAGE", "store"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Something in the store disagrees.
 EXIT_DISAGREES: Final = 1
+#: A bad command line; Apache's 1 says something else here.
+EXIT_USAGE: Final = 2
+#: What a shell says of a program that SIGPIPE ended.
+EXIT_UNREAD: Final = 128 + signal.SIGPIPE
 #: What cannot be read is named so often by dump.
 _LINES_MAX: Final = 1000
 #: Bytes after which the progress bar is drawn again.
@@ -41,8 +48,8 @@ def store() -> None:
 
     DIR is what storePathRootDir says, the directory that holds commitlog. Nothing in it is changed.
 
-    The exit status is 0 when all agrees, 1 when something does not, 253 when DIR is no store and
-    255 when it cannot be read.
+    The exit status is 0 when all agrees, 1 when something does not, 2 for a bad command line, 253
+    when DIR is no store and 255 when it cannot be read.
     """
 
 
@@ -67,6 +74,12 @@ def _failing(function: Callable[[], int]) -> int:
     except StoreError as error:
         click.echo(f"twistmq: {error}", err=True)
         return boot.EXIT_REFUSED
+    except BrokenPipeError:
+        # What is still to be written would fail again when the interpreter ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return EXIT_UNREAD
     except OSError as error:
         click.echo(f"twistmq: {boot.failure_text(error)}", err=True)
         return boot.EXIT_FAILED

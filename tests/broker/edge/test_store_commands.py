@@ -6,7 +6,10 @@ import base64
 import contextlib
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.command_line import main
 from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.inspect.check import StoreCheck
 from twistmq.broker.testing.store import StoreBox, message
 
+_MAIN = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
 
 
@@ -27,6 +32,19 @@ def call(*arguments: str) -> tuple[int, str, str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(["store", *arguments])
     return status, out.getvalue(), err.getvalue()
+
+
+def call_unread(*arguments: str) -> tuple[int, bytes]:
+    """Run a command line whose standard output nobody reads: status, standard error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        process = subprocess.run(
+            [sys.executable, "-c", _MAIN, "store", *arguments], stdout=writing,
+            stderr=subprocess.PIPE, timeout=60, check=False)
+    finally:
+        os.close(writing)
+    return process.returncode, process.stderr
 
 
 class Terminal(io.StringIO):
@@ -74,7 +92,7 @@ class CheckTests(SynchronousTestCase):
                               "--index-slots", "40")[0], 0)
 
     def test_no_store(self) -> None:
-        """Status 253, and 255 when it cannot be read; a wrong command line is 1."""
+        """Status 253, and 255 when it cannot be read."""
         status, out, err = call("check", "/nowhere")
         self.assertEqual((status, out), (boot.EXIT_REFUSED, ""))
         self.assertIn("/nowhere is no store", err)
@@ -85,7 +103,22 @@ class CheckTests(SynchronousTestCase):
         status, out, err = call("check", str(root))
         self.assertEqual((status, out), (boot.EXIT_FAILED, ""))
         self.assertIn("FileNotFoundError", err)
-        self.assertEqual(call("check")[0], boot.EXIT_USAGE)
+
+    def test_bad_command_lines(self) -> None:
+        """Status 2, wherever they are bad: 1 says that something disagrees."""
+        for arguments in (("check",), ("check", str(GOLDEN), "--no-such"), ("--no-such",),
+                          ("nothing",), ("dump", str(GOLDEN), "--limit", "-1")):
+            status, out, err = call(*arguments)
+            self.assertEqual((status, out), (2, ""), msg=str(arguments))
+            self.assertIn("Usage: twistmq store", err)
+
+    def test_interrupted(self) -> None:
+        """Ctrl-C is no disagreement either."""
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        self.patch(StoreCheck, "run", interrupt)
+        self.assertEqual(call("check", str(GOLDEN))[0], 130)
 
     def test_progress(self) -> None:
         """A bar where somebody sees it."""
@@ -146,7 +179,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual(self.dump("--from", "2030-01-01"), [])
         self.assertEqual(self.dump("--to", "2020-01-01T00:00:00Z"), [])
         status, _, err = call("dump", str(GOLDEN), "--from", "soon")
-        self.assertEqual(status, boot.EXIT_USAGE)
+        self.assertEqual(status, 2)
         self.assertIn("neither ISO 8601 nor", err)
 
     def test_key(self) -> None:
@@ -204,3 +237,9 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual((status, len(out.splitlines())), (1, 41))
         self.assertIn("byte 0: expected a record", err)
         self.assertEqual(call("dump", "/nowhere")[0], boot.EXIT_REFUSED)
+
+    def test_nobody_reads(self) -> None:
+        """As behind ``| head``: it ends at once and says nothing, check as well."""
+        for arguments in (("dump", str(GOLDEN)), ("dump", str(GOLDEN), "--json"),
+                          ("check", str(GOLDEN))):
+            self.assertEqual(call_unread(*arguments), (141, b""), msg=str(arguments))
