@@ -3,19 +3,22 @@
 A header is a ``msgspec.Struct``: a field without a default is required, the wire name is the
 camelCase of the attribute unless ``field(name=...)`` gives another. Reading is lenient in one
 way only: a number or a boolean may come as text or as itself, because Java sends ``"4"`` and the
-C++ client sends ``4``. Writing always sends text, as Apache does.
+C++ client sends ``4``. A number is what Java's parseInt and parseLong take, a sign and digits.
+Writing always sends text, as Apache does.
 
 Source: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader @5.3.3.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
+import msgspec.inspect
 
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.binary_header import BinaryHeaderError, parse_pairs
@@ -33,6 +36,10 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 class CommandHeader(msgspec.Struct, rename="camel", kw_only=True, gc=False):
     """Base of every request and response header."""
 
+    #: Whether it is read so often that the form of its numbers is not looked at, which would cost
+    #: as much as reading it: a whole number with a point or an exponent, "1e3", then passes.
+    is_hot: ClassVar[bool] = False
+
 
 class EmptyHeader(CommandHeader):
     """The header of a request that has no fields."""
@@ -46,6 +53,12 @@ _untyped: msgspec.json.Decoder[dict[str, Any] | None] = msgspec.json.Decoder(dic
 
 #: What reading bad bytes raises; RecursionError for brackets a thousand deep.
 _UNREADABLE = (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError, RecursionError)
+
+#: What is read as a number, or none, and is not in Java: one of more than digits, a text that says
+#: null, either perhaps behind an escape. What looks so may also be a part of a longer text.
+_ODD_NUMBER: Final = re.compile(rb'"\s*:\s*"?-?(?:\d+[.eE\\]|\\|[nN][uU][lL][lL]")')
+#: What Java reads as an integer: digits of any script.
+_INTEGER: Final = re.compile(r"[+-]?\d{1,4000}")
 
 #: One decoder a header class, made when the class is first read.
 _decoders: dict[type[CommandHeader], msgspec.json.Decoder[Any]] = {}
@@ -66,18 +79,45 @@ def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: ty
     """
     try:
         if serialize_type == JSON:
-            return _decoder(header_type).decode(ext or b"{}")
-        return msgspec.convert(parse_pairs(bytes(ext)), header_type, strict=False)
-    except msgspec.ValidationError as error:
-        if serialize_type != JSON:
-            raise HeaderError(f"header of {header_type.__name__}: {error}") from None
+            header = _decoder(header_type).decode(ext or b"{}")
+            if header_type.is_hot or _ODD_NUMBER.search(ext) is None:
+                return header
+        elif header_type.is_hot:
+            return msgspec.convert(parse_pairs(bytes(ext)), header_type, strict=False)
+    except msgspec.ValidationError:
+        # Apache reads every value as text first, so a number where text belongs and a null pass.
+        pass
     except _UNREADABLE as error:
         raise HeaderError(f"header of {header_type.__name__}: {error}") from None
-    # Apache reads every value as text first, so a number where text belongs and a null pass.
+    fields: dict[str, Any] = dict(read_ext_fields(serialize_type, ext))
+    for name in _integers(header_type):
+        if name in fields:
+            fields[name] = _integer(name, fields[name], header_type)
     try:
-        return msgspec.convert(read_ext_fields(serialize_type, ext), header_type, strict=False)
+        return msgspec.convert(fields, header_type, strict=False)
     except msgspec.ValidationError as error:
         raise HeaderError(f"header of {header_type.__name__}: {error}") from None
+
+
+def _integer(name: str, text: str, header_type: type[CommandHeader]) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise HeaderError(
+            f"header of {header_type.__name__}: `{name}` is {text[:40]!r}, not an integer")
+    return int(text)
+
+
+@cache
+def _integers(header_type: type[CommandHeader]) -> tuple[str, ...]:
+    """Wire names of a header's integers."""
+    info = msgspec.inspect.type_info(header_type)
+    assert isinstance(info, msgspec.inspect.StructType)
+    found = []
+    for field in info.fields:
+        kinds = field.type.types if isinstance(
+            field.type, msgspec.inspect.UnionType) else (field.type,)
+        if any(isinstance(kind, msgspec.inspect.IntType) for kind in kinds):
+            found.append(field.encode_name)
+    return tuple(found)
 
 
 def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, str]:

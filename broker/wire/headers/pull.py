@@ -14,6 +14,8 @@ __all__ = ["PullForbiddenResponseHeader", "PullMessageRequestHeader",
 class PullMessageRequestHeader(CommandHeader):
     """Messages of one queue from an offset on, waiting for them when there are none."""
 
+    is_hot = True
+
     consumer_group: str
     topic: str
     queue_id: Int32

@@ -18,6 +18,8 @@ __all__ = ["ConsumerSendMsgBackRequestHeader", "RecallMessageRequestHeader",
 class SendMessageRequestHeader(CommandHeader):
     """One message, or one batch, on its way in."""
 
+    is_hot = True
+
     producer_group: str
     topic: str
     #: The topic whose settings an auto-created topic copies, usually TBW102.

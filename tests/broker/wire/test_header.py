@@ -35,6 +35,12 @@ class Sample(CommandHeader):
     perm: Int32 = 6
 
 
+class HotSample(Sample):
+    """The same, read all the time."""
+
+    is_hot = True
+
+
 GOOD = {"topicName": "T", "queueId": "4", "offset": "-1", "isOrder": "true"}
 SAMPLE = Sample("T", 4, -1, True)
 
@@ -55,6 +61,11 @@ TAKEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
                                                                         "client_id": "null"}),
     ("fields nobody knows", {"x": "1", "y": [1, {"z": None}]}, {}),
     ("empty text", {"topicName": ""}, {"topic_name": ""}),
+    ("sign", {"queueId": "+5", "offset": "-0"}, {"queue_id": 5, "offset": 0}),
+    ("zeros in front", {"queueId": "007", "offset": "-007"}, {"queue_id": 7, "offset": -7}),
+    ("digits of another script", {"queueId": "\u0663\uff14"}, {"queue_id": 34}),
+    ("text that looks odd", {"clientID": "1.5"}, {"client_id": "1.5"}),
+    ("an escape in text", {"clientID": "\x01x"}, {"client_id": "\x01x"}),
 ]
 
 #: (what is wrong, fields instead of GOOD's, None for left out).
@@ -73,6 +84,12 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("null for a required text", {"topicName": None}),
     ("null for a required int", {"queueId": None}),
     ("text for an optional int", {"count": "x"}),
+    *((f"{text!r} for {name}", {name: text}) for name in ("queueId", "offset", "count", "perm")
+      for text in ("1e3", "1E3", "-1e3", "1e0", "4.0", "-4.0", "4.", ".4", "0x4", "1_0", " 4",
+                   "4 ", "4\n", "--4", "+-4", "+", "-", "4L", "Infinity", "null", "NULL", "true",
+                   "9" * 4001)),
+    ("exponent for int", {"queueId": 1e3}),
+    ("whole fraction for int", {"queueId": 4.0}),
 ]
 
 #: (what is wrong, extFields as they came).
@@ -125,6 +142,36 @@ class DecodeFieldsTests(SynchronousTestCase):
             with self.assertRaises(HeaderError, msg=name) as caught:
                 decode_fields(JSON, data, Sample)
             self.assertIn("Sample", str(caught.exception), msg=name)
+
+    def test_integers_in_binary(self) -> None:
+        """What is and is not an integer does not depend on the encoding."""
+        for text in ("+5", "005", "5"):
+            header = decode_fields(ROCKETMQ, pairs({**GOOD, "queueId": text}), Sample)
+            self.assertEqual(header.queue_id, 5, msg=text)
+        for text in ("1e3", "4.0", " 4", "4_0", "", "2147483648"):
+            with self.assertRaises(HeaderError, msg=text):
+                decode_fields(ROCKETMQ, pairs({**GOOD, "queueId": text}), Sample)
+
+    def test_written_otherwise(self) -> None:
+        """JSON may have blanks around a value and escapes in it."""
+        for text in ('"1e3"', '"\\u0031e3"', '"1\\u00653"', '"\\u002d1e3"', '"4\\u002e0"',
+                     "1e3", "-4.0"):
+            for blank in ("", " ", "\n\t "):
+                data = json.dumps(GOOD)[:-1] + f',"perm"{blank}:{blank}{text}{blank}}}'
+                with self.assertRaises(HeaderError, msg=data):
+                    decode_fields(JSON, data.encode(), Sample)
+
+    def test_hot(self) -> None:
+        """A header that is read all the time takes a whole number in any form, and Java's."""
+        for text, number in (("1e3", 1000), ("4.0", 4), ("+4", 4), ("004", 4)):
+            fields = {**GOOD, "queueId": text}
+            for kind, data in ((JSON, json.dumps(fields).encode()), (ROCKETMQ, pairs(fields))):
+                self.assertEqual(decode_fields(kind, data, HotSample).queue_id, number, msg=text)
+        for text in ("1.5", "x", "", "1e99", "2147483648"):
+            fields = {**GOOD, "queueId": text}
+            for kind, data in ((JSON, json.dumps(fields).encode()), (ROCKETMQ, pairs(fields))):
+                with self.assertRaises(HeaderError, msg=text):
+                    decode_fields(kind, data, HotSample)
 
     def test_no_fields(self) -> None:
         """What is no object at all is refused by every reader, also where no field is wanted."""
