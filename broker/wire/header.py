@@ -11,6 +11,7 @@ Source: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader @5.3.3.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from functools import cache
@@ -18,22 +19,38 @@ from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
-import msgspec.inspect
 
 from twistmq.broker.errors import HeaderError
-from twistmq.broker.wire.binary_header import BinaryHeaderError, parse_pairs
+from twistmq.broker.wire.binary_header import (
+    BOOLEAN,
+    INT32,
+    INT64,
+    OTHER,
+    TEXT,
+    BinaryHeaderError,
+    FieldPlan,
+    parse_pairs,
+    plain_values,
+)
 from twistmq.broker.wire.frame import JSON
 from twistmq.broker.wire.json_text import field_prefixes
 
 __all__ = ["CommandHeader", "EmptyHeader", "Int32", "Int64", "decode_fields", "ext_fields_of",
-           "header_values", "read_ext_fields"]
+           "field_plan", "header_values", "read_ext_fields"]
 
 #: A Java ``int`` and a Java ``long``.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
+#: How a value of each type is written, for ``plain_values``.
+_KINDS: dict[Any, int] = {
+    kind_of: kind
+    for plain, kind in ((str, TEXT), (Int32, INT32), (Int64, INT64), (bool, BOOLEAN))
+    for kind_of in (plain, plain | None)
+}
 
-class CommandHeader(msgspec.Struct, rename="camel", kw_only=True, gc=False):
+
+class CommandHeader(msgspec.Struct, rename="camel", gc=False):
     """Base of every request and response header."""
 
     #: Whether it is read so often that the form of its numbers is not looked at, which would cost
@@ -82,13 +99,16 @@ def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: ty
             header = _decoder(header_type).decode(ext or b"{}")
             if header_type.is_hot or _ODD_NUMBER.search(ext) is None:
                 return header
-        elif header_type.is_hot:
-            return msgspec.convert(parse_pairs(bytes(ext)), header_type, strict=False)
+        else:
+            plan = field_plan(header_type)
+            values = None if plan is None else plain_values(bytes(ext), plan)
+            if values is not None:
+                return header_type(*values)
     except msgspec.ValidationError:
-        # Apache reads every value as text first, so a number where text belongs and a null pass.
         pass
     except _UNREADABLE as error:
         raise HeaderError(f"header of {header_type.__name__}: {error}") from None
+    # Apache reads every value as text first, so a number where text belongs and a null pass.
     fields: dict[str, Any] = dict(read_ext_fields(serialize_type, ext))
     for name in _integers(header_type):
         if name in fields:
@@ -109,15 +129,26 @@ def _integer(name: str, text: str, header_type: type[CommandHeader]) -> int:
 @cache
 def _integers(header_type: type[CommandHeader]) -> tuple[str, ...]:
     """Wire names of a header's integers."""
-    info = msgspec.inspect.type_info(header_type)
-    assert isinstance(info, msgspec.inspect.StructType)
-    found = []
-    for field in info.fields:
-        kinds = field.type.types if isinstance(
-            field.type, msgspec.inspect.UnionType) else (field.type,)
-        if any(isinstance(kind, msgspec.inspect.IntType) for kind in kinds):
-            found.append(field.encode_name)
-    return tuple(found)
+    return tuple(field.encode_name for field in msgspec.structs.fields(header_type)
+                 if _KINDS.get(field.type) in (INT32, INT64))
+
+
+@cache
+def field_plan(header_type: type[CommandHeader]) -> FieldPlan | None:
+    """What the short way of reading binary pairs needs to know of a header class.
+
+    :returns: None for a class whose fields are not all positional.
+    """
+    parameters = inspect.signature(header_type).parameters.values()
+    if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters):
+        return None
+    fields = msgspec.structs.fields(header_type)
+    return FieldPlan(
+        [field.encode_name for field in fields],
+        [_KINDS.get(field.type, OTHER) for field in fields],
+        [None if field.required else field.default for field in fields],
+        [at for at, field in enumerate(fields) if field.required],
+    )
 
 
 def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What a header class takes: text for numbers, numbers for text, and what it refuses."""
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from hypothesis import given
@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import HeaderError
-from twistmq.broker.wire.binary_header import encode_binary_header
+from twistmq.broker.wire.binary_header import (
+    FieldPlan,
+    encode_binary_header,
+    parse_pairs,
+    plain_values,
+)
 from twistmq.broker.wire.frame import JSON, ROCKETMQ
 from twistmq.broker.wire.header import (
     CommandHeader,
@@ -18,6 +23,7 @@ from twistmq.broker.wire.header import (
     Int64,
     decode_fields,
     ext_fields_of,
+    field_plan,
     read_ext_fields,
 )
 
@@ -39,6 +45,12 @@ class HotSample(Sample):
     """The same, read all the time."""
 
     is_hot = True
+
+
+class Odd(CommandHeader):
+    """A field that is none of the plain kinds."""
+
+    literal: Literal["A", "B"]
 
 
 GOOD = {"topicName": "T", "queueId": "4", "offset": "-1", "isOrder": "true"}
@@ -111,6 +123,13 @@ names = st.sampled_from([field.encode_name for field in msgspec.structs.fields(S
 def pairs(fields: dict[str, str]) -> bytes:
     """The pairs of a binary header that holds these."""
     return encode_binary_header(0, "JAVA", 0, 0, 0, None, fields)[21:]
+
+
+def plan_of(header_type: type[CommandHeader]) -> FieldPlan:
+    """The plan of a class that has one."""
+    plan = field_plan(header_type)
+    assert plan is not None
+    return plan
 
 
 class DecodeFieldsTests(SynchronousTestCase):
@@ -210,6 +229,26 @@ class DecodeFieldsTests(SynchronousTestCase):
         except HeaderError:
             return
         self.assertIsInstance(header, Sample)
+
+    @given(st.dictionaries(names, st.one_of(
+        st.integers(-(2**65), 2**65).map(str), st.sampled_from(("true", "false", "True", "", "-")),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=8)), max_size=8))
+    def test_short_way(self, fields: dict[str, str]) -> None:
+        """Binary fields that are read the short way give the header the long way gives."""
+        data = pairs({**GOOD, **fields})
+        values = plain_values(data, plan_of(Sample))
+        if values is not None:
+            long_way = msgspec.convert(parse_pairs(data), Sample, strict=False)
+            self.assertEqual(Sample(*values), long_way)
+
+    def test_short_way_taken(self) -> None:
+        """What clients write is read the short way, whatever the script of its text."""
+        for fields in ({}, {"clientID": "Grün", "count": "-7", "batch": "false", "x": "ü"}):
+            data = pairs({**GOOD, **fields})
+            values = plain_values(data, plan_of(Sample))
+            assert values is not None
+            self.assertEqual(Sample(*values), decode_fields(ROCKETMQ, data, Sample))
+        self.assertIsNone(plain_values(pairs({"literal": "A"}), plan_of(Odd)))
 
     @given(st.binary(max_size=60))
     def test_any_bytes(self, data: bytes) -> None:
