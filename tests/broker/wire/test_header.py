@@ -181,11 +181,10 @@ class DecodeFieldsTests(SynchronousTestCase):
                     decode_fields(JSON, data.encode(), Sample)
 
     def test_hot(self) -> None:
-        """A header that is read all the time takes a whole number in any form, and Java's."""
+        """A JSON header that is read all the time takes a whole number in any form, and Java's."""
         for text, number in (("1e3", 1000), ("4.0", 4), ("+4", 4), ("004", 4)):
-            fields = {**GOOD, "queueId": text}
-            for kind, data in ((JSON, json.dumps(fields).encode()), (ROCKETMQ, pairs(fields))):
-                self.assertEqual(decode_fields(kind, data, HotSample).queue_id, number, msg=text)
+            data = json.dumps({**GOOD, "queueId": text}).encode()
+            self.assertEqual(decode_fields(JSON, data, HotSample).queue_id, number, msg=text)
         for text in ("1.5", "x", "", "1e99", "2147483648"):
             fields = {**GOOD, "queueId": text}
             for kind, data in ((JSON, json.dumps(fields).encode()), (ROCKETMQ, pairs(fields))):
