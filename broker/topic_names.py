@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 __all__ = [
-    "APPLY_TOPIC_SUGGESTION", "DLQ_GROUP_TOPIC_PREFIX", "RETRY_GROUP_TOPIC_PREFIX",
+    "APPLY_TOPIC_SUGGESTION", "DLQ_GROUP_TOPIC_PREFIX", "LMQ_PREFIX", "RETRY_GROUP_TOPIC_PREFIX",
     "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
     "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "dlq_topic", "group_fault", "is_system_group",
     "is_system_topic", "retry_topic", "topic_fault",
@@ -17,6 +17,8 @@ __all__ = [
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
+#: What names of light queues begin with.
+LMQ_PREFIX: Final = "%LMQ%"
 #: The topic whose settings an auto-created topic copies.
 TEMPLATE_TOPIC: Final = "TBW102"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"

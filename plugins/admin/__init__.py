@@ -5,6 +5,7 @@
     203  consumers        305  system topics         352  one group
     204  producers        351  one topic             307  what a consumer does
     321  entries of a queue   306  clean queues          329  delete expired files
+                              316  clean topics
 
 Requests that change topics and groups (17, 200, 207, 215) are the kernel's: clients need them too.
 

@@ -1,6 +1,7 @@
-"""Removing what is old at an administrator's word: 306, 329.
+"""Removing what is old or unused at an administrator's word: 306, 316, 329.
 
-Source: AdminBrokerProcessor.cleanExpiredConsumeQueue, deleteExpiredCommitLog @5.3.3.
+Source: AdminBrokerProcessor.cleanExpiredConsumeQueue, cleanUnusedTopic, deleteExpiredCommitLog,
+DefaultMessageStore.cleanUnusedTopic @5.3.3.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
-from twistmq.broker.topic_names import SYSTEM_TOPICS
+from twistmq.broker.topic_names import LMQ_PREFIX, SYSTEM_TOPICS, is_system_topic
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.plugins.admin.long_answers import LongAnswers, Work
 
@@ -34,6 +35,7 @@ class RetentionRequests:
         return [
             RequestHandler(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self._clean_queues,
                            EmptyHeader),
+            RequestHandler(RequestCode.CLEAN_UNUSED_TOPIC, self._clean_topics, EmptyHeader),
             RequestHandler(RequestCode.DELETE_EXPIRED_COMMITLOG, self._delete_files, EmptyHeader),
         ]
 
@@ -47,6 +49,27 @@ class RetentionRequests:
         for queue in kernel.store.clean_expired_queues(kept):
             self.log.info("queue {topic}-{queue_id} had no message left and is removed",
                           topic=queue.topic, queue_id=queue.queue_id)
+            yield
+        return Reply()
+
+    def _clean_topics(self, request: Request[EmptyHeader]) -> Handled:
+        return self.long_answers.answer(self._remove_topics())
+
+    def _remove_topics(self) -> Work:
+        """Remove the queues of topics that have no configuration.
+
+        Those of system topics stay, and those of light queues, which never have any.
+        """
+        kernel = self._kernel
+        for topic in kernel.store.queues():
+            table = kernel.topic_config
+            if (table.get(topic) is not None or is_system_topic(topic)
+                    or table.is_system_topic(topic) or topic.startswith(LMQ_PREFIX)):
+                continue
+            count = kernel.store.delete_topic(topic)
+            kernel.stats.forget_topic(topic)
+            self.log.info("topic {topic} has no configuration: its {count} queues are removed",
+                          topic=topic, count=count)
             yield
         return Reply()
 

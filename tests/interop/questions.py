@@ -169,6 +169,8 @@ def _offsets() -> Iterator[Question]:
     yield _offset("no such group", query, consumerGroup="nope")
     yield _offset("queue missing", query, queueId=None)
     yield _offset("queue -1", query, queueId="-1")
+    for text in ("+1", "01", "1e0", "1.0", " 1", "2147483648", "null", ""):
+        yield _offset(f"queue {text!r}", query, queueId=text)
     yield _offset("good", update, commitOffset="2")
     yield _offset("after good", query)
     yield _offset("back", update, commitOffset="1")
@@ -282,6 +284,8 @@ def _tables() -> Iterator[Question]:
              cleanOffset="true")
     yield _offset("offsets deleted", RequestCode.QUERY_CONSUMER_OFFSET, setZeroIfNotFound="false")
     yield _q("missing", RequestCode.DELETE_SUBSCRIPTIONGROUP)
+    yield _q("all", RequestCode.CLEAN_UNUSED_TOPIC)
+    yield _q("T1 1, unused topics cleaned", RequestCode.GET_MAX_OFFSET, topic="T1", queueId="1")
     for code in (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
                  RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER):
         yield _q("all", code)

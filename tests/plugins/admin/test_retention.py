@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -10,13 +11,14 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
+from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.plugins import admin
 
 DAY_MS = 86_400_000
 
 
 class RetentionRequestsTests(SynchronousTestCase):
-    """306 and 329."""
+    """306, 316 and 329."""
 
     def setUp(self) -> None:
         self.disk = MemoryDisk()
@@ -54,3 +56,40 @@ class RetentionRequestsTests(SynchronousTestCase):
         self.assertEqual((reply.code, reply.remark, reply.body), (ResponseCode.SUCCESS, None, b""))
         self.assertEqual(sorted(self.store.queues()), ["Busy", "SCHEDULE_TOPIC_XXXX"])
         self.assertEqual(self.store.max_offset_in_queue("Busy", 0), 5)
+
+    def test_clean_unused_topics(self) -> None:
+        """Queues of topics without a configuration go; system topics and light queues stay."""
+        kernel = self.box.kernel
+        kernel.topic_config.update(TopicConfig("Busy"), {})
+        kept = ["%LMQ%light", "BenchmarkTest", "Busy", "SCHEDULE_TOPIC_XXXX", kernel.cluster_name,
+                "rmq_sys_mine"]
+        kernel.append([message(topic, queue_id=queue_id) for topic in (*kept, "Idle", "Waiting")
+                       for queue_id in (0, 3)])
+        reply = self.box.ask(RequestCode.CLEAN_UNUSED_TOPIC)
+        self.assertEqual((reply.code, reply.remark, reply.body), (ResponseCode.SUCCESS, None, b""))
+        self.assertEqual(sorted(self.store.queues()), sorted(kept))
+        root = self.store.settings.store_path_root_dir
+        self.assertNotIn("Idle", self.disk.list_directory(f"{root}/consumequeue"))
+        # What was in memory alone does not come back with the next flush.
+        for _ in range(2):
+            self.box.now_ms += 60_000
+            self.store.flush_step(self.box.now_ms)
+        self.assertEqual(sorted(self.disk.list_directory(f"{root}/consumequeue")), sorted(kept))
+        kernel.append([again := message("Idle")])
+        self.assertEqual((again.queue_offset, self.store.queues()["Idle"]), (0, [0]))
+
+    def test_clean_many_unused_topics(self) -> None:
+        """Others are served between them."""
+        kernel = self.box.kernel
+        kernel.append([message(f"T{number}") for number in range(50)])
+        clock = count(self.box.now_ms)
+        self.box.clock = lambda: next(clock)
+        peer = self.box.peer()
+        self.assertIsNone(self.box.send(peer, RequestCode.CLEAN_UNUSED_TOPIC))
+        self.assertGreater(len(self.store.queues()), 40)
+        task, = (task for task in kernel.periodic_tasks if task.name == "go on with long answers")
+        for _ in range(50):
+            task.run(0)
+        self.assertEqual([reply.code for reply in self.box.late_replies(peer)],
+                         [ResponseCode.SUCCESS])
+        self.assertEqual(sorted(self.store.queues()), ["SCHEDULE_TOPIC_XXXX"])
