@@ -254,6 +254,8 @@ class QueueFiles:
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
         """Make what lies behind the last entry of the last file zeros."""
+        # A killed process may have made the file and written no entry that would tell so.
+        self._mark_directories(queue)
         position = queue.tail_start * ENTRY_SIZE - queue.starts[-1]
         if position < self.file_size:
             path = segment_path(self.queue_directory(queue), queue.starts[-1])

@@ -117,6 +117,22 @@ class PowerLossTests(SynchronousTestCase):
         self.assertGreater(self.box.store._checkpoint.values.logics_msg_timestamp, 0)
         self.assertEqual(self.box.bodies(), bodies)
 
+    def test_queue_file_of_a_kill(self) -> None:
+        """One that a process made and did not come to fill has a durable name when it counts."""
+        bodies = self.sent(20)
+        # Recovery begins behind them, and looks at no entry of this queue.
+        for _ in range(2):
+            self.box.append(*[message("Other", bytes(300), keys="k") for _ in range(8)])
+            self.box.step(61_000, 20)
+        self.box.store.close()
+        self.disk.allocate(segment_path("/store/consumequeue/TopicTest/0", 400), 400)
+        self.box = self.box._again().open()
+        for _ in range(3):
+            bodies += self.sent(4, 300)
+            self.box.step(61_000, 20)
+        self.lose()
+        self.assertEqual(self.box.bodies(), bodies)
+
     def test_a_hole_in_any_file_of_a_queue(self) -> None:
         """Not only in the last three."""
         bodies = self.sent(26) * 4
