@@ -81,7 +81,7 @@ class MessageStore:
 
         self._io = io
         self._now_ms = now_ms
-        self._running = False
+        self._running = self._crashed = False
         self._abort_path = settings.path("abort")
         self._unlock: Callable[[], None] | None = None
         self._sampled_ms = 0
@@ -154,7 +154,7 @@ class MessageStore:
             raise
 
     def _load(self) -> None:
-        crashed = self._io.exists(self._abort_path)
+        crashed = self._crashed = self._io.exists(self._abort_path)
         self._log.load()
         if not self._log.starts:
             for path in (self.settings.store_path_root_dir, self.settings.commit_log_path):
@@ -178,7 +178,7 @@ class MessageStore:
         self._io.write_file(self._abort_path, str(self._io.process_id()).encode("ascii"))
         # Without the mark a loss of power would pass for a clean stop.
         self._io.sync_path(self.settings.store_path_root_dir)
-        self._upkeep.begin(self._now_ms())
+        self._upkeep.begin(self._now_ms(), at_once=self._crashed)
         self._running = True
 
     def stop(self) -> Deferred[None]:

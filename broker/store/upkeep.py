@@ -114,9 +114,14 @@ class Upkeep:
         self._failing = False
         self._queues_lost = False
 
-    def begin(self, now_ms: int) -> None:
-        """Start all intervals."""
-        self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = now_ms
+    def begin(self, now_ms: int, at_once: bool = False) -> None:
+        """Start all intervals.
+
+        :param at_once: queues and index are made durable by the first steps. After a recovery:
+            a broker that is killed soon again would leave the next one to enter them anew.
+        """
+        self._tails_ms = self._checkpoint_ms = now_ms
+        self._thorough_ms = self._index_ms = 0 if at_once else now_ms
 
     def step(self, now_ms: int) -> None:
         """Do a little of what is due; failures of the disk are logged and tried again."""
@@ -157,7 +162,8 @@ class Upkeep:
         self._writing_tails = False
         if self._covered is not None and not self._sync_lock.locked:
             self._thorough_ms = now_ms
-            self.sync_queues(*self._covered).addErrback(self._failed)
+            synced = self.sync_queues(*self._covered)
+            synced.addCallback(lambda _: self._checkpoint.save()).addErrback(self._failed)
 
     def _write_some(self, began_ms: int) -> bool:
         """Write tails until the time of a step is over; whether none is left."""

@@ -69,6 +69,21 @@ class UpkeepTests(SynchronousTestCase):
         self.box.now_ms += 1
         return size
 
+    def test_what_recovery_entered_is_synced_at_once(self) -> None:
+        """A broker that is killed every few seconds does not enter the same again each time."""
+        self.box.append(message(keys="k"))
+        stored_ms = self.box.now_ms
+        self.box = self.box.after_kill()
+        self.assertFalse(self.disk.exists("/store/checkpoint"))
+        self.box.step(50, 21)
+        found = self.checkpoint()
+        self.assertEqual(
+            (found.physic_msg_timestamp, found.logics_msg_timestamp, found.index_msg_timestamp),
+            (stored_ms, stored_ms, stored_ms))
+        self.assertEqual(self.topics(), ["TopicTest"])
+        self.box = self.box.after_kill()
+        self.assertEqual(self.box.store._queues.tail_bytes, 0, "nothing is entered again")
+
     def test_queues_are_synced_each_minute(self) -> None:
         """Then the checkpoint says so, with the time of the newest message."""
         self.box.append(message())
