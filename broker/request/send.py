@@ -253,7 +253,8 @@ class SendRequests:
         for index, records in enumerate(records_of):
             if replies[index] is not None:
                 continue
-            stored.append((index, self._stored(requests[index], records)))
+            replies[index] = reply = self._stored(requests[index], records)
+            stored.append((index, reply))
             topic = requests[index].header.topic
             count, size = counts.get(topic, (0, 0))
             for record in records:
@@ -262,9 +263,6 @@ class SendRequests:
         kernel.stats.messages_put(counts)
         if kernel.acknowledgement.stages:
             self._when_safe(requests, records_of, stored, replies)
-        else:
-            for index, reply in stored:
-                replies[index] = reply
 
     def _stored(self, request: Request[Any], records: list[MessageRecord]) -> Reply:
         host = self._kernel.store_host
@@ -285,15 +283,11 @@ class SendRequests:
 
         The whole batch waits for its last message: one write made all of it, one flush covers it.
         """
-        waiting: list[tuple[int, Reply]] = []
-        offset = 0
-        for index, reply in stored:
-            replies[index] = reply
-            if f"{names.WAIT}\x01false" not in (requests[index].header.properties or ""):
-                waiting.append((index, reply))
-                offset = records_of[index][-1].next_offset
+        waiting = [(index, reply) for index, reply in stored if f"{names.WAIT}\x01false" not in (
+            requests[index].header.properties or "")]
         if not waiting:
             return
+        offset = records_of[waiting[-1][0]][-1].next_offset
         safe = self._kernel.acknowledgement.wait(offset, requests[0].now_ms)
         if safe is None:
             return
