@@ -19,6 +19,7 @@ __all__ = ["COMPILED_MODULES", "TYPE_FLAGS", "compiled_modules", "describe_build
 COMPILED_MODULES: Final = (
     "twistmq.broker.request.send_record",
     "twistmq.broker.store.append_loop",
+    "twistmq.broker.store.batch_queue",
     "twistmq.broker.store.consume_queue",
     "twistmq.broker.store.index_tail",
     "twistmq.broker.store.read_loop",

@@ -7,6 +7,7 @@ from typing import Final
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
 __all__ = [
+    "BATCH_QUEUE_ENTRY_SIZE_BYTES",
     "CHECKPOINT_FLUSH_INTERVAL_MS",
     "CHECKPOINT_MARGIN_MS",
     "CHECKPOINT_SIZE_BYTES",
@@ -87,6 +88,9 @@ PAGE_SIZE_BYTES: Final = 4096
 
 #: Bytes of one entry of a consume queue. Source: ConsumeQueue.CQ_STORE_UNIT_SIZE.
 QUEUE_ENTRY_SIZE_BYTES: Final = 20
+
+#: The same of a batch queue. Source: BatchConsumeQueue.CQ_STORE_UNIT_SIZE.
+BATCH_QUEUE_ENTRY_SIZE_BYTES: Final = 46
 
 #: Most bytes one read of a queue returns, whatever it asks for. Source: MAX_PULL_MSG_SIZE.
 PULL_SIZE_BYTES_MAX: Final = 128 * 1024 * 1024

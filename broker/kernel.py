@@ -91,6 +91,7 @@ class Kernel:
         self.channels = ChannelTable()
         self.stats = BrokerStats()
         self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"), now_ms)
+        store.is_batch_topic = self.topic_config.is_batch_topic
         self.subscription_group = SubscriptionGroupTable(
             settings, store.config_file("subscriptionGroup.json"), now_ms)
         self.consumer_offset = ConsumerOffsetTable(

@@ -22,10 +22,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
-from twistmq.broker.constants import QUEUE_ENTRY_SIZE_BYTES
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.properties_file import decode_properties, parse_properties, with_changes
-from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettings
 
 __all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingKind", "SettingValue", "Settings"]
 
@@ -302,8 +301,8 @@ class Settings:
         for name in ("store_path_root_dir", "store_path_commit_log"):
             values[name] = values[name] and os.path.abspath(values[name])
         # A file of a queue holds whole entries: Apache rounds up as well.
-        size = "mapped_file_size_consume_queue"
-        values[size] = -(-values[size] // QUEUE_ENTRY_SIZE_BYTES) * QUEUE_ENTRY_SIZE_BYTES
+        for name, entry_size in WHOLE_ENTRIES.items():
+            values[name] = -(-values[name] // entry_size) * entry_size
         return StoreSettings(**values)
 
     # Last, because after it ``int`` means the method in this class's annotations.

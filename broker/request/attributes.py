@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
 
-__all__ = ["GROUP_ATTRIBUTES", "TOPIC_ATTRIBUTES", "Attribute", "alter_attributes",
-           "parse_attribute_changes"]
+__all__ = ["BATCH_QUEUE", "GROUP_ATTRIBUTES", "QUEUE_TYPE", "TOPIC_ATTRIBUTES", "Attribute",
+           "alter_attributes", "parse_attribute_changes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,12 @@ def _number(least: int, most: int) -> Callable[[str], str | None]:
 
 _NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
+#: Which kind of queues a topic has, and the kind that is not the usual one.
+QUEUE_TYPE = "queue.type"
+BATCH_QUEUE = "BatchCQ"
+
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
-    "queue.type": Attribute(False, _one_of("SimpleCQ", "BatchCQ")),
+    QUEUE_TYPE: Attribute(False, _one_of("SimpleCQ", BATCH_QUEUE)),
     "cleanup.policy": Attribute(False, _one_of("DELETE", "COMPACTION")),
     "message.type": Attribute(True, _one_of(
         "UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")),

@@ -24,6 +24,7 @@ from twistmq.broker.remoting import Handled, Held, Reply, Request, RequestHandle
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReply
+from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -41,7 +42,12 @@ from twistmq.broker.wire.headers.send import (
 )
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import SYS_MULTI_TAGS, MessageRecord
+from twistmq.broker.wire.record import (
+    SYS_INNER_BATCH,
+    SYS_MULTI_TAGS,
+    SYS_NEED_UNWRAP,
+    MessageRecord,
+)
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -173,7 +179,10 @@ class SendRequests:
     def _batch_records(
         self, request: Request[Any], queue_id: int, config: TopicConfig
     ) -> list[MessageRecord]:
-        """Make the records of a request that carries a batch of messages."""
+        """Make the records of a request that carries a batch of messages.
+
+        For a batch queue that is one record, an inner batch.
+        """
         header: SendMessageRequestHeader = request.header
         if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL,
@@ -182,6 +191,14 @@ class SendRequests:
         sys_flag = header.sys_flag
         if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= SYS_MULTI_TAGS
+        if is_batch_topic(config) and names.UNIQ_KEY in common:
+            # It stays one record; a client that gave it no key of its own expects no such answer.
+            common.pop(names.INNER_NUM, None)
+            return [self._maker.make(
+                header.topic, queue_id, request.command.body, common, "", header.flag,
+                sys_flag | SYS_NEED_UNWRAP | SYS_INNER_BATCH, header.reconsume_times or 0,
+                header.born_timestamp, request.channel.remote_host, self._kernel.store_host,
+                request.now_ms)]
         records = []
         for flag, body, text in decode_batch(request.command.body):
             # A message keeps its own unique key: the batch's is their list.
@@ -259,20 +276,23 @@ class SendRequests:
             count, size = counts.get(topic, (0, 0))
             for record in records:
                 size += record.size
-            counts[topic] = (count + len(records), size)
+                count += record.message_count
+            counts[topic] = (count, size)
         kernel.stats.messages_put(counts)
         if kernel.acknowledgement.stages:
             self._when_safe(requests, records_of, stored, replies)
 
     def _stored(self, request: Request[Any], records: list[MessageRecord]) -> Reply:
         host = self._kernel.store_host
-        if len(records) == 1:
+        if len(records) == 1 and not request.header.batch:
             return StoredReply(records[0], host, self._reply_maker)
         first = records[0]
         message_ids = ",".join([offset_message_id(host, r.physical_offset) for r in records])
+        unique_key = parse_properties(request.header.properties or "").get(names.UNIQ_KEY)
+        is_inner = bool(first.sys_flag & SYS_INNER_BATCH)
         return Reply(ResponseCode.SUCCESS, SendMessageResponseHeader(
             msg_id=message_ids, queue_id=first.queue_id, queue_offset=first.queue_offset,
-            transaction_id=parse_properties(request.header.properties or "").get(names.UNIQ_KEY),
+            transaction_id=unique_key, batch_uniq_id=unique_key if is_inner else None,
             msg_region=self._region, trace_on=self._trace_on))
 
     def _when_safe(

@@ -7,10 +7,14 @@ Source: SendMessageProcessor.sendMessage, AbstractSendMessageProcessor.buildMsgC
 
 from __future__ import annotations
 
+from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.json_text import quoted, reply_frame_of
 from twistmq.broker.wire.message_id import UniqueIdMaker, offset_message_id
 from twistmq.broker.wire.properties import (
     CLUSTER,
+    INNER_BASE,
+    INNER_NUM,
     MSG_REGION,
     POP_CK,
     PROPERTY_SEPARATOR,
@@ -22,7 +26,7 @@ from twistmq.broker.wire.properties import (
     pair_count,
     tags_code,
 )
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.wire.record import SYS_INNER_BATCH, MessageRecord
 
 __all__ = ["RecordMaker", "StoredReplyMaker"]
 
@@ -55,23 +59,45 @@ class RecordMaker:
         :param fields: what ``parse_properties`` made of ``text``; gets a unique key when it has
             none.
         :param text: the client's properties; empty when ``fields`` has other sources.
+        :raises MessageIllegal: when the body of an inner batch is none, or a message that is none
+            says that it is.
         """
         stored: str
+        message_count = 1
+        if sys_flag & SYS_INNER_BATCH:
+            message_count = _count_inner(body, fields)
+            text = ""
         if (
             pair_count(text) == len(fields) and UNIQ_KEY in fields and POP_CK not in fields
             and MSG_REGION not in fields and TRACE_ON not in fields and CLUSTER not in fields
+            and INNER_NUM not in fields
         ):
             # Each pair of the text is a property that is stored: it need not be put together.
             stored = text if text.endswith(PROPERTY_SEPARATOR) else text + PROPERTY_SEPARATOR
             stored += self._added_text
         else:
+            if INNER_NUM in fields and not sys_flag & SYS_INNER_BATCH:
+                raise MessageIllegal(f"{INNER_NUM} of a message that is no inner batch")
             fields.pop(POP_CK, None)
             if UNIQ_KEY not in fields:
                 fields[UNIQ_KEY] = self._unique_ids.make(now_ms)
             stored = format_properties({**fields, **self._added})
         return MessageRecord(
             topic, queue_id, body, stored, born_timestamp, born_host, store_host,
-            index_keys(fields), tags_code(fields.get(TAGS)), flag, sys_flag, reconsume_times)
+            index_keys(fields), tags_code(fields.get(TAGS)), flag, sys_flag, reconsume_times,
+            message_count=message_count)
+
+
+def _count_inner(body: bytes, fields: dict[str, str]) -> int:
+    """Count the messages of an inner batch, and let its properties say how many they are.
+
+    :raises MessageIllegal: when the body is no batch, or the client counted otherwise.
+    """
+    count = len(decode_batch(body))
+    if fields.setdefault(INNER_NUM, str(count)) != str(count):
+        raise MessageIllegal(f"{INNER_NUM} of {count} messages is {fields[INNER_NUM]}")
+    fields.pop(INNER_BASE, None)
+    return count
 
 
 class StoredReplyMaker:

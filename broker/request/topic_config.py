@@ -10,12 +10,17 @@ from collections.abc import Callable, Mapping
 from twisted.logger import Logger
 
 from twistmq.broker import topic_names
-from twistmq.broker.request.attributes import TOPIC_ATTRIBUTES, alter_attributes
+from twistmq.broker.request.attributes import (
+    BATCH_QUEUE,
+    QUEUE_TYPE,
+    TOPIC_ATTRIBUTES,
+    alter_attributes,
+)
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
-__all__ = ["PERM_INHERIT", "PERM_READ", "PERM_WRITE", "TopicConfigTable"]
+__all__ = ["PERM_INHERIT", "PERM_READ", "PERM_WRITE", "TopicConfigTable", "is_batch_topic"]
 
 #: Bits of a permission. Source: PermName.
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
@@ -95,6 +100,11 @@ class TopicConfigTable:
     def is_order_topic(self, topic: str) -> bool:
         config = self.table.get(topic)
         return config is not None and config.order
+
+    def is_batch_topic(self, topic: str) -> bool | None:
+        """Whether a topic's queues are batch queues; None: there is no such topic."""
+        config = self.table.get(topic)
+        return None if config is None else is_batch_topic(config)
 
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic_names.is_system_topic(topic)
@@ -190,3 +200,8 @@ class TopicConfigTable:
     def changed(self) -> None:
         """Count one more change."""
         self.data_version.next_version(self._now_ms())
+
+
+def is_batch_topic(config: TopicConfig) -> bool:
+    """Whether a topic's queues are batch queues."""
+    return config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE

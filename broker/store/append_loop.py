@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX, BatchQueue
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, MISSING_MAX, ConsumeQueue
 from twistmq.broker.store.index_tail import IndexTail
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.broker.wire.properties import INNER_BASE, java_string_hash, with_property
 from twistmq.broker.wire.record import (
     BLANK_SIZE_MIN,
+    SYS_INNER_BATCH,
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_ROLLBACK,
     MessageRecord,
@@ -61,8 +63,6 @@ def encode_records(
         for record in records:
             if len(record.body) > body_size_max:
                 raise MessageIllegal(f"body of {len(record.body)} bytes, {body_size_max} fit")
-            if record.message_count != 1:
-                raise MessageIllegal("an inner batch needs a batch queue, this one is plain")
             enters = has_queue_entry(record.sys_flag)
             if enters and dispatch_filter is not None:
                 enters = dispatch_filter(record)
@@ -72,6 +72,8 @@ def encode_records(
                 queue = make_queue(record.topic, record.queue_id)
             record.enters_queue = enters
             record.queue_offset = queue.next_offset if enters else 0
+            if record.message_count != 1 or record.sys_flag & SYS_INNER_BATCH:
+                _begin_inner_batch(record, queue)
             record.store_timestamp = now_ms
             record.physical_offset = position
             data = encode_record(record)
@@ -91,7 +93,7 @@ def encode_records(
             room -= record.size
             record.next_offset = position
             if enters:
-                queue.next_offset += 1
+                queue.next_offset += record.message_count
             index += 1
     except MessageIllegal as error:
         give_back_offsets(records[:index], queues)
@@ -101,11 +103,26 @@ def encode_records(
     return writes
 
 
+def _begin_inner_batch(record: MessageRecord, queue: ConsumeQueue) -> None:
+    """Let an inner batch say where it begins.
+
+    :raises MessageIllegal: when the record is none, or the queue takes none.
+    """
+    if not isinstance(queue, BatchQueue):
+        raise MessageIllegal("an inner batch needs a batch queue, this one is plain")
+    if not record.sys_flag & SYS_INNER_BATCH:
+        raise MessageIllegal(f"{record.message_count} messages in a record that is no inner batch")
+    if not 0 < record.message_count <= BATCH_MESSAGES_MAX:
+        raise MessageIllegal(
+            f"{record.message_count} messages in an inner batch, {BATCH_MESSAGES_MAX} fit")
+    record.properties = with_property(record.properties, INNER_BASE, str(record.queue_offset))
+
+
 def give_back_offsets(records: Sequence[MessageRecord], queues: Queues) -> None:
     """Undo what encode_records took of the queues' offsets."""
     for record in records:
         if record.enters_queue:
-            queues[record.topic][record.queue_id].next_offset -= 1
+            queues[record.topic][record.queue_id].next_offset -= record.message_count
 
 
 def dispatch_records(
@@ -152,6 +169,11 @@ def dispatch_records(
                 if record.queue_offset - queue.max_offset > MISSING_MAX and queue.max_offset:
                     record.enters_queue = False
                     absurd.append(record)
+                elif isinstance(queue, BatchQueue):
+                    queue.add_batch(
+                        record.queue_offset, record.message_count, record.physical_offset,
+                        record.size, record.tags_code, record.store_timestamp
+                    )
                 else:
                     queue.add(
                         record.queue_offset, record.physical_offset, record.size, record.tags_code

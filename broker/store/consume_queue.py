@@ -64,6 +64,16 @@ class ConsumeQueue:
         """The offset after the newest message that can be read."""
         return self.tail_start + len(self.tail) // ENTRY_SIZE
 
+    @property
+    def written_end(self) -> int:
+        """The offset after the newest message whose entry is in a file."""
+        return self.tail_start
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Go on, without any entry, at an offset."""
+        self.tail_start = self.min_offset = self.next_offset = queue_offset
+        self.max_physical = -1
+
     def add(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
         """Add the entry of a message whose offset may not be the next: recovery sees them again.
 

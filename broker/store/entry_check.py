@@ -14,8 +14,15 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from twistmq.broker.store.batch_queue import (
+    BATCH_ENTRY,
+    BATCH_ENTRY_SIZE,
+    BatchQueue,
+    entry_before,
+)
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.recovery import message_count
 from twistmq.broker.wire.record import StoredMessage
 
 __all__ = ["EntryCheck"]
@@ -48,16 +55,18 @@ class EntryCheck:
         """Drop a message's entry and those behind it when it is not this message's."""
         if not self._enters(message):
             return
-        offset = message.queue_offset
-        self._ends[message.topic, message.queue_id] = offset + 1
+        offset, end = message.queue_offset, message.queue_offset + 1
         queue = self._queues.find(message.topic, message.queue_id)
+        if isinstance(queue, BatchQueue):
+            end = offset + message_count(message.sys_flag, message.properties)
+        self._ends[message.topic, message.queue_id] = end
         # What is in memory was made of the log just now.
-        if queue is None or not queue.min_offset <= offset < queue.tail_start:
+        if queue is None or not queue.min_offset <= offset < queue.written_end:
             return
-        if self._head(queue, offset) != _HEAD.pack(message.physical_offset, message.size):
+        if not self._is_entry_right(queue, message, end - offset):
             self._read.pop(queue, None)
             if not queue.tail:
-                self._queues.files.cut_at(queue, offset)
+                self._queues.files_of(queue).cut_at(queue, offset)
 
     def finish(self) -> None:
         """Drop the entries behind the last message of each queue."""
@@ -67,9 +76,22 @@ class EntryCheck:
                 continue
             if end is None:
                 if queue.max_physical > self._start:
-                    self._queues.files.cut(queue, self._start)
+                    self._queues.files_of(queue).cut(queue, self._start)
             elif queue.max_offset > max(end, queue.min_offset):
-                self._queues.files.cut_at(queue, max(end, queue.min_offset))
+                self._queues.files_of(queue).cut_at(queue, max(end, queue.min_offset))
+
+    def _is_entry_right(self, queue: ConsumeQueue, message: StoredMessage, count: int) -> bool:
+        """Whether the entry at a message's offset is the message's."""
+        if isinstance(queue, BatchQueue):
+            entry = self._batch_entry(queue, message.queue_offset)
+            if len(entry) < BATCH_ENTRY_SIZE:
+                return False
+            place, size, _, store_ms, base, messages, _, _ = BATCH_ENTRY.unpack(entry)
+            return (place, size, store_ms, base, messages) == (
+                message.physical_offset, message.size, message.store_timestamp,
+                message.queue_offset, count)
+        return self._head(queue, message.queue_offset) == _HEAD.pack(
+            message.physical_offset, message.size)
 
     def _head(self, queue: ConsumeQueue, offset: int) -> bytes:
         """Read what the entry at an offset begins with."""
@@ -79,3 +101,12 @@ class EntryCheck:
             at, entries = 0, self._queues.files.read_again(queue, offset, _COUNT)
             self._read[queue] = offset, entries
         return entries[at : at + _HEAD.size]
+
+    def _batch_entry(self, queue: BatchQueue, offset: int) -> bytes:
+        """Read the entry that has an offset, or begins behind it."""
+        _, entries = self._read.get(queue, (offset, b""))
+        at = entry_before(entries, offset) * BATCH_ENTRY_SIZE
+        if at < 0 or at == len(entries) - BATCH_ENTRY_SIZE:
+            at, entries = 0, self._queues.batch_files.read_again(queue, offset, _COUNT)
+            self._read[queue] = offset, entries
+        return entries[at : at + BATCH_ENTRY_SIZE]

@@ -87,7 +87,8 @@ class MessageStore:
         self._sampled_ms = 0
         self._log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log)
         self._queues = QueueTable(
-            io, settings.path("consumequeue"), settings.mapped_file_size_consume_queue
+            io, settings.path("consumequeue"), settings.mapped_file_size_consume_queue,
+            settings.path("batchconsumequeue"), settings.mapper_file_size_batch_consume_queue,
         )
         self._checkpoint = CheckpointFile(io, settings.path("checkpoint"), in_thread)
         self._index = None
@@ -266,7 +267,10 @@ class MessageStore:
             raise
         log.last_store_timestamp = now_ms
         self._dispatch.appended(records, start)
-        self.stats.put(len(records), log.max_offset - start, self._now_ms() - now_ms)
+        count = len(records)
+        if self._queues.has_batches:
+            count = sum(record.message_count for record in records)
+        self.stats.put(count, log.max_offset - start, self._now_ms() - now_ms)
 
     def append_raw(self, offset: int, data: bytes) -> None:
         """Store bytes of another broker's commit log.
@@ -316,6 +320,18 @@ class MessageStore:
     @dispatch_filter.setter
     def dispatch_filter(self, enters: Callable[[MessageRecord], bool] | None) -> None:
         self._dispatch.filter = enters
+
+    @property
+    def is_batch_topic(self) -> Callable[[str], bool | None]:
+        """Says whether a topic's queues are batch queues; None: it has not heard of the topic.
+
+        What it says of a topic does not change as long as the topic is there.
+        """
+        return self._queues.is_batch_topic
+
+    @is_batch_topic.setter
+    def is_batch_topic(self, is_batch: Callable[[str], bool | None]) -> None:
+        self._queues.is_batch_topic = is_batch
 
     @property
     def make_tags_code(self) -> TagsCode | None:
@@ -486,7 +502,7 @@ class MessageStore:
     def commit_log_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Place of a queue's message in the commit log; -1 when the queue has no such entry."""
         queue = self._queues.find(topic, queue_id)
-        entry = None if queue is None else self._queues.files.entry(queue, queue_offset)
+        entry = None if queue is None else self._queues.files_of(queue).entry(queue, queue_offset)
         return -1 if entry is None else entry[0]
 
     def queue_entries(

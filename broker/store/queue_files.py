@@ -34,16 +34,24 @@ class QueueFiles:
 
     :param directory: the ``consumequeue`` directory.
     :param file_size: bytes of each file, a multiple of an entry's.
+    :param open_files: others' that share the limit; None: there are no others.
     """
 
-    def __init__(self, io: IStoreIO, directory: str, file_size: int) -> None:
-        assert file_size % ENTRY_SIZE == 0, file_size
+    #: Bytes of an entry.
+    entry_size = ENTRY_SIZE
+
+    def __init__(
+        self, io: IStoreIO, directory: str, file_size: int, open_files: OpenFiles | None = None
+    ) -> None:
+        assert file_size % self.entry_size == 0, file_size
         self.directory = directory
         self.file_size = file_size
         #: Paths written since the last thorough flush.
         self.unsynced: set[str] = set()
         self._io = io
-        self._files = OpenFiles(io, min(OPEN_QUEUE_FILES_MAX, io.open_files_max() // 2))
+        #: Files that are open.
+        self.open_files = self._files = open_files or OpenFiles(
+            io, min(OPEN_QUEUE_FILES_MAX, io.open_files_max() // 2))
 
     def queue_directory(self, queue: ConsumeQueue) -> str:
         """Directory of one queue's files."""
@@ -129,6 +137,11 @@ class QueueFiles:
             return None
         data = self.read(queue, offset, 1)
         return ENTRY.unpack(data) if data is not None and len(data) == ENTRY_SIZE else None
+
+    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """Read up to ``count`` entries: (physical offset, size, tags code)."""
+        data = self.read(queue, offset, count)
+        return [] if data is None else list(ENTRY.iter_unpack(data))
 
     # --- loading
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.batch_queue import BatchQueue
+from twistmq.broker.store.batch_reader import BatchReader
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
@@ -58,6 +60,7 @@ class QueueReader:
             settings.max_transfer_count_on_message_in_disk,
         )
         self._in_memory_bytes = memory_bytes * settings.access_message_in_memory_max_ratio // 100
+        self._batches = BatchReader(settings, commit_log, queues.batch_files, self.is_in_memory)
 
     # --- by queue offset
 
@@ -86,6 +89,9 @@ class QueueReader:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if offset > high:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        if isinstance(queue, BatchQueue):
+            return self._batches.get_message(
+                queue, offset, max_count, message_filter, max_total_size)
         size_max = max(max_count, 1) * ENTRY_SIZE
         if message_filter is not None:
             # Entries that do not match are looked at until one read has had its share.
@@ -147,6 +153,8 @@ class QueueReader:
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.max_offset <= queue.min_offset:
             return 0 if queue is None else queue.min_offset
+        if isinstance(queue, BatchQueue):
+            return self._queues.batch_files.offset_by_time(queue, timestamp, upper)
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -173,7 +181,7 @@ class QueueReader:
 
     def _entry_time(self, queue: ConsumeQueue, offset: int) -> int:
         """Store time of the message at a queue offset; -1 when it cannot be read."""
-        entry = self._queues.files.entry(queue, offset)
+        entry = self._queues.files_of(queue).entry(queue, offset)
         return -1 if entry is None else self._log.store_timestamp(entry[0])
 
 

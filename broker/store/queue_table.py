@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.append_loop import Queues
-from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.batch_files import BatchQueueFiles
+from twistmq.broker.store.batch_queue import BatchQueue
+from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.queue_files import QueueFiles
 
 __all__ = ["QueueTable"]
@@ -25,15 +27,26 @@ class QueueTable:
 
     :param directory: the ``consumequeue`` directory.
     :param file_size: bytes of a queue's files.
+    :param batch_directory: the ``batchconsumequeue`` directory.
+    :param batch_file_size: bytes of a batch queue's files.
     """
 
-    def __init__(self, io: IStoreIO, directory: str, file_size: int) -> None:
+    def __init__(
+        self, io: IStoreIO, directory: str, file_size: int, batch_directory: str,
+        batch_file_size: int,
+    ) -> None:
         self.by_topic: Queues = {}
         self.files = QueueFiles(io, directory, file_size)
+        self.batch_files = BatchQueueFiles(
+            io, batch_directory, batch_file_size, self.files.open_files)
+        #: Says whether a topic's queues are batch queues; None: it has not heard of the topic.
+        self.is_batch_topic: Callable[[str], bool | None] = lambda topic: None
         #: Queues with entries in memory, the oldest first.
         self.dirty: dict[ConsumeQueue, None] = {}
         #: Bytes of all those entries.
         self.tail_bytes = 0
+        #: Whether there are batch queues: a record may be more than one message.
+        self.has_batches = False
         self._io = io
         self._writing: list[ConsumeQueue] = []
 
@@ -46,10 +59,15 @@ class QueueTable:
         by_id = self.by_topic.get(topic)
         return None if by_id is None else by_id.get(queue_id)
 
-    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Make a queue.
+    def files_of(self, queue: ConsumeQueue) -> QueueFiles:
+        """The files of a queue's kind."""
+        return self.batch_files if isinstance(queue, BatchQueue) else self.files
 
-        :raises MessageIllegal: when topic or id cannot be the name of a directory.
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Make a queue of the kind that its topic has.
+
+        :raises MessageIllegal: when topic or id cannot be the name of a directory, or the topic
+            has queues of the other kind.
         """
         try:
             size = len(topic.encode("utf-8"))
@@ -59,8 +77,16 @@ class QueueTable:
             raise MessageIllegal(f"{topic!r} cannot be a topic: the store names directories so")
         if queue_id < 0:
             raise MessageIllegal(f"queue id {queue_id} of {topic} is negative")
-        queue = ConsumeQueue(topic, queue_id)
-        self.by_topic.setdefault(topic, {})[queue_id] = queue
+        by_id = self.by_topic.setdefault(topic, {})
+        kinds = {type(queue) for queue in by_id.values()}
+        is_batch = self.is_batch_topic(topic)
+        if is_batch is None:
+            is_batch = BatchQueue in kinds
+        self.has_batches = self.has_batches or is_batch
+        kind = BatchQueue if is_batch else ConsumeQueue
+        if kinds - {kind}:
+            raise MessageIllegal(_of_other_kind(topic, is_batch))
+        queue = by_id[queue_id] = kind(topic, queue_id)
         return queue
 
     # --- load
@@ -69,11 +95,24 @@ class QueueTable:
         """Find all queues and where they end.
 
         :param thorough: after a crash: trust no more than each entry says.
-        :raises StoreDamaged: when a file has the wrong length or is missing.
+        :raises StoreDamaged: when a file has the wrong length or is missing, or a topic has
+            queues of the kind that it should not have.
         """
-        for queue in self.files.load_all():
-            self.by_topic.setdefault(queue.topic, {})[queue.queue_id] = queue
-            self.files.recover(queue, thorough)
+        for files in (self.files, self.batch_files):
+            for queue in files.load_all():
+                is_batch = files is self.batch_files
+                by_id = self.by_topic.setdefault(queue.topic, {})
+                wanted = self.is_batch_topic(queue.topic)
+                if is_batch and wanted is None and ConsumeQueue in map(type, by_id.values()):
+                    wanted = False
+                if wanted is (not is_batch):
+                    if queue.starts:
+                        raise StoreDamaged(f"{files.queue_directory(queue)} is there, and "
+                                           f"{_of_other_kind(queue.topic, wanted)}")
+                    continue
+                self.has_batches = self.has_batches or is_batch
+                by_id[queue.queue_id] = queue
+                files.recover(queue, thorough)
 
     def furthest(self) -> ConsumeQueue | None:
         """Find the queue whose newest message is the newest of all."""
@@ -84,20 +123,19 @@ class QueueTable:
         for queue in self:
             if queue.max_physical > physical_offset:
                 before = len(queue.tail)
-                self.files.cut(queue, physical_offset)
+                self.files_of(queue).cut(queue, physical_offset)
                 self.tail_bytes += len(queue.tail) - before
 
     def correct_min_offsets(self, log_min_offset: int) -> None:
         """Move every queue's beginning to its first message that is still in the commit log."""
         for queue in self:
-            self.files.correct_min_offset(queue, log_min_offset)
+            self.files_of(queue).correct_min_offset(queue, log_min_offset)
 
     def restart(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """Empty a queue whose topic was deleted and made again; it goes on at an offset."""
         self._forget(queue)
-        self.files.destroy(queue)
-        queue.tail_start = queue.min_offset = queue.next_offset = queue_offset
-        queue.max_physical = -1
+        self.files_of(queue).destroy(queue)
+        queue.begin_at(queue_offset)
 
     def destroy(self, topic: str) -> int:
         """Remove a topic's queues with their files.
@@ -107,7 +145,7 @@ class QueueTable:
         by_id = self.by_topic.pop(topic, {})
         for queue in by_id.values():
             self._forget(queue)
-            self.files.destroy(queue)
+            self.files_of(queue).destroy(queue)
         return len(by_id)
 
     def expired(self, log_min_offset: int) -> list[ConsumeQueue]:
@@ -123,7 +161,7 @@ class QueueTable:
         if not by_id:
             del self.by_topic[queue.topic]
         self._forget(queue)
-        self.files.destroy(queue)
+        self.files_of(queue).destroy(queue)
 
     def _forget(self, queue: ConsumeQueue) -> None:
         """Leave a queue's entries in memory unwritten."""
@@ -140,7 +178,7 @@ class QueueTable:
         """
         before = len(queue.tail)
         try:
-            self.files.write_tail(queue)
+            self.files_of(queue).write_tail(queue)
         finally:
             self.tail_bytes -= before - len(queue.tail)
 
@@ -174,7 +212,8 @@ class QueueTable:
 
     def sync_job(self) -> Callable[[], None]:
         """Make the job that puts all written entries on disk; run it on a thread."""
-        paths, self.files.unsynced = self.files.unsynced, set()
+        paths = self.files.unsynced | self.batch_files.unsynced
+        self.files.unsynced, self.batch_files.unsynced = set(), set()
         io = self._io
 
         def sync() -> None:
@@ -189,9 +228,10 @@ class QueueTable:
 
     def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
         """Read up to ``count`` entries: (physical offset, size, tags code)."""
-        data = self.files.read(queue, offset, count)
-        return [] if data is None else list(ENTRY.iter_unpack(data))
+        return self.files_of(queue).entries(queue, offset, count)
 
-    def total_bytes(self) -> int:
-        """Bytes of all entries, written or not."""
-        return sum((queue.max_offset - queue.min_offset) * ENTRY_SIZE for queue in self)
+
+def _of_other_kind(topic: str, is_batch: bool) -> str:
+    """Say that a topic's queues are not of the kind they should be."""
+    kind, other = ("BatchCQ", "SimpleCQ") if is_batch else ("SimpleCQ", "BatchCQ")
+    return f"the queues of topic {topic} are {other}, its queue.type is {kind}"

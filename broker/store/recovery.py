@@ -16,13 +16,21 @@ from collections.abc import Callable, Iterable, Iterator
 from twisted.logger import Logger
 
 from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.wire.properties import TAGS, index_keys, tags_code
+from twistmq.broker.wire.properties import (
+    INNER_NUM,
+    TAGS,
+    index_keys,
+    parse_properties,
+    tags_code,
+)
 from twistmq.broker.wire.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    SYS_INNER_BATCH,
     MessageRecord,
     StoredMessage,
     check_record,
@@ -35,6 +43,7 @@ from twistmq.broker.wire.record import (
 
 __all__ = [
     "TagsCode",
+    "message_count",
     "record_of",
     "scan_log",
     "start_after_crash",
@@ -155,6 +164,15 @@ def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
     return chunk
 
 
+def message_count(sys_flag: int, properties: str) -> int:
+    """How many messages a stored record is; what cannot be is taken for one."""
+    if not sys_flag & SYS_INNER_BATCH:
+        return 1
+    text = parse_properties(properties).get(INNER_NUM, "")
+    count = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 1
+    return count if 0 < count <= BATCH_MESSAGES_MAX else 1
+
+
 def record_of(
     message: StoredMessage,
     dispatch_filter: Callable[[MessageRecord], bool] | None,
@@ -179,6 +197,7 @@ def record_of(
         sys_flag=message.sys_flag,
         reconsume_times=message.reconsume_times,
         prepared_transaction_offset=message.prepared_transaction_offset,
+        message_count=message_count(message.sys_flag, message.properties),
     )
     record.queue_offset = message.queue_offset
     record.physical_offset = message.physical_offset

@@ -257,7 +257,7 @@ class QueueRetention:
         if self._queues.find(queue.topic, queue.queue_id) is not queue:
             # The topic was deleted meanwhile.
             return None
-        files = self._queues.files
+        files = self._queues.files_of(queue)
         files.correct_min_offset(queue, self._min_offset)
         try:
             removed = files.remove_unreachable(queue)

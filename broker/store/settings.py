@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from twistmq.broker.constants import QUEUE_ENTRY_SIZE_BYTES
+from twistmq.broker.constants import BATCH_QUEUE_ENTRY_SIZE_BYTES, QUEUE_ENTRY_SIZE_BYTES
 from twistmq.broker.errors import SettingsError
 
-__all__ = ["StoreSettings"]
+__all__ = ["WHOLE_ENTRIES", "StoreSettings"]
+
+#: File sizes that must be multiples of an entry's, and the entry's size in bytes.
+WHOLE_ENTRIES = {
+    "mapped_file_size_consume_queue": QUEUE_ENTRY_SIZE_BYTES,
+    "mapper_file_size_batch_consume_queue": BATCH_QUEUE_ENTRY_SIZE_BYTES,
+}
 
 _MAY_BE_ZERO = frozenset({
     "file_reserved_time", "delete_commit_log_files_interval",
@@ -27,6 +33,7 @@ class StoreSettings:
     store_path_commit_log: str = ""
     mapped_file_size_commit_log: int = 1024 * 1024 * 1024
     mapped_file_size_consume_queue: int = 300_000 * QUEUE_ENTRY_SIZE_BYTES
+    mapper_file_size_batch_consume_queue: int = 300_000 * BATCH_QUEUE_ENTRY_SIZE_BYTES
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     message_index_enable: bool = True
@@ -74,11 +81,10 @@ class StoreSettings:
             raise SettingsError(
                 f"flush_disk_type is {self.flush_disk_type!r}, it must be ASYNC_FLUSH or SYNC_FLUSH"
             )
-        if self.mapped_file_size_consume_queue % QUEUE_ENTRY_SIZE_BYTES:
-            raise SettingsError(
-                f"mapped_file_size_consume_queue is {self.mapped_file_size_consume_queue}, "
-                f"it must be a multiple of {QUEUE_ENTRY_SIZE_BYTES}"
-            )
+        for name, entry_size in WHOLE_ENTRIES.items():
+            if getattr(self, name) % entry_size:
+                raise SettingsError(
+                    f"{name} is {getattr(self, name)}, it must be a multiple of {entry_size}")
         if not self.delete_hours <= frozenset(range(24)):
             raise SettingsError(f"delete_when is {self.delete_when!r}, it must be hours of the day")
 

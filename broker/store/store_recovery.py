@@ -99,7 +99,7 @@ class StoreRecovery:
         queue = self._queues.furthest()
         if queue is None or queue.max_physical < 0:
             return -1
-        entry = self._queues.files.entry(queue, queue.max_offset - 1)
+        entry = self._queues.files_of(queue).entry(queue, queue.max_offset - 1)
         record = None if entry is None else log.read_record(entry[0])
         if record is not None and entry is not None and len(record) == entry[1]:
             return queue.max_physical

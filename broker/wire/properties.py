@@ -26,6 +26,7 @@ __all__ = [
     "pair_count",
     "parse_properties",
     "tags_code",
+    "with_property",
 ]
 
 #: Between a property's name and its value.
@@ -121,6 +122,14 @@ def pair_count(text: str) -> int:
 def format_properties(properties: dict[str, str]) -> str:
     """Join properties into one string, each pair closed by the separator, in the dict's order."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+def with_property(text: str, name: str, value: str) -> str:
+    """Set one property in a property string, in place of any it has of that name."""
+    pairs = [pair for pair in text.split("\x02")
+             if pair and not pair.startswith(name + "\x01")]
+    pairs.append(f"{name}\x01{value}")
+    return "\x02".join(pairs) + "\x02"
 
 
 def index_keys(properties: dict[str, str]) -> list[str]:

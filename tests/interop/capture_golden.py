@@ -1,8 +1,8 @@
 """Capture everything in tests/golden from Apache RocketMQ 5.3.3 anew.
 
-    python -m tests.interop.capture_golden [frames] [store-edges] [mqadmin]
+    python -m tests.interop.capture_golden [frames] [store-edges] [store-batch] [mqadmin]
 
-All three parts without an argument. Takes about five minutes and the ports from 29876 on
+All parts without an argument. Takes about five minutes and the ports from 29876 on
 (``--port`` sets another first one). tests/golden/README.md says what each part holds, and how the
 parts that are not captured here were made.
 """
@@ -14,12 +14,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from tests.interop.capture_batch import capture_batch
 from tests.interop.capture_frames import capture_frames
 from tests.interop.capture_mqadmin import capture_mqadmin
 from tests.interop.capture_store import capture_store
 from tests.interop.gallery import GOLDEN
 
-PARTS = {"frames": capture_frames, "store-edges": capture_store, "mqadmin": capture_mqadmin}
+PARTS = {"frames": capture_frames, "store-edges": capture_store,
+         "store-batch": capture_batch, "mqadmin": capture_mqadmin}
 
 
 def main() -> None:

@@ -41,6 +41,13 @@ class Frame:
         (mark,) = struct.unpack_from(">I", self.data, 4)
         return self.data[8 + (mark & 0xFFFFFF):]
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """extFields of a JSON header."""
+        (size,) = struct.unpack_from(">I", self.data, 4)
+        fields: dict[str, str] | None = json.loads(self.data[8:8 + size]).get("extFields")
+        return fields or {}
+
     def _head(self) -> tuple[int, int, int]:
         """Code, opaque and flag, from either encoding of the header."""
         (mark,) = struct.unpack_from(">I", self.data, 4)

@@ -14,7 +14,7 @@ class QueueTableTests(SynchronousTestCase):
         """A table without queues."""
         self.disk = FaultyDisk()
         self.disk.make_directory("/cq")
-        self.table = QueueTable(self.disk, "/cq", 200)
+        self.table = QueueTable(self.disk, "/cq", 200, "/batch", 230)
 
     def add(self, topic: str, count: int) -> None:
         """Add messages of 10 bytes to a topic's queue 0, as dispatch does."""
@@ -76,7 +76,7 @@ class QueueTableTests(SynchronousTestCase):
         self.add("A", 3)
         self.add("B", 12)
         self.table.write_all()
-        table = QueueTable(self.disk, "/cq", 200)
+        table = QueueTable(self.disk, "/cq", 200, "/batch", 230)
         table.load(thorough=False)
         self.assertEqual({queue.topic: queue.max_offset for queue in table}, {"A": 3, "B": 12})
         furthest = table.furthest()
@@ -116,6 +116,6 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual((queue.max_offset, self.table.tail_bytes, self.table.dirty), (0, 0, {}))
         self.add("A", 3)
         self.table.write_all()
-        table = QueueTable(self.disk, "/cq", 200)
+        table = QueueTable(self.disk, "/cq", 200, "/batch", 230)
         table.load(thorough=True)
         self.assertEqual([queue.max_offset for queue in table], [3])

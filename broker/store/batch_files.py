@@ -1,0 +1,359 @@
+"""The files of all batch queues: ``batchconsumequeue/TOPIC/QUEUE_ID/START``, 300,000 entries each.
+
+An entry's place in the files says nothing of queue offsets. The entry of an offset is looked for:
+first among the files, whose first offsets are known, then by halves in one of them.
+
+Source: BatchConsumeQueue, ConsumeQueueStore @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from twistmq.broker.store.batch_queue import (
+    BATCH_ENTRY,
+    BATCH_ENTRY_SIZE,
+    BatchQueue,
+    entry_before,
+)
+from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.queue_files import QueueFiles
+from twistmq.broker.store.segment_files import list_segments, segment_path
+
+__all__ = ["BatchQueueFiles"]
+
+#: Files from the end at which a thorough recovery begins. Source: BatchConsumeQueue.recover.
+_RECOVER_FILES: Final = 3
+#: Entries read at a time when a file is scanned.
+_SCAN_ENTRIES: Final = 4096
+#: So many entries are read at once when an offset is looked for, and no fewer.
+_SEARCH_ENTRIES: Final = 64
+
+BatchEntry = tuple[int, int, int, int, int, int, int, int]
+
+
+class BatchQueueFiles(QueueFiles):
+    """Reads and writes the entries of batch queues.
+
+    :param directory: the ``batchconsumequeue`` directory.
+    :param file_size: bytes of each file, a multiple of an entry's.
+    """
+
+    entry_size = BATCH_ENTRY_SIZE
+
+    # --- writing
+
+    def write_tail(self, queue: ConsumeQueue) -> int:
+        """Write the entries that wait in memory. See QueueFiles.write_tail."""
+        queue = _batch(queue)
+        total = 0
+        while queue.tail:
+            position = queue.tail_index * BATCH_ENTRY_SIZE
+            start = position - position % self.file_size
+            data = bytes(queue.tail[: start + self.file_size - position])
+            is_new = not queue.starts or start > queue.starts[-1]
+            file = self._file_for_write(queue, start, 0)
+            if is_new:
+                queue.bases.append(BATCH_ENTRY.unpack_from(data)[4])
+            file.write_at(position - start, data)
+            del queue.tail[: len(data)]
+            queue.tail_index += len(data) // BATCH_ENTRY_SIZE
+            self.unsynced.add(segment_path(self.queue_directory(queue), start))
+            total += len(data)
+        assert len(queue.bases) == len(queue.starts), queue.topic
+        return total
+
+    # --- reading
+
+    def read_again(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
+        """Read entries that a crash left. See QueueFiles.read_again."""
+        queue = _batch(queue)
+        index = self._file_of(queue, offset)
+        if index >= 0:
+            self.unsynced.add(segment_path(self.queue_directory(queue), queue.starts[index]))
+        self._mark_directories(queue)
+        return self.read(queue, offset, count) or b""
+
+    def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | None:
+        """Read up to ``count`` entries from the one on that has an offset.
+
+        :returns: fewer where a file or the queue ends; the first is the next one when the offset
+            is missing; None when the file of this offset is gone.
+        """
+        queue = _batch(queue)
+        if queue.tail and BATCH_ENTRY.unpack_from(queue.tail)[4] <= offset:
+            at = _at_or_behind(queue.tail, offset) * BATCH_ENTRY_SIZE
+            return bytes(queue.tail[at : at + count * BATCH_ENTRY_SIZE])
+        index = self._file_of(queue, offset)
+        if index < 0:
+            return bytes(queue.tail[: count * BATCH_ENTRY_SIZE]) if not queue.starts else None
+        number = self._find(queue, index, lambda entry: entry[4] + entry[5] <= offset)
+        if number == self._entries_in(queue, index):
+            # Nothing has the offset; the entries behind it begin elsewhere.
+            if index + 1 < len(queue.starts):
+                return self.read(queue, queue.bases[index + 1], count)
+            return bytes(queue.tail[: count * BATCH_ENTRY_SIZE])
+        data = self._read_file(queue, index, number, count)
+        if index == len(queue.starts) - 1:
+            data += queue.tail[: count * BATCH_ENTRY_SIZE - len(data)]
+        return data
+
+    def batch_entry(self, queue: ConsumeQueue, offset: int) -> BatchEntry | None:
+        """Read the entry that has an offset; None when there is none."""
+        if not queue.min_offset <= offset < queue.max_offset:
+            return None
+        data = self.read(queue, offset, 1)
+        return BATCH_ENTRY.unpack(data) if data else None
+
+    def entry(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
+        """Read one entry: (physical offset, size, tags code); None when there is none."""
+        found = self.batch_entry(queue, offset)
+        return None if found is None else found[:3]
+
+    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """Read up to ``count`` entries: (physical offset, size, tags code)."""
+        data = self.read(queue, offset, count) or b""
+        return [entry[:3] for entry in BATCH_ENTRY.iter_unpack(data)]
+
+    def offset_by_time(self, queue: BatchQueue, timestamp: int, upper: bool) -> int:
+        """Find a queue offset by store time. See MessageStore.offset_by_time.
+
+        Differs from Apache, whose search answers 0 where it finds none between two entries.
+        """
+
+        def is_before(entry: BatchEntry) -> bool:
+            return entry[3] < timestamp or (upper and entry[3] == timestamp)
+
+        last, behind = queue.min_offset, queue.max_offset
+        for index in range(len(queue.starts)):
+            number = self._find(queue, index, is_before)
+            if number:
+                last = BATCH_ENTRY.unpack(self._read_file(queue, index, number - 1, 1))[4]
+            if number < self._entries_in(queue, index):
+                behind = BATCH_ENTRY.unpack(self._read_file(queue, index, number, 1))[4]
+                break
+        else:
+            for entry in BATCH_ENTRY.iter_unpack(queue.tail):
+                if not is_before(entry):
+                    behind = entry[4]
+                    break
+                last = entry[4]
+        return max(last if upper else behind, queue.min_offset)
+
+    def _file_of(self, queue: BatchQueue, offset: int) -> int:
+        """Number of the file an offset is in, if it is in any; -1: it is before the first."""
+        for index in range(len(queue.bases) - 1, -1, -1):
+            if queue.bases[index] <= offset:
+                return index
+        return -1
+
+    def _entries_in(self, queue: BatchQueue, index: int) -> int:
+        """Count a file's entries."""
+        whole = self.file_size // BATCH_ENTRY_SIZE
+        return min(whole, queue.tail_index - queue.starts[index] // BATCH_ENTRY_SIZE)
+
+    def _read_file(self, queue: BatchQueue, index: int, number: int, count: int) -> bytes:
+        """Read some of a file's entries, fewer where they end."""
+        count = min(count, self._entries_in(queue, index) - number)
+        file = self._files.open(segment_path(self.queue_directory(queue), queue.starts[index]))
+        return file.read_at(number * BATCH_ENTRY_SIZE, count * BATCH_ENTRY_SIZE)
+
+    def _find(
+        self, queue: BatchQueue, index: int, is_before: Callable[[BatchEntry], bool]
+    ) -> int:
+        """Find the first of a file's entries that is not before what is looked for."""
+        low, high = 0, self._entries_in(queue, index)
+        while high - low > _SEARCH_ENTRIES:
+            middle = (low + high) // 2
+            if is_before(BATCH_ENTRY.unpack(self._read_file(queue, index, middle, 1))):
+                low = middle + 1
+            else:
+                high = middle
+        for entry in BATCH_ENTRY.iter_unpack(self._read_file(queue, index, low, high - low)):
+            if not is_before(entry):
+                break
+            low += 1
+        return low
+
+    # --- loading
+
+    def load_all(self) -> Iterator[ConsumeQueue]:
+        """Find every queue that has a directory. See QueueFiles.load_all."""
+        for topic in self._io.list_directory(self.directory):
+            for name in self._io.list_directory(f"{self.directory}/{topic}"):
+                if name.isdecimal():
+                    queue = BatchQueue(topic, int(name))
+                    directory = self.queue_directory(queue)
+                    queue.starts = list_segments(self._io, directory, self.file_size)
+                    yield queue
+
+    def recover(self, queue: ConsumeQueue, thorough: bool) -> None:
+        """Find where a queue's entries end. See QueueFiles.recover."""
+        queue = _batch(queue)
+        starts = queue.starts
+        if not starts:
+            return
+        queue.bases = [self._first_base(queue, start) for start in starts]
+        per_file = self.file_size // BATCH_ENTRY_SIZE
+        first = max(0, len(starts) - _RECOVER_FILES) if thorough else len(starts) - 1
+        for index in range(first, len(starts)):
+            queue.tail_index = starts[index] // BATCH_ENTRY_SIZE + per_file
+            count = (self._count_valid(queue, index) if thorough
+                     else self._find(queue, index, _is_written))
+            queue.tail_index += count - per_file
+            if count < per_file:
+                break
+        self._end_at_index(queue, clear=thorough)
+        queue.min_offset = queue.bases[0] if queue.bases else 0
+        queue.next_offset = queue.end_offset
+
+    def _first_base(self, queue: BatchQueue, start: int) -> int:
+        """The offset a file's first entry begins with."""
+        file = self._files.open(segment_path(self.queue_directory(queue), start))
+        base: int = BATCH_ENTRY.unpack(file.read_at(0, BATCH_ENTRY_SIZE))[4]
+        return base
+
+    def _count_valid(self, queue: BatchQueue, index: int) -> int:
+        """Count the valid entries at the beginning of a file: offsets only grow."""
+        count, end = 0, 0
+        while data := self._read_file(queue, index, count, _SCAN_ENTRIES):
+            for entry in BATCH_ENTRY.iter_unpack(data):
+                if not _is_written(entry) or entry[4] < end:
+                    return count
+                end = entry[4] + entry[5]
+                count += 1
+        return count
+
+    def _end_at_index(self, queue: BatchQueue, clear: bool) -> None:
+        """Let the files end before entry number tail_index, and the queue with them.
+
+        :param clear: make what is behind it in the last file zeros.
+        """
+        assert not queue.tail, queue.topic
+        self._drop_files(queue, queue.tail_index * BATCH_ENTRY_SIZE)
+        del queue.bases[len(queue.starts) :]
+        if queue.starts and queue.tail_index * BATCH_ENTRY_SIZE == queue.starts[-1]:
+            # A file without an entry has no first offset; the next entry makes it anew.
+            self._drop_files(queue, queue.starts[-1] - 1)
+            queue.bases.pop()
+        if clear and queue.starts:
+            self._clear_behind(queue)
+        if not queue.starts:
+            queue.tail_index = 0
+            queue.max_physical = -1
+            return
+        last = BATCH_ENTRY.unpack(self._read_file(
+            queue, len(queue.starts) - 1, self._entries_in(queue, len(queue.starts) - 1) - 1, 1))
+        queue.end_offset = last[4] + last[5]
+        queue.max_physical = last[0] + last[1]
+
+    # --- cutting
+
+    def cut(self, queue: ConsumeQueue, physical_offset: int) -> None:
+        """Drop entries of records at or behind a place in the commit log."""
+        queue = _batch(queue)
+        queue.cut(physical_offset)
+        if queue.tail:
+            return
+        for index in range(len(queue.starts) - 1, -1, -1):
+            number = self._find(queue, index, lambda entry: entry[0] < physical_offset)
+            if number < self._entries_in(queue, index):
+                self._cut_to(queue, index, number)
+            if number:
+                break
+
+    def cut_at(self, queue: ConsumeQueue, end: int) -> None:
+        """Drop the entries from the one on that has an offset, of a queue with none in memory."""
+        queue = _batch(queue)
+        assert not queue.tail, queue.topic
+        index = self._file_of(queue, end)
+        if index >= 0:
+            number = self._find(queue, index, lambda entry: entry[4] + entry[5] <= end)
+            self._cut_to(queue, index, number)
+
+    def _cut_to(self, queue: BatchQueue, index: int, number: int) -> None:
+        """End the queue before one of its entries."""
+        end = queue.tail_index
+        queue.tail_index = queue.starts[index] // BATCH_ENTRY_SIZE + number
+        assert queue.tail_index <= end, (queue.tail_index, end)
+        if queue.tail_index == end:
+            return
+        base = BATCH_ENTRY.unpack(self._files.open(segment_path(
+            self.queue_directory(queue), queue.starts[index])
+        ).read_at(number * BATCH_ENTRY_SIZE, BATCH_ENTRY_SIZE))[4]
+        self._end_at_index(queue, clear=True)
+        if not queue.starts:
+            # The files are gone, what they counted is not.
+            queue.end_offset = queue.min_offset = base
+        queue.next_offset = queue.end_offset
+
+    def correct_min_offset(self, queue: ConsumeQueue, log_min_offset: int) -> None:
+        """Move the queue's beginning to its first record that is still in the commit log."""
+        queue = _batch(queue)
+        if queue.min_offset >= queue.max_offset:
+            return
+        if 0 <= queue.max_physical <= log_min_offset:
+            queue.min_offset = queue.max_offset
+            return
+        first = self.batch_entry(queue, queue.min_offset)
+        if first is not None and first[0] >= log_min_offset:
+            return
+        for index in range(len(queue.starts)):
+            number = self._find(queue, index, lambda entry: entry[0] < log_min_offset)
+            if number < self._entries_in(queue, index):
+                found = BATCH_ENTRY.unpack(self._read_file(queue, index, number, 1))
+                queue.min_offset = max(queue.min_offset, found[4])
+                return
+        for entry in BATCH_ENTRY.iter_unpack(queue.tail):
+            if entry[0] >= log_min_offset:
+                queue.min_offset = max(queue.min_offset, entry[4])
+                return
+
+    def remove_unreachable(self, queue: ConsumeQueue) -> int:
+        """Remove files that end before the queue's beginning. See QueueFiles."""
+        queue = _batch(queue)
+        count = 0
+        while len(queue.starts) > 1 and queue.bases[1] <= queue.min_offset:
+            path = segment_path(self.queue_directory(queue), queue.starts[0])
+            self._files.close(path)
+            self.unsynced.discard(path)
+            self._io.remove(path)
+            del queue.starts[0], queue.bases[0]
+            count += 1
+        return count
+
+    def _clear_behind(self, queue: ConsumeQueue) -> None:
+        """Make what lies behind the last entry of the last file zeros."""
+        position = _batch(queue).tail_index * BATCH_ENTRY_SIZE - queue.starts[-1]
+        if position < self.file_size:
+            path = segment_path(self.queue_directory(queue), queue.starts[-1])
+            self._files.close(path)
+            self._io.clear_from(path, position)
+            self.unsynced.add(path)
+
+    def destroy(self, queue: ConsumeQueue) -> None:
+        """Remove a queue's files."""
+        super().destroy(queue)
+        _batch(queue).bases.clear()
+
+
+def _batch(queue: ConsumeQueue) -> BatchQueue:
+    """The queue, which is a batch queue."""
+    assert isinstance(queue, BatchQueue), queue.topic
+    return queue
+
+
+def _is_written(entry: BatchEntry) -> bool:
+    """Whether an entry can be one."""
+    return entry[0] >= 0 and entry[1] > 0 and entry[4] >= 0 and entry[5] > 0
+
+
+def _at_or_behind(entries: bytes | bytearray, offset: int) -> int:
+    """Number of the entry that has an offset, or of the next one."""
+    number = max(entry_before(entries, offset), 0)
+    if number * BATCH_ENTRY_SIZE < len(entries):
+        entry = BATCH_ENTRY.unpack_from(entries, number * BATCH_ENTRY_SIZE)
+        if entry[4] + entry[5] <= offset:
+            number += 1
+    return number
