@@ -111,10 +111,14 @@ class BatchQueueFiles(QueueFiles):
         found = self.batch_entry(queue, offset)
         return None if found is None else found[:3]
 
-    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
-        """Read up to ``count`` entries: (physical offset, size, tags code)."""
-        data = self.read(queue, offset, count) or b""
-        return [entry[:3] for entry in BATCH_ENTRY.iter_unpack(data)]
+    def entries(
+        self, queue: ConsumeQueue, offset: int, count: int
+    ) -> tuple[list[tuple[int, int, int]], int]:
+        """Read up to ``count`` entries. See QueueFiles.entries."""
+        found = list(BATCH_ENTRY.iter_unpack(self.read(queue, offset, count) or b""))
+        if found:
+            offset = found[-1][4] + found[-1][5]
+        return [entry[:3] for entry in found], offset
 
     def offset_by_time(self, queue: BatchQueue, timestamp: int, upper: bool) -> int:
         """Find a queue offset by store time. See MessageStore.offset_by_time.

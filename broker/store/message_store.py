@@ -507,14 +507,15 @@ class MessageStore:
 
     def queue_entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
-    ) -> list[tuple[int, int, int]]:
+    ) -> tuple[list[tuple[int, int, int]], int]:
         """Read a queue's entries as they are: (place in the commit log, size, tags code).
 
-        :returns: fewer than wanted where a file or the queue ends; none outside of it.
+        :returns: fewer than wanted where a file or the queue ends, none outside of it; and the
+            queue offset behind them, which in a batch queue is further than there are entries.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
-            return []
+            return [], queue_offset
         return self._queues.entries(queue, queue_offset, max_count)
 
     def queues(self) -> dict[str, list[int]]:

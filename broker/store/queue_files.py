@@ -138,10 +138,15 @@ class QueueFiles:
         data = self.read(queue, offset, 1)
         return ENTRY.unpack(data) if data is not None and len(data) == ENTRY_SIZE else None
 
-    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
-        """Read up to ``count`` entries: (physical offset, size, tags code)."""
-        data = self.read(queue, offset, count)
-        return [] if data is None else list(ENTRY.iter_unpack(data))
+    def entries(
+        self, queue: ConsumeQueue, offset: int, count: int
+    ) -> tuple[list[tuple[int, int, int]], int]:
+        """Read up to ``count`` entries.
+
+        :returns: (physical offset, size, tags code) of each, and the queue offset behind them.
+        """
+        found = list(ENTRY.iter_unpack(self.read(queue, offset, count) or b""))
+        return found, offset + len(found)
 
     # --- loading
 

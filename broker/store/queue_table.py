@@ -226,8 +226,10 @@ class QueueTable:
 
     # --- read
 
-    def entries(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
-        """Read up to ``count`` entries: (physical offset, size, tags code)."""
+    def entries(
+        self, queue: ConsumeQueue, offset: int, count: int
+    ) -> tuple[list[tuple[int, int, int]], int]:
+        """Read up to ``count`` entries. See QueueFiles.entries."""
         return self.files_of(queue).entries(queue, offset, count)
 
 

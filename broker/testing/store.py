@@ -10,7 +10,7 @@ Files are small, so that logs roll in a test of a few messages.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from twisted.internet.defer import Deferred, execute
@@ -18,10 +18,17 @@ from twisted.internet.defer import Deferred, execute
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.message_store import MessageStore, StoreSettings
 from twistmq.broker.testing.disk import MemoryDisk
-from twistmq.broker.wire.properties import format_properties, index_keys, tags_code
-from twistmq.broker.wire.record import MessageRecord, decode_record, host_bytes
+from twistmq.broker.wire.batch import encode_batch
+from twistmq.broker.wire.properties import INNER_NUM, format_properties, index_keys, tags_code
+from twistmq.broker.wire.record import (
+    SYS_INNER_BATCH,
+    SYS_NEED_UNWRAP,
+    MessageRecord,
+    decode_record,
+    host_bytes,
+)
 
-__all__ = ["StoreBox", "message", "small_settings"]
+__all__ = ["StoreBox", "inner_batch", "message", "small_settings"]
 
 _HOST = host_bytes("127.0.0.1", 10911)
 
@@ -56,12 +63,23 @@ def message(
     )
 
 
+def inner_batch(
+    topic: str, bodies: Sequence[bytes], queue_id: int = 0, **fields: Any
+) -> MessageRecord:
+    """Make the record of a batch for a batch queue."""
+    return message(
+        topic, encode_batch([(0, body, "") for body in bodies]), queue_id,
+        sys_flag=SYS_NEED_UNWRAP | SYS_INNER_BATCH, message_count=len(bodies),
+        properties=format_properties({INNER_NUM: str(len(bodies))}), **fields)
+
+
 def small_settings(root: str = "/store", **changes: Any) -> StoreSettings:
     """Make settings with files of a few kilobytes."""
     values: dict[str, Any] = {
         "store_path_root_dir": root,
         "mapped_file_size_commit_log": 64 * 1024,
         "mapped_file_size_consume_queue": 400,
+        "mapper_file_size_batch_consume_queue": 46 * 5,
         "max_hash_slot_num": 50,
         "max_index_num": 200,
         **changes,
@@ -81,6 +99,8 @@ class StoreBox:
         self.disk = disk or MemoryDisk()
         self.settings = settings or small_settings(**changes)
         self.now_ms = 1_700_000_000_000
+        #: Topics whose queues are batch queues.
+        self.batch_topics: set[str] = set()
         #: Work for threads, done at once; replace it to hold work back.
         self.in_thread: Callable[[Callable[[], None]], Deferred[None]] = execute
         if isinstance(self.disk, MemoryDisk):
@@ -88,9 +108,11 @@ class StoreBox:
         self.store = self._make()
 
     def _make(self) -> MessageStore:
-        return MessageStore(
+        store = MessageStore(
             self.settings, self.disk, lambda: self.now_ms, lambda job: self.in_thread(job)
         )
+        store.is_batch_topic = lambda topic: topic in self.batch_topics
+        return store
 
     def open(self) -> Self:
         """Load and start the store."""
@@ -135,4 +157,5 @@ class StoreBox:
     def _again(self, **changes: Any) -> Self:
         box = type(self)(self.disk, dataclasses.replace(self.settings, **changes))
         box.now_ms = self.now_ms
+        box.batch_topics = self.batch_topics
         return box

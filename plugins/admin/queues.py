@@ -91,8 +91,8 @@ class QueueQuestions:
         rows: list[bytes] = []
         wanted = min(count, ENTRIES_MAX)
         while len(rows) < wanted:
-            entries = self._kernel.store.queue_entries(
-                queue.topic, queue.queue_id, index + len(rows),
+            entries, index = self._kernel.store.queue_entries(
+                queue.topic, queue.queue_id, index,
                 min(wanted - len(rows), _ENTRIES_AT_A_TIME))
             if not entries:
                 break

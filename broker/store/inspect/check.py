@@ -27,8 +27,7 @@ _TIMES: Final = (("physic_msg_timestamp", 0), ("logics_msg_timestamp", 8),
 #: How often a file that its owner may be writing is read before it counts as damaged.
 _READ_TRIES: Final = 3
 #: Parts of a store that are not looked at, and what they hold.
-_NOT_CHECKED: Final = {"batchconsumequeue": "queues of inner batches",
-                       "consumequeue_ext": "extensions of queue entries"}
+_NOT_CHECKED: Final = {"consumequeue_ext": "extensions of queue entries"}
 #: The rows every summary begins with.
 _COUNTED: Final = ("commit-log files", "records", "queues", "queue files", "queue entries",
                    "index files", "index items", "configuration files")

@@ -2,6 +2,7 @@
 
 With a key the index is asked, and only what is not in it yet is read; without an index, or without
 a topic, the whole log is. Bodies are shown as they are stored: a compressed one is not unpacked.
+Of an inner batch its messages are shown, each with the offset that is its own.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
+from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.inspect.index_view import IndexView, key_hash
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.log_walk import LogWalk
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.wire.properties import TAGS, index_keys
-from twistmq.broker.wire.record import StoredMessage, host_text
+from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.properties import TAGS, index_keys, parse_properties
+from twistmq.broker.wire.record import SYS_INNER_BATCH, StoredMessage, host_text
 
 __all__ = ["Wanted", "as_json", "as_text", "find_records"]
 
@@ -153,12 +156,12 @@ def as_json(place: int, message: StoredMessage, with_body: bool) -> str:
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "bodyLength": len(message.body),
     }
-    if with_body:
-        text = _text(message.body)
-        if text is None:
-            shown["bodyBase64"] = base64.b64encode(message.body).decode("ascii")
-        else:
-            shown["body"] = text
+    inner = _inner_messages(message)
+    if inner:
+        shown["messages"] = [_inner_json(message.queue_offset + index, each, with_body)
+                             for index, each in enumerate(inner)]
+    elif with_body:
+        shown |= _body_json(message.body)
     return msgspec.json.encode(shown).decode()
 
 
@@ -174,12 +177,49 @@ def as_text(place: int, message: StoredMessage, with_body: bool) -> str:
     if properties:
         lines.append("    " + " ".join(f"{name}={_escaped(value)}"
                                        for name, value in properties.items()))
-    if with_body:
-        text = _text(message.body)
-        shown = (f"base64 {base64.b64encode(message.body).decode('ascii')}" if text is None
-                 else _escaped(text))
-        lines.append(f"    body ({len(message.body)}): {shown}")
+    inner = _inner_messages(message)
+    for index, (_, body, text) in enumerate(inner):
+        pairs = parse_properties(text).items()
+        lines.append(f"    @{message.queue_offset + index} " + " ".join(
+            f"{name}={_escaped(value)}" for name, value in pairs))
+        if with_body:
+            lines.append(f"        {_body_text(body)}")
+    if with_body and not inner:
+        lines.append(f"    {_body_text(message.body)}")
     return "\n".join(lines)
+
+
+def _inner_messages(message: StoredMessage) -> list[tuple[int, bytes, str]]:
+    """(flag, body, properties) of each message of an inner batch; none of another record."""
+    if not message.sys_flag & SYS_INNER_BATCH:
+        return []
+    try:
+        return decode_batch(message.body)
+    except MessageIllegal:
+        return []
+
+
+def _inner_json(
+    queue_offset: int, message: tuple[int, bytes, str], with_body: bool
+) -> dict[str, Any]:
+    flag, body, text = message
+    shown = {"queueOffset": queue_offset, "flag": flag, "properties": parse_properties(text),
+             "bodyLength": len(body)}
+    return {**shown, **_body_json(body)} if with_body else shown
+
+
+def _body_json(body: bytes) -> dict[str, str]:
+    text = _text(body)
+    if text is None:
+        return {"bodyBase64": base64.b64encode(body).decode("ascii")}
+    return {"body": text}
+
+
+def _body_text(body: bytes) -> str:
+    text = _text(body)
+    shown = (f"base64 {base64.b64encode(body).decode('ascii')}" if text is None
+             else _escaped(text))
+    return f"body ({len(body)}): {shown}"
 
 
 def _text(body: bytes) -> str | None:

@@ -14,6 +14,7 @@ from typing import Final
 from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.inspect.files import Reader, Segments, common_size, segment_sizes
+from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.record import (
     MAGIC_V1,
@@ -24,7 +25,7 @@ from twistmq.broker.wire.record import (
     record_size,
 )
 
-__all__ = ["MAGICS", "NO_FILE", "StoreFiles"]
+__all__ = ["MAGICS", "NO_FILE", "StoreFiles", "report_files"]
 
 #: What ``look`` says of a place in a file that is missing.
 NO_FILE: Final = "no file of the log that has this place"
@@ -60,10 +61,12 @@ class StoreFiles:
         """Close every file."""
         self.reader.close()
 
-    def queue_directories(self) -> dict[tuple[str, int], tuple[Path, dict[int, int]]]:
+    def queue_directories(
+        self, name: str = "consumequeue"
+    ) -> dict[tuple[str, int], tuple[Path, dict[int, int]]]:
         """Directory and file lengths by (topic, queue id)."""
         found: dict[tuple[str, int], tuple[Path, dict[int, int]]] = {}
-        root = self.root / "consumequeue"
+        root = self.root / name
         for topic in sorted(root.iterdir()) if root.is_dir() else ():
             for queue in sorted(topic.iterdir()) if topic.is_dir() else ():
                 if queue.name.isdecimal():
@@ -136,3 +139,16 @@ class StoreFiles:
                 if isinstance(topics, Mapping):
                     return frozenset(str(topic) for topic in topics)
         return None
+
+
+def report_files(report: Report, files: Segments) -> None:
+    """Count a queue's files, and report those that are missing or of another length."""
+    for start in files.starts:
+        report.counts["queue files"] += 1
+        # What a crash leaves between making the last file and giving it its length.
+        if files.sizes[start] != files.file_size and (files.sizes[start]
+                                                      or start != files.starts[-1]):
+            report.problem(files.path(start), None, f"{files.file_size} bytes as the others "
+                           "have", f"{files.sizes[start]} bytes")
+    for start in files.missing():
+        report.problem(files.path(start), None, "a file", "none")

@@ -14,8 +14,9 @@ from typing import Final
 
 from twistmq.broker.constants import CHECKPOINT_MARGIN_MS
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER_SIZE
+from twistmq.broker.store.inspect.batch_check import BatchCheck
 from twistmq.broker.store.inspect.files import Segments, common_size
-from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles
+from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles, report_files
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.properties import (
@@ -24,7 +25,7 @@ from twistmq.broker.wire.properties import (
     TAGS,
     tags_code,
 )
-from twistmq.broker.wire.record import SYS_INNER_BATCH, StoredMessage, has_queue_entry
+from twistmq.broker.wire.record import StoredMessage, has_queue_entry
 
 __all__ = ["QueueCheck"]
 
@@ -71,6 +72,7 @@ class QueueCheck:
         self._report = report
         self._late_ms = flushed_ms - CHECKPOINT_MARGIN_MS
         self._topics = store.known_topics()
+        self._batches = BatchCheck(store, report)
         found = store.queue_directories()
         size = common_size(size for _, sizes in found.values() for size in sizes.values())
         self._queues = {
@@ -79,16 +81,7 @@ class QueueCheck:
         }
 
     def _snapshot(self, key: tuple[str, int], files: Segments) -> _Queue:
-        report = self._report
-        for start in files.starts:
-            report.counts["queue files"] += 1
-            # What a crash leaves between making the last file and giving it its length.
-            if files.sizes[start] != files.file_size and (files.sizes[start]
-                                                          or start != files.starts[-1]):
-                report.problem(files.path(start), None, f"{files.file_size} bytes as the others "
-                               "have", f"{files.sizes[start]} bytes")
-        for start in files.missing():
-            report.problem(files.path(start), None, "a file", "none")
+        report_files(self._report, files)
         begin = files.starts[0] // ENTRY_SIZE if files.starts else 0
         end = -(-files.written_end() // ENTRY_SIZE)
         return _Queue(*key, files, begin, max(begin, end))
@@ -96,6 +89,7 @@ class QueueCheck:
     def start(self) -> None:
         """Pass the entries of messages that are not in the log any more; fix the log's end."""
         begin = self._store.log_begin
+        self._batches.start()
         for queue in self._queues.values():
             self._report.counts["queues"] += 1
             self._report.counts["queue entries"] += queue.end - queue.begin
@@ -115,11 +109,14 @@ class QueueCheck:
         """Check that a record has its entry; records come in the order of the log."""
         if not has_queue_entry(message.sys_flag):
             return
+        if self._batches.has(message.topic, message.queue_id):
+            wrong = self._batches.record(place, message, properties)
+            if wrong is not None:
+                self._without_entry(place, message, wrong)
+            return
         queue = self._queues.get((message.topic, message.queue_id))
         offset = message.queue_offset
-        if message.sys_flag & SYS_INNER_BATCH and (queue is None or offset >= queue.end):
-            self._report.counts["inner batches (queues not checked)"] += 1
-        elif queue is None:
+        if queue is None:
             self._without_queue(place, message)
         elif offset >= queue.end:
             self._without_entry(place, message, f"the end of the queue at offset {queue.end}")
@@ -132,6 +129,7 @@ class QueueCheck:
         """Look at the entries no record was found for."""
         for queue in self._queues.values():
             self._pass(queue, queue.end)
+        self._batches.finish()
 
     # --- a record and its entry
 

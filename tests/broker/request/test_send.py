@@ -481,3 +481,75 @@ class HeaderTests(SynchronousTestCase):
         """A handler reads either alike."""
         self.assertEqual(SendMessageRequestHeader.__struct_fields__,
                          SendMessageRequestHeaderV2.__struct_fields__)
+
+
+class InnerBatchTests(SendTestCase):
+    """Batches for a topic with batch queues."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.box.kernel.topic_config.update(
+            TopicConfig("B", 2, 2, 6), {"+queue.type": "BatchCQ"})
+
+    def batch(self, *bodies: bytes) -> bytes:
+        """A batch's body."""
+        return batch_body(*[(0, body, {"UNIQ_KEY": f"K{number}"})
+                            for number, body in enumerate(bodies)])
+
+    def stored(self, offset: int = 0) -> StoredMessage:
+        """The record that has an offset."""
+        header = pull_header("B", offset)
+        header.max_msg_nums = 1
+        (record,) = records_of(self.box.ask(RequestCode.PULL_MESSAGE, header).body)
+        return record
+
+    def test_a_batch_stays_one_record(self) -> None:
+        """With flags for the client to take it apart by, and its number of messages."""
+        body = self.batch(b"a", b"bb", b"c")
+        header = self.sent("B", body, RequestCode.SEND_BATCH_MESSAGE, {"batch": True},
+                           properties={"UNIQ_KEY": "BATCH", "KEYS": "k"})
+        self.assertEqual((header.batch_uniq_id, header.transaction_id, header.queue_offset),
+                         ("BATCH", "BATCH", 0))
+        record = self.stored(2)
+        self.assertEqual(
+            (record.sys_flag & 0xC0, record.queue_offset, record.body), (0xC0, 0, body))
+        fields = record.properties_map()
+        self.assertEqual((fields["INNER_NUM"], fields["INNER_BASE"], fields["UNIQ_KEY"]),
+                         ("3", "0", "BATCH"))
+        header = self.sent("B", b"single", properties={"UNIQ_KEY": "S"})
+        self.assertEqual((header.batch_uniq_id, header.queue_offset), (None, 3))
+        self.assertEqual(self.box.kernel.store.max_offset_in_queue("B", 0), 4)
+
+    def test_a_batch_without_a_key_is_taken_apart(self) -> None:
+        """As in a plain queue."""
+        header = self.sent("B", self.batch(b"a", b"b"), RequestCode.SEND_BATCH_MESSAGE,
+                           {"batch": True}, properties={})
+        self.assertEqual((header.batch_uniq_id, header.msg_id.count(",")), (None, 1))
+        self.assertEqual(self.stored(1).body, b"b")
+
+    def test_a_batch_made_by_the_client(self) -> None:
+        """A message whose flag says what it is; its count must be right."""
+        body = self.batch(b"a", b"b")
+        self.sent("B", body, changes={"sys_flag": 0xC0},
+                  properties={"UNIQ_KEY": "K", "INNER_NUM": "2", "INNER_BASE": "70"})
+        self.assertEqual(self.stored(1).properties_map()["INNER_BASE"], "0")
+        for wrong in ({"INNER_NUM": "3"}, {"INNER_NUM": "x"}):
+            code, _ = self.refused("B", body, changes={"sys_flag": 0xC0}, properties=wrong)
+            self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
+        code, _ = self.refused("B", b"no batch", changes={"sys_flag": 0x80})
+        self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
+
+    def test_what_says_it_is_a_batch_and_is_not(self) -> None:
+        """The property without the flag, and the flag in a plain topic, as Apache refuses them."""
+        code, _ = self.refused("B", b"x", properties={"UNIQ_KEY": "K", "INNER_NUM": "1"})
+        self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
+        self.sent("T", b"x")
+        code, _ = self.refused("T", self.batch(b"a"), changes={"sys_flag": 0x80})
+        self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
+
+    def test_statistics_count_messages(self) -> None:
+        """Not records: of the topic and of the store."""
+        self.sent("B", self.batch(b"a", b"b", b"c"), RequestCode.SEND_BATCH_MESSAGE,
+                  {"batch": True}, properties={"UNIQ_KEY": "BATCH"})
+        self.assertEqual(self.box.kernel.store.stats.put_messages, 3)
+        self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "B").count, 3)

@@ -9,9 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.store.batch_queue import BATCH_ENTRY
 from twistmq.broker.store.get_message import GetMessageStatus
 from twistmq.broker.testing.disk import MemoryDisk
-from twistmq.broker.testing.store import StoreBox, message
+from twistmq.broker.testing.store import StoreBox, inner_batch, message
 from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.properties import INNER_BASE, INNER_NUM, format_properties
+from twistmq.broker.wire.properties import INNER_BASE, INNER_NUM
 from twistmq.broker.wire.record import (
     SYS_INNER_BATCH,
     StoredMessage,
@@ -37,7 +37,7 @@ def golden_box() -> StoreBox:
     box = StoreBox(
         disk, mapped_file_size_commit_log=16384, mapper_file_size_batch_consume_queue=230,
         mapped_file_size_consume_queue=400, max_hash_slot_num=40, max_index_num=120)
-    box.store.is_batch_topic = lambda topic: topic == TOPIC
+    box.batch_topics.add(TOPIC)
     return box
 
 
@@ -128,7 +128,7 @@ class GoldenBatchTests(SynchronousTestCase):
         for path in paths:
             disk.remove(path)
         again = StoreBox(disk, self.box.settings)
-        again.store.is_batch_topic = lambda topic: topic == TOPIC
+        again.batch_topics.add(TOPIC)
         again.open()
         self.assertEqual(again.store.max_offset_in_queue(TOPIC, 0), 34)
         again.store.stop()
@@ -137,8 +137,8 @@ class GoldenBatchTests(SynchronousTestCase):
     def test_what_is_appended_comes_behind(self) -> None:
         """Offsets go on where Apache's broker stopped, and the entry has its form."""
         body = self.records()[0].body
-        record = message(TOPIC, body, sys_flag=0xC0, message_count=3,
-                         properties=format_properties({INNER_NUM: "3", INNER_BASE: "77"}))
+        record = inner_batch(TOPIC, [inner for _, inner, _ in decode_batch(body)])
+        self.assertEqual(record.message_count, 3)
         self.box.append(record, message(TOPIC, b"single"))
         self.assertEqual(record.queue_offset, 34)
         self.assertEqual(self.box.store.max_offset_in_queue(TOPIC, 0), 38)

@@ -8,8 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
-from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from twistmq.broker.testing.store import inner_batch, message
+from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.plugins import admin
@@ -50,6 +50,16 @@ class QueueQuestionsTests(SynchronousTestCase):
             queue_data=expected, max_queue_index=3))
         self.assertEqual(self.body(1, 1).queue_data, expected[1:2])
         self.assertEqual(self.body(entries=0).queue_data, [])
+
+    def test_batch_queue(self) -> None:
+        """One entry for each record, however many messages are in it."""
+        self.box.kernel.topic_config.update(TopicConfig("B", 1, 1, 6), {"+queue.type": "BatchCQ"})
+        records = [inner_batch("B", [b"x"] * size) for size in (3, 1, 5)]
+        self.box.kernel.append(records)
+        body = QueryConsumeQueueResponseBody.decode(self.ask(1, topic="B").body)
+        self.assertEqual(body.queue_data, [
+            ConsumeQueueData(record.physical_offset, record.size, 0) for record in records])
+        self.assertEqual(body.max_queue_index, 9)
 
     def test_outside(self) -> None:
         """Where there is no entry the answer has no body and says so."""
