@@ -507,11 +507,20 @@ class MessageStore:
 
     def queue_entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
-    ) -> tuple[list[tuple[int, int, int]], int]:
+    ) -> list[tuple[int, int, int]]:
         """Read a queue's entries as they are: (place in the commit log, size, tags code).
 
-        :returns: fewer than wanted where a file or the queue ends, none outside of it; and the
-            queue offset behind them, which in a batch queue is further than there are entries.
+        :returns: fewer than wanted where a file or the queue ends; none outside of it.
+        """
+        return self.read_entries(topic, queue_id, queue_offset, max_count)[0]
+
+    def read_entries(
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
+    ) -> tuple[list[tuple[int, int, int]], int]:
+        """Read a queue's entries as queue_entries does.
+
+        :returns: the entries, and the queue offset behind them, which in a batch queue is further
+            than there are entries.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:

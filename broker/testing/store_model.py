@@ -214,7 +214,7 @@ class StoreModel:
         require(found == [each.data for each in expected],
                 f"{topic}-{queue_id} has {len(found)} messages, not {expected}")
         for each in expected:
-            entries, _ = store.queue_entries(topic, queue_id, each.queue_offset, 1)
+            entries = store.queue_entries(topic, queue_id, each.queue_offset, 1)
             require(len(entries) == 1 and entries[0][:2] == (each.start, len(each.data)),
                     each, "is not where its queue says:", entries)
         if expected:

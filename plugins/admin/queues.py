@@ -91,7 +91,7 @@ class QueueQuestions:
         rows: list[bytes] = []
         wanted = min(count, ENTRIES_MAX)
         while len(rows) < wanted:
-            entries, index = self._kernel.store.queue_entries(
+            entries, index = self._kernel.store.read_entries(
                 queue.topic, queue.queue_id, index,
                 min(wanted - len(rows), _ENTRIES_AT_A_TIME))
             if not entries:
