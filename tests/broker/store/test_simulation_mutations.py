@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.store import checkpoint, message_store, store_recovery
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.entry_check import EntryCheck
-from twistmq.broker.store.index_files import IndexFile
+from twistmq.broker.store.index_file import IndexFile
 from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.store.recovery import start_after_crash
 from twistmq.broker.store.store_recovery import StoreRecovery

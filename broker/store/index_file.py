@@ -1,0 +1,161 @@
+"""One file of the index by key: its tail, and the round of a flush it is in.
+
+A round writes what is known when it begins, in small steps whose order ``IndexFiles`` decides:
+items, slots, header, with syncs between them. Until the header is written, what was written counts
+for nobody; a crash before that leaves slots ahead of the header, which ``repair`` leads back.
+
+Source: IndexFile @5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from twistmq.broker.constants import (
+    FLUSH_STEP_ITEM_BYTES_MAX,
+    FLUSH_STEP_PAGES_MAX,
+    PAGE_SIZE_BYTES,
+)
+from twistmq.broker.interfaces import IStoreFile, IStoreIO
+from twistmq.broker.store.index_tail import (
+    HEADER_SIZE,
+    ITEM,
+    ITEM_SIZE,
+    SLOT_SIZE,
+    IndexTail,
+)
+
+__all__ = ["IndexFile"]
+
+
+class IndexFile:
+    """One file: its tail, and the round of a flush it is in.
+
+    :param size: bytes of the file.
+    """
+
+    def __init__(self, io: IStoreIO, path: str, slot_count: int, item_max: int) -> None:
+        self.path = path
+        self.size = HEADER_SIZE + SLOT_SIZE * slot_count + ITEM_SIZE * item_max
+        self.tail = IndexTail(slot_count, item_max, self._read)
+        self._io = io
+        self._file: IStoreFile | None = None
+        #: Whether the file's name may be lost with the power.
+        self._is_new = False
+        #: Items the header in the file counts.
+        self._flushed_count = 1
+        self._header = b""
+        self._target = 1
+        self._pages: list[int] = []
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the file says all there is to say."""
+        return self._flushed_count == self.tail.count
+
+    @property
+    def header_timestamp(self) -> int:
+        """Newest store time of the round's header, ms."""
+        return int.from_bytes(self._header[8:16], "big")
+
+    def load(self) -> None:
+        """Open the file and read its header."""
+        self._file = self._io.open_file(self.path)
+        self.tail.decode_header(self._file.read_at(0, HEADER_SIZE))
+        self._flushed_count = self.tail.count
+
+    def is_whole(self) -> bool:
+        """Whether the header is of the items: the last one is of the newest message."""
+        tail = self.tail
+        if tail.count <= 1:
+            return tail.end_physical == 0
+        data = self._read(tail.items_position(tail.count - 1), ITEM_SIZE)
+        return len(data) == ITEM_SIZE and ITEM.unpack(data)[1] == tail.end_physical
+
+    def repair(self) -> None:
+        """After a crash, lead slots that are ahead of the header to items that the header counts.
+
+        They name items that are going to be written anew, perhaps of other messages, and must be
+        on disk no more when these are: sync the file.
+        """
+        assert self._file is not None
+        tail = self.tail
+        if not any(self._read(tail.items_position(tail.count), ITEM_SIZE)):
+            # Items are durable before slots: the last round did not come to the slots.
+            return
+        end = HEADER_SIZE + SLOT_SIZE * tail.slot_count
+        for position in range(HEADER_SIZE, end, PAGE_SIZE_BYTES):
+            data = self._read(position, min(PAGE_SIZE_BYTES, end - position))
+            slots = struct.unpack(f">{len(data) // SLOT_SIZE}i", data)
+            if max(slots) >= tail.count:
+                fixed = [tail.counted(number) for number in slots]
+                self._file.write_at(position, struct.pack(f">{len(fixed)}i", *fixed))
+
+    def begin_round(self) -> None:
+        """Fix what this round writes: all that is known now."""
+        if self._file is None:
+            self._file = self._io.allocate(self.path, self.size)
+            self._is_new = True
+        tail = self.tail
+        self._header = tail.encode_header()
+        self._target = tail.count
+        # Pages of a round that failed are written by this one, unless they changed again.
+        tail.flushing = {**tail.flushing, **tail.pages}
+        tail.pages = {}
+        self._pages = sorted(tail.flushing, reverse=True)
+
+    def write_items(self) -> bool:
+        """Write some items; True when those of the round are written."""
+        tail = self.tail
+        if tail.items_start < self._target:
+            data = bytes(tail.items[: FLUSH_STEP_ITEM_BYTES_MAX // ITEM_SIZE * ITEM_SIZE])
+            assert self._file is not None
+            self._file.write_at(tail.items_position(tail.items_start), data)
+            del tail.items[: len(data)]
+            tail.items_start += len(data) // ITEM_SIZE
+        return tail.items_start >= self._target
+
+    def write_pages(self) -> bool:
+        """Write some pages of slots; True when those of the round are written."""
+        assert self._file is not None
+        begin, end = HEADER_SIZE, HEADER_SIZE + SLOT_SIZE * self.tail.slot_count
+        for _ in range(min(FLUSH_STEP_PAGES_MAX, len(self._pages))):
+            number = self._pages[-1]
+            start = number * PAGE_SIZE_BYTES
+            # The first page holds the header and the last one items, which are not written here.
+            low, high = max(start, begin), min(start + PAGE_SIZE_BYTES, end)
+            page = self.tail.flushing[number]
+            self._file.write_at(low, memoryview(page)[low - start : high - start])
+            self._pages.pop()
+        return not self._pages
+
+    def write_header(self) -> bool:
+        """Write the header: now the round's items count. True: it is one step."""
+        assert self._file is not None
+        self._file.write_at(0, self._header)
+        self._flushed_count = self._target
+        self.tail.flushing = {}
+        return True
+
+    def sync(self) -> None:
+        """Make what was written durable. Blocks."""
+        assert self._file is not None
+        self._file.sync()
+        if self._is_new:
+            self._io.sync_path(self.path.rpartition("/")[0])
+            self._is_new = False
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def matches_time(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether the file may hold messages of a span of time."""
+        tail = self.tail
+        return begin_ms <= tail.end_timestamp and end_ms >= tail.begin_timestamp
+
+    def _read(self, position: int, size: int) -> bytes:
+        """Read the file; nothing while it was never written."""
+        return b"" if self._file is None else self._file.read_at(position, size)

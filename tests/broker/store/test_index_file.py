@@ -1,0 +1,125 @@
+"""One index file: what a round writes when, and what a crash in the middle of it leaves."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store.index_file import IndexFile
+from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.wire.properties import java_string_hash
+
+PREFIX = java_string_hash("T#")
+PATH = "/index/20261121080613971"
+SLOTS, ITEMS = 3, 20
+
+
+class IndexFileTests(SynchronousTestCase):
+    """IndexFile, without those that decide the order of its steps."""
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.disk.make_directory("/index")
+        self.file = self.make()
+
+    def make(self) -> IndexFile:
+        return IndexFile(self.disk, PATH, SLOTS, ITEMS)
+
+    def put(self, first: int, count: int) -> None:
+        """Add keys of messages, each at its number and a second after the one before."""
+        for number in range(first, first + count):
+            self.assertTrue(self.file.tail.put(PREFIX, f"k{number}", number, 1000 * number))
+
+    def flush(self, header: bool = True) -> None:
+        """A round, or one that a crash ends before the header."""
+        self.file.begin_round()
+        while not self.file.write_items():
+            continue
+        while not self.file.write_pages():
+            continue
+        if header:
+            self.file.write_header()
+
+    def opened(self, repaired: bool = False) -> IndexFile:
+        """Another reader of what is on disk."""
+        file = self.make()
+        file.load()
+        if repaired:
+            file.repair()
+        return file
+
+    def found(self, file: IndexFile, number: int) -> list[int]:
+        return file.tail.find(PREFIX, f"k{number}", 9, 0, 2**62)
+
+    def test_counts_with_its_header(self) -> None:
+        """Items and slots are there before; the file is whole, and flushed, with the header."""
+        self.put(1, 4)
+        self.assertFalse(self.file.is_flushed)
+        self.flush(header=False)
+        self.assertEqual(self.opened().tail.count, 1)
+        self.file.write_header()
+        self.assertTrue(self.file.is_flushed)
+        opened = self.opened()
+        self.assertEqual((opened.tail.count, opened.tail.end_physical), (5, 4))
+        self.assertTrue(opened.is_whole())
+        self.assertEqual([self.found(opened, number) for number in range(1, 6)],
+                         [[1], [2], [3], [4], []])
+
+    def test_a_round_is_of_what_was_known(self) -> None:
+        """What comes while it runs is not in its header, and makes the next."""
+        self.put(1, 2)
+        self.file.begin_round()
+        self.put(3, 2)
+        self.assertEqual(self.file.header_timestamp, 2000)
+        while not self.file.write_items() or not self.file.write_pages():
+            continue
+        self.file.write_header()
+        self.assertFalse(self.file.is_flushed)
+        self.assertEqual(self.opened().tail.count, 3)
+        self.flush()
+        self.assertTrue(self.file.is_flushed)
+        self.assertEqual(self.opened().tail.count, 5)
+
+    def test_repair(self) -> None:
+        """Slots that a crash left ahead lead to items the header counts, on disk as well."""
+        self.put(1, 4)
+        self.flush()
+        self.put(5, 6)
+        self.flush(header=False)
+        ahead = self.disk.read_file(PATH)[HEADER_SIZE : HEADER_SIZE + SLOT_SIZE * SLOTS]
+        opened = self.opened(repaired=True)
+        data = self.disk.read_file(PATH)[HEADER_SIZE : HEADER_SIZE + SLOT_SIZE * SLOTS]
+        self.assertNotEqual(data, ahead)
+        slots = [int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)]
+        self.assertEqual(max(slots), 4)
+        self.assertEqual([self.found(opened, number) for number in range(1, 8)],
+                         [[1], [2], [3], [4], [], [], []])
+
+    def test_torn(self) -> None:
+        """A header that is not of the last item's message, or of no item, is not whole."""
+        self.put(1, 3)
+        self.flush()
+        for header, whole in (((1000, 3000, 1, 3, 3, 4), True), ((1000, 3000, 1, 2, 3, 4), False),
+                              ((0, 0, 0, 0, 0, 1), True), ((0, 0, 0, 7, 0, 1), False),
+                              ((1000, 3000, 1, 3, 3, ITEMS + 5), False)):
+            self.disk.open_file(PATH).write_at(0, HEADER.pack(*header))
+            self.assertEqual(self.opened().is_whole(), whole, msg=str(header))
+
+    def test_time(self) -> None:
+        """Asked for a span, a file says whether its own touches it, both ends included."""
+        self.put(2, 3)
+        for begin_ms, end_ms, matches in ((0, 1999, False), (0, 2000, True), (4000, 9000, True),
+                                          (4001, 9000, False), (2500, 2600, True)):
+            self.assertEqual(self.file.matches_time(begin_ms, end_ms), matches,
+                             msg=f"{begin_ms} {end_ms}")
+
+    def test_a_new_name_is_synced_once(self) -> None:
+        """The first sync makes the file's name durable too."""
+        self.put(1, 1)
+        self.flush()
+        self.assertEqual(self.disk.file_size(PATH),
+                         HEADER_SIZE + SLOT_SIZE * SLOTS + ITEM_SIZE * ITEMS)
+        for syncs in (2, 1):
+            before = self.disk.sync_count
+            self.file.sync()
+            self.assertEqual(self.disk.sync_count - before, syncs)
