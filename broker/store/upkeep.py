@@ -189,6 +189,11 @@ class Upkeep:
     def _synced(self, result: Failure | None, timestamp: int, offset: int) -> Failure | None:
         if result is not None:
             # The kernel may have dropped what it could not write: a later sync proves nothing.
+            if not self._queues_lost:
+                self.log.error(
+                    "entries of queues may never come on disk: {error}. No commit-log file is "
+                    "removed from {offset} on until the broker is started again",
+                    error=result.value, offset=self.synced_offset)
             self._queues_lost = True
         elif not self._queues_lost:
             self.synced_offset = offset

@@ -74,8 +74,9 @@ _UNREADABLE = (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError, Recur
 #: What is read as a number, or none, and is not in Java: one of more than digits, a text that says
 #: null, either perhaps behind an escape. What looks so may also be a part of a longer text.
 _ODD_NUMBER: Final = re.compile(rb'"\s*:\s*"?-?(?:\d+[.eE\\]|\\|[nN][uU][lL][lL]")')
-#: What Java reads as an integer: digits of any script.
-_INTEGER: Final = re.compile(r"[+-]?\d{1,4000}")
+#: What Java reads as an integer.
+#: Differs from Apache: digits of other scripts are none, as everywhere here.
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 
 #: One decoder a header class, made when the class is first read.
 _decoders: dict[type[CommandHeader], msgspec.json.Decoder[Any]] = {}

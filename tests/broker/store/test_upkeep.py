@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreDamaged
@@ -123,15 +124,20 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(len(self.box.after_kill().bodies()), 5)
 
     def test_failed_sync_of_queues_stops_the_checkpoint(self) -> None:
-        """A later sync that succeeds proves nothing."""
+        """A later sync that succeeds proves nothing, which is said once."""
         self.box.append(message())
         self.box.step(1000)
+        events: list[LogEvent] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
         self.disk.fail_sync_in = 1
-        self.box.step(60_000)
+        self.box.step(60_000, 3)
         self.disk.fail_sync_in = None
         self.box.append(message())
         self.box.step(60_000, 3)
         self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
+        said = [event for event in events if "started again" in (event["log_format"] or "")]
+        self.assertEqual([event["log_level"] for event in said], [LogLevel.error])
         self.flushLoggedErrors(OSError)
 
 
