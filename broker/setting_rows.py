@@ -129,6 +129,14 @@ MESSAGE_STORE_CONFIG: Final = (
     Setting("mapperFileSizeBatchConsumeQueue", "int", 300_000 * 46,
             "The size of a batch queue's file; rounded up to whole entries of 46 bytes.",
             unit="bytes", least=46, source=_STORE),
+    Setting("enableConsumeQueueExt", "flag", False,
+            "Whether each new entry of a consume queue gets a unit in consumequeue_ext: its "
+            "message's store time, and which filters want it.", source=_STORE),
+    Setting("mappedFileSizeConsumeQueueExt", "int", 48 * 1024**2,
+            "The size of a file of such units.", unit="bytes", least=64, source=_STORE),
+    Setting("bitMapLengthConsumeQueueExt", "int", 64,
+            "How long a unit's filter bitmap is expected to be: it says how much of a file is "
+            "read at once, and bounds nothing.", unit="bits", least=1, source=_STORE),
     Setting("flushDiskType", "text", "ASYNC_FLUSH",
             "Whether a send is answered before or after its message is on disk.",
             choices=("ASYNC_FLUSH", "SYNC_FLUSH"), source=_STORE, important=True),

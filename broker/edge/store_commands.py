@@ -180,18 +180,20 @@ def _dump(
     limit: int | None, with_body: bool, as_lines: bool,
 ) -> int:
     from twistmq.broker.store.inspect.dump import as_json, as_text, find_records
+    from twistmq.broker.store.inspect.extension_view import UnitFinder
     from twistmq.broker.store.inspect.layout import StoreFiles
     from twistmq.broker.store.inspect.report import Report
 
     files = StoreFiles(directory, commitlog)
     report = Report(directory, lambda line: click.echo(line, err=True), _LINES_MAX)
     show = as_json if as_lines else as_text
+    units = UnitFinder(files)
     try:
         length = files.log_end - files.log_begin
         with _progress(length, hidden=sys.stdout.isatty()) as advance:
             found = find_records(files, wanted, report, index_slots, advance)
             for place, message in islice(found, limit):
-                click.echo(show(place, message, with_body))
+                click.echo(show(place, message, with_body, units.find(place, message)))
         report.finish()
     finally:
         files.close()

@@ -314,18 +314,18 @@ class BatchQueueFiles(QueueFiles):
                 queue.min_offset = max(queue.min_offset, entry[4])
                 return
 
-    def remove_unreachable(self, queue: ConsumeQueue) -> int:
+    def remove_unreachable(self, queue: ConsumeQueue) -> list[str]:
         """Remove files that end before the queue's beginning. See QueueFiles."""
         queue = _batch(queue)
-        count = 0
+        directories: list[str] = []
         while len(queue.starts) > 1 and queue.bases[1] <= queue.min_offset:
             path = segment_path(self.queue_directory(queue), queue.starts[0])
             self._files.close(path)
             self.unsynced.discard(path)
             self._io.remove(path)
             del queue.starts[0], queue.bases[0]
-            count += 1
-        return count
+            directories = [self.queue_directory(queue)]
+        return directories
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
         """Make what lies behind the last entry of the last file zeros."""

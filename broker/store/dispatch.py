@@ -136,6 +136,9 @@ class Dispatch:
             None if index is None else index.current(),
             None if index is None else index.next,
         )
+        extensions = queues.files.extensions
+        if extensions is not None and extensions.extends:
+            queues.tail_bytes += extensions.extend(records, queues.by_topic)
         for record in absurd:
             self.log.error(
                 "message at {place} has queue offset {offset}, which {topic}-{queue_id} cannot "

@@ -11,7 +11,6 @@ Differs from Apache, which looks at the form of the entries of the last three fi
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Final
 
 from twistmq.broker.store.batch_queue import (
@@ -21,8 +20,12 @@ from twistmq.broker.store.batch_queue import (
     entry_before,
 )
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.dispatch import Dispatch
+from twistmq.broker.store.extension_reader import UnitReader
+from twistmq.broker.store.extension_unit import is_address
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import message_count
+from twistmq.broker.wire.properties import TAGS
 from twistmq.broker.wire.record import StoredMessage
 
 __all__ = ["EntryCheck"]
@@ -31,25 +34,28 @@ __all__ = ["EntryCheck"]
 _COUNT: Final = 4096
 #: What an entry begins with: place and size.
 _HEAD: Final = struct.Struct(">qi")
+#: What is in the properties of a message that has a tag.
+_TAGS: Final = f"{TAGS}\x01"
 
 
 class EntryCheck:
     """Compares the messages from one place of the log on, in order, with their entries.
 
     :param start: where in the log; entries of messages before it are durable.
-    :param enters: says whether a message enters its queue.
+    :param dispatch: says which messages enter their queues, and with what.
     """
 
-    def __init__(
-        self, queues: QueueTable, start: int, enters: Callable[[StoredMessage], bool]
-    ) -> None:
+    def __init__(self, queues: QueueTable, start: int, dispatch: Dispatch) -> None:
         self._queues = queues
         self._start = start
-        self._enters = enters
+        self._dispatch = dispatch
+        self._enters = dispatch.enters
         #: By topic and queue id, the offset behind the last message.
         self._ends: dict[tuple[str, int], int] = {}
         #: Entries that were read, and the offset of the first.
         self._read: dict[ConsumeQueue, tuple[int, bytes]] = {}
+        #: Readers of their units.
+        self._units: dict[ConsumeQueue, UnitReader] = {}
 
     def check(self, message: StoredMessage) -> None:
         """Drop a message's entry and those behind it when it is not this message's."""
@@ -65,6 +71,7 @@ class EntryCheck:
             return
         if not self._is_entry_right(queue, message, end - offset):
             self._read.pop(queue, None)
+            self._units.pop(queue, None)
             if not queue.tail:
                 self._queues.files_of(queue).cut_at(queue, offset)
 
@@ -90,17 +97,37 @@ class EntryCheck:
             return (place, size, store_ms, base, messages) == (
                 message.physical_offset, message.size, message.store_timestamp,
                 message.queue_offset, count)
-        return self._head(queue, message.queue_offset) == _HEAD.pack(
-            message.physical_offset, message.size)
+        entry = self._entry(queue, message.queue_offset)
+        return entry[: _HEAD.size] == _HEAD.pack(message.physical_offset, message.size) and (
+            not self._is_code_wrong(queue, entry, message))
 
-    def _head(self, queue: ConsumeQueue, offset: int) -> bytes:
-        """Read what the entry at an offset begins with."""
+    def _is_code_wrong(self, queue: ConsumeQueue, entry: bytes, message: StoredMessage) -> bool:
+        """Whether an entry's code is torn, or the address of what is not its message's unit."""
+        code = int.from_bytes(entry[_HEAD.size :], "big", signed=True)
+        extensions = self._queues.files.extensions
+        if not is_address(code):
+            if code & 0xFF or (code == 0 and _TAGS not in message.properties
+                               and self._dispatch.make_tags_code is None):
+                # A write that is torn leaves zeros at its end.
+                return False
+            return code != self._dispatch.record_of(message).tags_code
+        if extensions is None:
+            return False
+        reader = self._units.get(queue)
+        if reader is None:
+            reader = self._units[queue] = extensions.reader(queue, again=True)
+        unit = reader.unit(code)
+        return unit is None or (unit.tags_code, unit.store_time) != (
+            self._dispatch.record_of(message).tags_code, message.store_timestamp)
+
+    def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
+        """Read the entry at an offset."""
         begin, entries = self._read.get(queue, (offset, b""))
         at = (offset - begin) * ENTRY_SIZE
         if not 0 <= at < len(entries):
             at, entries = 0, self._queues.files.read_again(queue, offset, _COUNT)
             self._read[queue] = offset, entries
-        return entries[at : at + _HEAD.size]
+        return entries[at : at + ENTRY_SIZE]
 
     def _batch_entry(self, queue: BatchQueue, offset: int) -> bytes:
         """Read the entry that has an offset, or begins behind it."""

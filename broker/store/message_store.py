@@ -28,8 +28,10 @@ from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.dispatch import Dispatch
+from twistmq.broker.store.extension_unit import ExtensionUnit, FilterBitmap
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.queue_extension import QueueExtensions
 from twistmq.broker.store.queue_reader import QueueReader
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import TagsCode
@@ -85,6 +87,7 @@ class MessageStore:
         self._abort_path = settings.path("abort")
         self._unlock: Callable[[], None] | None = None
         self._sampled_ms = 0
+        self._make_bitmap: FilterBitmap | None = None
         self._log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log)
         self._queues = QueueTable(
             io, settings.path("consumequeue"), settings.mapped_file_size_consume_queue,
@@ -160,6 +163,7 @@ class MessageStore:
         if not self._log.starts:
             for path in (self.settings.store_path_root_dir, self.settings.commit_log_path):
                 sync_parents(self._io, path.rstrip("/"))
+        self._queues.files.extensions = self._load_extensions()
         self._queues.load(thorough=crashed)
         self._checkpoint.load()
         if self._index is not None:
@@ -172,6 +176,19 @@ class MessageStore:
             self.settings, self._log, self._queues, self._index, self._dispatch, crashed
         )
         recovery.run(self._checkpoint.values)
+
+    def _load_extensions(self) -> QueueExtensions | None:
+        """Extensions of queue entries, if there are any or are to be."""
+        settings, directory = self.settings, self.settings.path("consumequeue_ext")
+        extends = settings.enable_consume_queue_ext
+        if not extends and not self._io.exists(directory):
+            return None
+        extensions = QueueExtensions(
+            self._io, directory, settings.mapped_file_size_consume_queue_ext,
+            settings.bit_map_length_consume_queue_ext, extends,
+        )
+        extensions.make_bitmap = self._make_bitmap
+        return extensions
 
     def start(self) -> None:
         """Begin to accept messages; from now on only stop() ends cleanly."""
@@ -343,6 +360,21 @@ class MessageStore:
         self._dispatch.make_tags_code = make
 
     @property
+    def make_filter_bitmap(self) -> FilterBitmap | None:
+        """Says which filters want a message, under enable_consume_queue_ext.
+
+        What it gives stands beside the message's queue entry, and every filter that reads the
+        queue is told it. It is asked when an entry is made, so that recovery asks again.
+        """
+        return self._make_bitmap
+
+    @make_filter_bitmap.setter
+    def make_filter_bitmap(self, make: FilterBitmap | None) -> None:
+        self._make_bitmap = make
+        if self._queues.files.extensions is not None:
+            self._queues.files.extensions.make_bitmap = make
+
+    @property
     def confirm_offset(self) -> int:
         """Up to here messages are dispatched and can be read."""
         return self._dispatch.confirm_offset
@@ -508,7 +540,7 @@ class MessageStore:
     def queue_entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
     ) -> list[tuple[int, int, int]]:
-        """Read a queue's entries as they are: (place in the commit log, size, tags code).
+        """Read a queue's entries: (place in the commit log, size, tags code).
 
         :returns: fewer than wanted where a file or the queue ends; none outside of it.
         """
@@ -526,6 +558,18 @@ class MessageStore:
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return [], queue_offset
         return self._queues.entries(queue, queue_offset, max_count)
+
+    def extended_entries(
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
+    ) -> tuple[list[tuple[tuple[int, int, int], ExtensionUnit | None]], int]:
+        """Read a queue's entries as they are, each with the unit it points at, if there is one.
+
+        :returns: as read_entries does.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return [], queue_offset
+        return self._queues.extended_entries(queue, queue_offset, max_count)
 
     def queues(self) -> dict[str, list[int]]:
         """List the topics that have queues, with the queues' ids in order."""

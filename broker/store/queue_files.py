@@ -19,6 +19,8 @@ from twistmq.broker.store.consume_queue import (
     FILLER_SIZE,
     ConsumeQueue,
 )
+from twistmq.broker.store.extension_unit import is_address
+from twistmq.broker.store.queue_extension import QueueExtensions
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 
 __all__ = ["QueueFiles"]
@@ -48,6 +50,8 @@ class QueueFiles:
         self.file_size = file_size
         #: Paths written since the last thorough flush.
         self.unsynced: set[str] = set()
+        #: What entries say besides their 20 bytes; None: nothing.
+        self.extensions: QueueExtensions | None = None
         self._io = io
         #: Files that are open.
         self.open_files = self._files = open_files or OpenFiles(
@@ -59,14 +63,21 @@ class QueueFiles:
 
     # --- writing
 
+    def waiting_bytes(self, queue: ConsumeQueue) -> int:
+        """Bytes of entries and their extension that wait in memory."""
+        size = len(queue.tail)
+        return size if self.extensions is None else size + self.extensions.waiting_bytes(queue)
+
     def write_tail(self, queue: ConsumeQueue) -> int:
-        """Write the entries that wait in memory.
+        """Write the entries that wait in memory, and first what they point at.
 
         :returns: bytes written.
         :raises StoreFull: when the disk is full; what is not written waits on.
         :raises OSError: when the disk fails; the same.
         """
         total = 0
+        if self.extensions is not None:
+            self.extensions.write_tail(queue)
         while queue.tail:
             position = queue.tail_start * ENTRY_SIZE
             start = position - position % self.file_size
@@ -169,9 +180,13 @@ class QueueFiles:
         :param thorough: look at every entry of the last files, as after a crash; otherwise
             entries are trusted to fill the last file from its start without a gap.
         """
+        if queue.starts:
+            self._find_end(queue, thorough)
+        self._settle_extension(queue, thorough)
+
+    def _find_end(self, queue: ConsumeQueue, thorough: bool) -> None:
+        """Find the last entry, and drop what is behind it."""
         starts = queue.starts
-        if not starts:
-            return
         per_file = self.file_size // ENTRY_SIZE
         first = max(0, len(starts) - _RECOVER_FILES) if thorough else len(starts) - 1
         for index in range(first, len(starts)):
@@ -220,6 +235,21 @@ class QueueFiles:
             return -1
         return last[0] + last[1]
 
+    def _settle_extension(self, queue: ConsumeQueue, thorough: bool) -> None:
+        """Let the extension end with the unit of the last entry that has one.
+
+        When none of the last some thousands has one, the extension goes on in a new file.
+        """
+        if self.extensions is None:
+            return
+        codes: list[int] = []
+        at = max(queue.min_offset, queue.tail_start - _SCAN_ENTRIES)
+        while data := self.read(queue, at, queue.tail_start - at):
+            codes += [code for _, _, code in ENTRY.iter_unpack(data) if is_address(code)]
+            at += len(data) // ENTRY_SIZE
+        # Addresses ascend; one that a loss of power tore is less than it was.
+        self.extensions.settle(queue, max(codes, default=None), thorough)
+
     # --- cutting
 
     def cut(self, queue: ConsumeQueue, physical_offset: int) -> None:
@@ -249,6 +279,7 @@ class QueueFiles:
         if queue.starts:
             self._clear_behind(queue)
         queue.max_physical = self._last_physical(queue)
+        self._settle_extension(queue, thorough=True)
 
     def _kept(self, data: bytes, physical_offset: int) -> int:
         """Count the entries before the last run of those at or behind a place."""
@@ -323,21 +354,28 @@ class QueueFiles:
             count = _SCAN_ENTRIES
         return end, -1
 
-    def remove_unreachable(self, queue: ConsumeQueue) -> int:
+    def remove_unreachable(self, queue: ConsumeQueue) -> list[str]:
         """Remove the files that end before the queue's beginning, never the last one.
 
-        :returns: how many.
+        :returns: directories files were removed from.
         :raises OSError: when one cannot be removed; it and those behind it stay.
         """
-        count = 0
+        directories: list[str] = []
+        if self.extensions is not None:
+            first = self.entry(queue, queue.min_offset)
+            # An entry without a unit says nothing of those before it.
+            if first is None or is_address(first[2]):
+                extension = self.extensions.remove_before(queue, first and first[2])
+                directories += [extension] if extension is not None else []
         while len(queue.starts) > 1 and queue.starts[1] <= queue.min_offset * ENTRY_SIZE:
             path = segment_path(self.queue_directory(queue), queue.starts[0])
             self._files.close(path)
             self.unsynced.discard(path)
             self._io.remove(path)
             del queue.starts[0]
-            count += 1
-        return count
+            if self.queue_directory(queue) not in directories:
+                directories.append(self.queue_directory(queue))
+        return directories
 
     def destroy(self, queue: ConsumeQueue) -> None:
         """Remove a queue's files."""
@@ -351,7 +389,11 @@ class QueueFiles:
             self._io.remove(topic_directory)
         queue.starts.clear()
         queue.tail.clear()
+        if self.extensions is not None:
+            self.extensions.destroy(queue)
 
     def close(self) -> None:
         """Close every file."""
         self._files.close_all()
+        if self.extensions is not None:
+            self.extensions.close()

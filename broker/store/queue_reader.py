@@ -13,6 +13,7 @@ from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.batch_reader import BatchReader
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.extension_reader import ExtendedFilter
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
@@ -96,6 +97,9 @@ class QueueReader:
         if message_filter is not None:
             # Entries that do not match are looked at until one read has had its share.
             size_max = max(self._settings.max_filter_message_size, size_max)
+            extensions = self._queues.files.extensions
+            if extensions is not None:
+                message_filter = ExtendedFilter(extensions.reader(queue), message_filter)
         entries = self._queues.files.read(queue, offset, -(-size_max // ENTRY_SIZE))
         if entries is None:
             per_file = self._settings.mapped_file_size_consume_queue // ENTRY_SIZE

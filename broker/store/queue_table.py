@@ -14,6 +14,7 @@ from twistmq.broker.store.append_loop import Queues
 from twistmq.broker.store.batch_files import BatchQueueFiles
 from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.queue_files import QueueFiles
 
 __all__ = ["QueueTable"]
@@ -122,9 +123,9 @@ class QueueTable:
         """Drop entries of messages at or behind a place in the commit log, in every queue."""
         for queue in self:
             if queue.max_physical > physical_offset:
-                before = len(queue.tail)
+                before = self.files.waiting_bytes(queue)
                 self.files_of(queue).cut(queue, physical_offset)
-                self.tail_bytes += len(queue.tail) - before
+                self.tail_bytes += self.files.waiting_bytes(queue) - before
 
     def correct_min_offsets(self, log_min_offset: int) -> None:
         """Move every queue's beginning to its first message that is still in the commit log."""
@@ -165,7 +166,7 @@ class QueueTable:
 
     def _forget(self, queue: ConsumeQueue) -> None:
         """Leave a queue's entries in memory unwritten."""
-        self.tail_bytes -= len(queue.tail)
+        self.tail_bytes -= self.files.waiting_bytes(queue)
         queue.tail.clear()
         self.dirty.pop(queue, None)
 
@@ -176,11 +177,11 @@ class QueueTable:
 
         :raises StoreFull, OSError: when the disk is full or fails; the entries wait on.
         """
-        before = len(queue.tail)
+        before = self.files.waiting_bytes(queue)
         try:
             self.files_of(queue).write_tail(queue)
         finally:
-            self.tail_bytes -= before - len(queue.tail)
+            self.tail_bytes -= before - self.files.waiting_bytes(queue)
 
     def begin_writing(self, size_min: int = 1) -> None:
         """Choose the queues that write_tails is to write: those with so many bytes in memory."""
@@ -214,6 +215,9 @@ class QueueTable:
         """Make the job that puts all written entries on disk; run it on a thread."""
         paths = self.files.unsynced | self.batch_files.unsynced
         self.files.unsynced, self.batch_files.unsynced = set(), set()
+        if self.files.extensions is not None:
+            paths |= self.files.extensions.unsynced
+            self.files.extensions.unsynced = set()
         io = self._io
 
         def sync() -> None:
@@ -229,8 +233,24 @@ class QueueTable:
     def entries(
         self, queue: ConsumeQueue, offset: int, count: int
     ) -> tuple[list[tuple[int, int, int]], int]:
-        """Read up to ``count`` entries. See QueueFiles.entries."""
-        return self.files_of(queue).entries(queue, offset, count)
+        """Read up to ``count`` entries. See QueueFiles.entries.
+
+        An address stays where the code should be when its unit is missing.
+        """
+        found, behind = self.extended_entries(queue, offset, count)
+        return [entry if unit is None else (entry[0], entry[1], unit.tags_code)
+                for entry, unit in found], behind
+
+    def extended_entries(
+        self, queue: ConsumeQueue, offset: int, count: int
+    ) -> tuple[list[tuple[tuple[int, int, int], ExtensionUnit | None]], int]:
+        """Read up to ``count`` entries as they are, each with its unit if it has one."""
+        entries, behind = self.files_of(queue).entries(queue, offset, count)
+        if self.files.extensions is None:
+            return [(entry, None) for entry in entries], behind
+        reader = self.files.extensions.reader(queue)
+        return [(entry, reader.unit(entry[2]) if is_address(entry[2]) else None)
+                for entry in entries], behind
 
 
 def _of_other_kind(topic: str, is_batch: bool) -> str:

@@ -245,39 +245,39 @@ class QueueRetention:
             self._index_waits = self._index is not None
         began_ms = self._now_ms()
         while self._waiting:
-            directory = self._trim(self._waiting.pop())
-            if directory is not None:
-                return self._sync(directory)
+            directories = self._trim(self._waiting.pop())
+            if directories:
+                return self._sync(directories)
             if self._now_ms() - began_ms >= FLUSH_STEP_MS:
                 return None
         return self._trim_index()
 
-    def _trim(self, queue: ConsumeQueue) -> str | None:
-        """Trim a queue; :returns: its directory when files were removed."""
+    def _trim(self, queue: ConsumeQueue) -> list[str]:
+        """Trim a queue; :returns: directories files were removed from."""
         if self._queues.find(queue.topic, queue.queue_id) is not queue:
             # The topic was deleted meanwhile.
-            return None
+            return []
         files = self._queues.files_of(queue)
         files.correct_min_offset(queue, self._min_offset)
         try:
-            removed = files.remove_unreachable(queue)
+            return files.remove_unreachable(queue)
         except OSError as error:
             self.log.error("a file of {topic}-{queue_id} cannot be removed: {error}",
                            topic=queue.topic, queue_id=queue.queue_id, error=error)
-            return None
-        return files.queue_directory(queue) if removed else None
+            return []
 
-    def _sync(self, directory: str) -> Deferred[None]:
+    def _sync(self, directories: list[str]) -> Deferred[None]:
         """Make the removal of files durable: they go in order on disk as well."""
         self._removed_files = True
         io = self._io
 
         def sync() -> None:
-            # A topic that is deleted meanwhile has no directory.
-            with suppress(FileNotFoundError):
-                io.sync_path(directory)
+            for directory in directories:
+                # A topic that is deleted meanwhile has no directory.
+                with suppress(FileNotFoundError):
+                    io.sync_path(directory)
 
-        return self._in_thread(sync).addErrback(self._failed, directory)
+        return self._in_thread(sync).addErrback(self._failed, directories[0])
 
     def _trim_index(self) -> Deferred[None] | None:
         """Remove the first index file that holds nothing any more."""

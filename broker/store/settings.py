@@ -34,6 +34,11 @@ class StoreSettings:
     mapped_file_size_commit_log: int = 1024 * 1024 * 1024
     mapped_file_size_consume_queue: int = 300_000 * QUEUE_ENTRY_SIZE_BYTES
     mapper_file_size_batch_consume_queue: int = 300_000 * BATCH_QUEUE_ENTRY_SIZE_BYTES
+    #: Whether queue entries get a unit in a file of its own, with store time and filter bitmap.
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 48 * 1024 * 1024
+    #: Bits that a unit's bitmap is expected to have.
+    bit_map_length_consume_queue_ext: int = 64
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     message_index_enable: bool = True

@@ -64,7 +64,7 @@ class StoreRecovery:
             for topic in list(queues.by_topic):
                 queues.destroy(topic)
         start = self._start(checkpoint)
-        entries = EntryCheck(queues, start, self._dispatch.enters) if self._crashed else None
+        entries = EntryCheck(queues, start, self._dispatch) if self._crashed else None
         end = self._replay(start, entries)
         if self._crashed or log.peek(end, 8) not in (None, bytes(8)):
             log.truncate(end)

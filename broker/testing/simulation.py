@@ -224,4 +224,7 @@ def _choose_settings(chance: random.Random) -> StoreSettings:
         flush_disk_type=chance.choice(("SYNC_FLUSH", "ASYNC_FLUSH")),
         flush_consume_queue_thorough_interval=chance.choice((1000, 60_000)),
         file_reserved_time=0,
+        enable_consume_queue_ext=chance.random() < 0.3,
+        mapped_file_size_consume_queue_ext=chance.choice((60, 150, 1000)),
+        bit_map_length_consume_queue_ext=chance.choice((1, 64)),
     )

@@ -48,6 +48,7 @@ class Sent:
         self.start = record.physical_offset
         self.end = record.next_offset
         self.queue_offset = record.queue_offset
+        self.tags_code = record.tags_code
         self.data = encode_record(record)
 
     def __repr__(self) -> str:
@@ -215,8 +216,8 @@ class StoreModel:
                 f"{topic}-{queue_id} has {len(found)} messages, not {expected}")
         for each in expected:
             entries = store.queue_entries(topic, queue_id, each.queue_offset, 1)
-            require(len(entries) == 1 and entries[0][:2] == (each.start, len(each.data)),
-                    each, "is not where its queue says:", entries)
+            expected_entry = (each.start, len(each.data), each.tags_code)
+            require(entries == [expected_entry], each, "is not what its queue says:", entries)
         if expected:
             require(store.max_offset_in_queue(topic, queue_id) == expected[-1].queue_offset + 1,
                     f"{topic}-{queue_id} goes on behind", expected[-1])

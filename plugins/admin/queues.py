@@ -6,12 +6,15 @@ Source: AdminBrokerProcessor.queryConsumeQueue, QueryConsumeQueueResponseBody, C
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
+from twistmq.broker.store.get_message import MessageFilter
 from twistmq.broker.wire.bodies import Body, SubscriptionData
 from twistmq.broker.wire.header import Int32, Int64
 from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
@@ -35,8 +38,55 @@ class ConsumeQueueData(Body):
     physic_offset: Int64 = 0
     physic_size: Int32 = 0
     tags_code: Int64 = 0
-    #: Whether the group's filter takes it, where that can be said of the entry alone.
+    #: The unit it points at as JSON, and the unit's bitmap as digits, the last byte first.
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    #: Whether the group's filter takes it, where its unit says so.
     eval: bool = False
+    #: That there is no unit where it points.
+    msg: str | None = None
+
+    @classmethod
+    def of(
+        cls, entry: tuple[int, int, int], unit: ExtensionUnit | None,
+        message_filter: MessageFilter | None, is_group_known: bool,
+    ) -> ConsumeQueueData:
+        """Describe an entry.
+
+        :param message_filter: the group's; None: it takes everything.
+        """
+        row = cls(*entry)
+        if unit is not None:
+            row.tags_code = unit.tags_code
+            row.extend_data_json = _ExtendData.of(unit).encode().decode()
+            row.bit_map = _digits(unit.bitmap) if unit.bitmap else None
+            row.eval = is_group_known and (
+                message_filter is None or message_filter.match_queue_entry(
+                    unit.tags_code, unit.store_time, unit.bitmap or None))
+        elif is_address(entry[2]):
+            row.msg = f"Cq extend not exist!addr: {entry[2]}"
+        return row
+
+
+class _ExtendData(Body):
+    """A unit. Source: CqExtUnit."""
+
+    #: Base64.
+    filter_bit_map: str | None = None
+    msg_store_time: Int64 = 0
+    size: Int32 = 0
+    tags_code: Int64 = 0
+
+    @classmethod
+    def of(cls, unit: ExtensionUnit) -> _ExtendData:
+        bitmap = base64.b64encode(unit.bitmap).decode("ascii") if unit.bitmap else None
+        return cls(bitmap, unit.store_time, unit.size, unit.tags_code)
+
+
+def _digits(bitmap: bytes) -> str:
+    """The bits, the last byte first; a line ends behind each byte whose number eight divides."""
+    return "".join(f"{bitmap[number]:08b}" + ("" if number % 8 else "\n")
+                   for number in reversed(range(len(bitmap))))
 
 
 class QueryConsumeQueueResponseBody(Body):
@@ -69,34 +119,48 @@ class QueueQuestions:
                                  f"{header.queue_id}@{header.topic} is not exist!")
         body = QueryConsumeQueueResponseBody(
             max_queue_index=queue.max_offset, min_queue_index=queue.min_offset)
+        message_filter = None
         if header.consumer_group is not None:
-            self._describe_group(body, header.consumer_group, queue.topic)
+            message_filter = self._describe_group(body, header.consumer_group, queue.topic)
         if not queue.min_offset <= header.index < queue.max_offset:
             return Reply(remark=f"Index {header.index} of {header.queue_id}@{header.topic} "
                                 "is not exist!")
-        return self.long_answers.answer(self._read(queue, header.index, header.count, body))
+        return self.long_answers.answer(self._read(
+            queue, header.index, header.count, body, message_filter))
 
     def _describe_group(
         self, body: QueryConsumeQueueResponseBody, name: str, topic: str
-    ) -> None:
+    ) -> MessageFilter | None:
+        """Say what a group subscribes to; :returns: its filter."""
         group = self._kernel.clients.consumer_group(name)
         subscription = group.subscriptions.get(topic) if group else None
         body.subscription_data = subscription
         body.filter_data = "null" if subscription else f"{name}@{topic} is not online!"
+        if subscription is None:
+            return None
+        try:
+            return self._kernel.filters.make_filter(
+                subscription.expression_type, subscription.sub_string)
+        except RequestRefused:
+            # What nobody can evaluate takes everything, as with Apache.
+            return None
 
     def _read(
-        self, queue: ConsumeQueue, index: int, count: int, body: QueryConsumeQueueResponseBody
+        self, queue: ConsumeQueue, index: int, count: int, body: QueryConsumeQueueResponseBody,
+        message_filter: MessageFilter | None,
     ) -> Work:
         """Differs from Apache: an answer has an end, because a reply fits into a frame."""
         rows: list[bytes] = []
         wanted = min(count, ENTRIES_MAX)
         while len(rows) < wanted:
-            entries, index = self._kernel.store.read_entries(
+            entries, index = self._kernel.store.extended_entries(
                 queue.topic, queue.queue_id, index,
                 min(wanted - len(rows), _ENTRIES_AT_A_TIME))
             if not entries:
                 break
-            rows += [ConsumeQueueData(*entry).encode() for entry in entries]
+            rows += [ConsumeQueueData.of(entry, unit, message_filter,
+                                         body.subscription_data is not None).encode()
+                     for entry, unit in entries]
             yield
         body.queue_data = []
         return Reply(body=encode_with_rows(body, b'"queueData":[]', rows))

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.consume_queue import ENTRY, FILLER
+from twistmq.broker.store.extension_unit import FILE_END, ExtensionUnit, is_address, place_of
 from twistmq.broker.store.index_tail import HEADER, ITEM, ITEM_SIZE
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies.registration import RegisterBrokerBody
@@ -32,6 +33,7 @@ from twistmq.broker.wire.record import (
     decode_record,
     encode_record,
 )
+from twistmq.plugins.admin.queues import ConsumeQueueData, QueryConsumeQueueResponseBody
 
 HERE = Path(__file__).resolve().parent
 
@@ -53,7 +55,7 @@ class IndexTests(SynchronousTestCase):
 
     def test_every_file_is_listed(self) -> None:
         """No file lies about that its index does not explain, and none is missing."""
-        for part in ("frames", "store-edges", "store-batch", "mqadmin"):
+        for part in ("frames", "store-edges", "store-batch", "extension", "mqadmin"):
             folder = HERE / part
             found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
                      if path.is_file()}
@@ -144,6 +146,64 @@ def record_of(message: StoredMessage) -> MessageRecord:
     record.physical_offset = message.physical_offset
     record.store_timestamp = message.store_timestamp
     return record
+
+
+class ExtensionTests(SynchronousTestCase):
+    """A queue and its extension."""
+
+    def setUp(self) -> None:
+        self.files = {row["file"]: data for row, data in rows("extension")}
+
+    def units(self, topic: str) -> list[ExtensionUnit]:
+        """The units the entries of a queue point at."""
+        found = []
+        for _, _, code in ENTRY.iter_unpack(self.files[f"{topic}/queue.bin"]):
+            self.assertTrue(is_address(code))
+            place = place_of(code)
+            data = self.files[f"{topic}/{place - place % 1024:020d}"]
+            unit = ExtensionUnit.decode(data, place % 1024)
+            assert unit is not None
+            self.assertEqual(data[place % 1024:place % 1024 + unit.size], unit.encode())
+            found.append(unit)
+        return found
+
+    def test_units(self) -> None:
+        """Each has its message's tag, its time, and whether the group wants it."""
+        units = self.units("GoldenExtension")
+        self.assertEqual([unit.tags_code for unit in units],
+                         [java_string_hash(f"Tag{number % 3}") for number in range(32)])
+        self.assertEqual([any(unit.bitmap) for unit in units],
+                         [number > 5 for number in range(32)])
+        self.assertEqual({len(unit.bitmap) for unit in units}, {14})
+        self.assertEqual(units, sorted(units, key=lambda unit: unit.store_time))
+        plain = self.units("GoldenExtensionPlain")
+        self.assertEqual([(unit.tags_code, unit.bitmap) for unit in plain], [(ord("T"), b""),
+                                                                             (0, b"")])
+
+    def test_end_of_a_file(self) -> None:
+        """A mark and zeros behind the last unit that leaves four bytes."""
+        first = self.files[f"GoldenExtension/{0:020d}"]
+        self.assertEqual(first[30 * 34:], FILE_END + bytes(2))
+
+    def test_answer(self) -> None:
+        """What 321 says of an entry is what we say of it."""
+        body = QueryConsumeQueueResponseBody.decode(self.files["answer-321.json"])
+        entries = ENTRY.iter_unpack(self.files["GoldenExtension/queue.bin"])
+        units = self.units("GoldenExtension")
+
+        class Wants:
+            """The group's filter, as its bitmap says."""
+
+            def match_queue_entry(self, tags_code: int, store_time: int | None = None,
+                                  bitmap: bytes | None = None) -> bool:
+                return any(bitmap or b"")
+
+            def match_record(self, record: bytes | memoryview) -> bool:
+                return True
+
+        self.assertEqual(body.queue_data, [
+            ConsumeQueueData.of(entry, unit, Wants(), True)
+            for entry, unit in zip(entries, units, strict=True)][:8])
 
 
 class StoreEdgeTests(SynchronousTestCase):

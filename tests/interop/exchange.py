@@ -243,14 +243,22 @@ class Exchange:
 
     :param namesrv_port: of Apache's name server.
     :param broker_port: of its broker, which takes two more, two below and one above.
+    :param settings: of both brokers, besides those of files.
     """
 
     def __init__(
-        self, folder: Path, namesrv_port: int, broker_port: int, version: str = "5.3.3"
+        self, folder: Path, namesrv_port: int, broker_port: int, version: str = "5.3.3",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._peer = Peer(folder, version, namesrv_port, broker_port, "512m",
-                          settings=dict(FILE_SETTINGS))
-        self._ours = Servers(folder, *[f"{key}={value}" for key, value in FILE_SETTINGS.items()],
+        self._folder = folder
+        self._peer = Peer(folder, version, namesrv_port, broker_port, "512m")
+        self.set({} if settings is None else settings)
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """Give both brokers these settings from their next start on."""
+        both = {**FILE_SETTINGS, **settings}
+        self._peer.settings = both
+        self._ours = Servers(self._folder, *[f"{key}={value}" for key, value in both.items()],
                              "brokerName=broker-peer")
 
     def apache(self, work: Callable[[BlockingClient], Any], kill: bool = False) -> Any:

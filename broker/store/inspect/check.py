@@ -26,8 +26,6 @@ _TIMES: Final = (("physic_msg_timestamp", 0), ("logics_msg_timestamp", 8),
                  ("index_msg_timestamp", 16))
 #: How often a file that its owner may be writing is read before it counts as damaged.
 _READ_TRIES: Final = 3
-#: Parts of a store that are not looked at, and what they hold.
-_NOT_CHECKED: Final = {"consumequeue_ext": "extensions of queue entries"}
 #: The rows every summary begins with.
 _COUNTED: Final = ("commit-log files", "records", "queues", "queue files", "queue entries",
                    "index files", "index items", "configuration files")
@@ -74,9 +72,6 @@ class StoreCheck:
         self._queues.finish()
         self._index.finish()
         self._check_checkpoint(newest_ms)
-        for name, what in _NOT_CHECKED.items():
-            if (self._store.root / name).is_dir():
-                self._report.note(f"{name} is not looked at: {what}")
         self._report.finish()
 
     def _advance_items(self, count: int) -> None:

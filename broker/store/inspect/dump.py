@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.store.extension_unit import ExtensionUnit
 from twistmq.broker.store.inspect.index_view import IndexView, key_hash
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.log_walk import LogWalk
@@ -134,8 +135,13 @@ def _first_time(store: StoreFiles, start: int) -> int | None:
     return message.store_timestamp if isinstance(message, StoredMessage) else None
 
 
-def as_json(place: int, message: StoredMessage, with_body: bool) -> str:
-    """One object on one line; ``body`` is text, ``bodyBase64`` what is not UTF-8."""
+def as_json(
+    place: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
+) -> str:
+    """One object on one line; ``body`` is text, ``bodyBase64`` what is not UTF-8.
+
+    :param unit: what the record's queue entry has besides.
+    """
     properties = message.properties_map()
     shown: dict[str, Any] = {
         "offset": place,
@@ -156,6 +162,9 @@ def as_json(place: int, message: StoredMessage, with_body: bool) -> str:
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "bodyLength": len(message.body),
     }
+    if unit is not None:
+        shown["extension"] = {"tagsCode": unit.tags_code, "msgStoreTime": unit.store_time,
+                              "filterBitMap": unit.bitmap.hex()}
     inner = _inner_messages(message)
     if inner:
         shown["messages"] = [_inner_json(message.queue_offset + index, each, with_body)
@@ -165,8 +174,10 @@ def as_json(place: int, message: StoredMessage, with_body: bool) -> str:
     return msgspec.json.encode(shown).decode()
 
 
-def as_text(place: int, message: StoredMessage, with_body: bool) -> str:
-    """A line of places, one of properties if there are any, and the body."""
+def as_text(
+    place: int, message: StoredMessage, with_body: bool, unit: ExtensionUnit | None = None
+) -> str:
+    """A line of places, one of properties and one of the unit if there are any, and the body."""
     properties = message.properties_map()
     named = [f"{place}", f"{message.topic}-{message.queue_id}@{message.queue_offset}",
              f"stored {_time(message.store_timestamp)}", f"born {_time(message.born_timestamp)}",
@@ -177,6 +188,9 @@ def as_text(place: int, message: StoredMessage, with_body: bool) -> str:
     if properties:
         lines.append("    " + " ".join(f"{name}={_escaped(value)}"
                                        for name, value in properties.items()))
+    if unit is not None:
+        lines.append(f"    extension: tags code {unit.tags_code}, stored "
+                     f"{_time(unit.store_time)}, bitmap {unit.bitmap.hex() or 'none'}")
     inner = _inner_messages(message)
     for index, (_, body, text) in enumerate(inner):
         pairs = parse_properties(text).items()

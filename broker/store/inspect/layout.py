@@ -64,7 +64,10 @@ class StoreFiles:
     def queue_directories(
         self, name: str = "consumequeue"
     ) -> dict[tuple[str, int], tuple[Path, dict[int, int]]]:
-        """Directory and file lengths by (topic, queue id)."""
+        """Directory and file lengths by (topic, queue id).
+
+        :param name: of the directory they are in.
+        """
         found: dict[tuple[str, int], tuple[Path, dict[int, int]]] = {}
         root = self.root / name
         for topic in sorted(root.iterdir()) if root.is_dir() else ():

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from twistmq.broker.constants import CHECKPOINT_MARGIN_MS
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER_SIZE
+from twistmq.broker.store.extension_unit import is_address
 from twistmq.broker.store.inspect.batch_check import BatchCheck
+from twistmq.broker.store.inspect.extension_view import ExtensionView
 from twistmq.broker.store.inspect.files import Segments, common_size
 from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles, report_files
 from twistmq.broker.store.inspect.report import Report
@@ -30,8 +31,6 @@ from twistmq.broker.wire.record import StoredMessage, has_queue_entry
 __all__ = ["QueueCheck"]
 
 Entry = tuple[int, int, int]
-#: Numbers of entries up to here are addresses in consumequeue_ext. Source: ConsumeQueueExt.
-_EXT_ADDRESS_MAX: Final = -2147483649
 
 
 @dataclass(slots=True)
@@ -79,6 +78,8 @@ class QueueCheck:
             key: self._snapshot(key, Segments(store.reader, directory, sizes, size))
             for key, (directory, sizes) in found.items()
         }
+        # Units are written before the entries that point at them.
+        self._extensions = ExtensionView(store)
 
     def _snapshot(self, key: tuple[str, int], files: Segments) -> _Queue:
         report_files(self._report, files)
@@ -130,6 +131,7 @@ class QueueCheck:
         for queue in self._queues.values():
             self._pass(queue, queue.end)
         self._batches.finish()
+        self._extensions.check(self._report, self._store.running)
 
     # --- a record and its entry
 
@@ -184,12 +186,35 @@ class QueueCheck:
             self._report.problem(path, position + 8, f"the record's size {message.size}",
                                  str(entry[1]))
         code = entry[2]
-        if message.topic == SCHEDULE_TOPIC or code <= _EXT_ADDRESS_MAX:
+        if is_address(code):
+            self._compare_unit(queue, code, message, properties)
+            return
+        if message.topic == SCHEDULE_TOPIC:
             return
         expected = tags_code(properties.get(TAGS))
         if code != expected:
             self._report.problem(path, position + 12, f"the code {expected} of tag "
                                  f"{properties.get(TAGS)!r}", str(code))
+
+    def _compare_unit(
+        self, queue: _Queue, address: int, message: StoredMessage, properties: dict[str, str]
+    ) -> None:
+        """Compare the unit an entry points at with the record."""
+        key = queue.topic, queue.queue_id
+        unit = self._extensions.unit(key, address)
+        where = self._extensions.locate(key, address)
+        if unit is None or where is None:
+            path, position = queue.place(message.queue_offset)
+            self._report.problem(path, position + 12, "the address of a unit", str(address))
+            return
+        self._report.counts["entries with a unit"] += 1
+        if unit.store_time != message.store_timestamp:
+            self._report.problem(where[0], where[1] + 10, "the record's store time "
+                                 f"{message.store_timestamp}", str(unit.store_time))
+        expected = tags_code(properties.get(TAGS))
+        if unit.tags_code != expected and message.topic != SCHEDULE_TOPIC:
+            self._report.problem(where[0], where[1] + 2, f"the code {expected} of tag "
+                                 f"{properties.get(TAGS)!r}", str(unit.tags_code))
 
     def _without_queue(self, place: int, message: StoredMessage) -> None:
         known = self._topics is None or message.topic in self._topics

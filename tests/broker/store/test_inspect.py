@@ -8,13 +8,17 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreError
 from twistmq.broker.store.consume_queue import ENTRY, FILLER
 from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.extension_unit import ExtensionUnit
 from twistmq.broker.store.inspect.check import StoreCheck
+from twistmq.broker.store.inspect.dump import as_json, as_text
+from twistmq.broker.store.inspect.extension_view import UnitFinder
 from twistmq.broker.store.inspect.files import Reader, Segments
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
@@ -58,9 +62,10 @@ def check(root: Path, limit: int = 1000) -> tuple[list[str], Report]:
     return lines, report
 
 
-def fill(root: Path, count: int = COUNT) -> StoreBox:
+def fill(root: Path, count: int = COUNT, **changes: Any) -> StoreBox:
     """A store of ours with messages of several queues, tags and keys in several files."""
-    box = StoreBox(RealDisk(), root=str(root), mapped_file_size_commit_log=FILE_SIZE).open()
+    box = StoreBox(RealDisk(), root=str(root), mapped_file_size_commit_log=FILE_SIZE,
+                   **changes).open()
     for number in range(count):
         box.now_ms += 700
         box.append(message("Topic", f"body of {number}".encode() * 3, queue_id=number % 2,
@@ -77,11 +82,13 @@ def fill(root: Path, count: int = COUNT) -> StoreBox:
 class _StoreTests(SynchronousTestCase):
     """With a store that was stopped cleanly."""
 
+    changes: ClassVar[dict[str, Any]] = {}
+
     def setUp(self) -> None:
         """Fill it."""
         self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         self.root.mkdir(parents=True)
-        self.box = fill(self.root)
+        self.box = fill(self.root, **self.changes)
         self.successResultOf(self.box.store.stop())
 
     def log(self, number: int) -> tuple[Path, int, StoredMessage]:
@@ -416,6 +423,74 @@ class IndexDamageTests(_StoreTests):
             self.patch_at(path, at + 90, b"\xff")
         lines, report = check(self.root, limit=3)
         self.assertEqual((len(lines), lines[3], report.problems), (4, "and 7 more", 10))
+
+
+class ExtensionTests(_StoreTests):
+    """Extensions of queues: 45 units of 20 bytes each, in files that take 14."""
+
+    changes: ClassVar = {"enable_consume_queue_ext": True,
+                         "mapped_file_size_consume_queue_ext": 300}
+
+    def extension(self, start: int) -> Path:
+        """A file of the first queue."""
+        return self.root / "consumequeue_ext" / "Topic" / "0" / f"{start:020d}"
+
+    def test_clean(self) -> None:
+        """Nothing is reported and all is counted, also while a broker runs."""
+        lines, report = check(self.root)
+        self.assertEqual(lines, [])
+        self.assertEqual((report.counts["extension files"], report.counts["extension units"],
+                          report.counts["entries with a unit"]), (8, COUNT, COUNT))
+        box = self.box._again().open()
+        box.append(message("Topic", b"new"))
+        lines, report = check(self.root)
+        self.assertEqual((lines, report.counts["extension units"]), ([], COUNT))
+        self.successResultOf(box.store.stop())
+        self.assertEqual(check(self.root)[1].counts["extension units"], COUNT + 1)
+
+    def test_fields(self) -> None:
+        """A code or a time that is not the record's: the byte in the unit."""
+        self.patch_at(self.extension(0), 40 + 9, b"\xff")
+        self.patch_at(self.extension(300), 20 + 17, b"\xff")
+        self.expect(("consumequeue_ext/Topic/0/", "byte 42:", "the code"),
+                    (f"{300:020d}", "byte 30:", "store time"))
+
+    def test_lost_unit(self) -> None:
+        """What stands where an entry points is no unit: the entry, and the way through the file."""
+        self.patch_at(self.extension(0), 60, b"\x00\x15")
+        lines = self.expect(("consumequeue/Topic/0/", "byte 72:", "the address of a unit"),
+                            (f"consumequeue_ext/Topic/0/{0:020d}", "byte 60:", "a size of 21"))
+        self.assertEqual(len(lines), 2)
+
+    def test_lost_file(self) -> None:
+        """It is named, and the entries that point into it are."""
+        self.extension(300).unlink()
+        lines = self.expect((f"{300:020d}: expected a file",), ("the address of a unit",))
+        self.assertEqual(len(lines), 1 + 14)
+
+    def test_length(self) -> None:
+        """A file that is longer or shorter than the others."""
+        self.patch_at(self.extension(0), 300, b"\0")
+        self.expect((f"{0:020d}", "300 bytes as the others have", "301 bytes"))
+
+    def test_dump(self) -> None:
+        """A record is shown with its unit; one without has none."""
+        files = StoreFiles(self.root)
+        self.addCleanup(files.close)
+        units = UnitFinder(files)
+        record = self.log(4)[2]
+        unit = units.find(record.physical_offset, record)
+        self.assertEqual(unit, ExtensionUnit(tags_code("Tag1"), record.store_timestamp))
+        shown = json.loads(as_json(0, record, False, unit))
+        self.assertEqual(shown["extension"], {
+            "tagsCode": tags_code("Tag1"), "msgStoreTime": record.store_timestamp,
+            "filterBitMap": ""})
+        self.assertIn(f"extension: tags code {tags_code('Tag1')}, stored 2023-11-14T22:13:",
+                      as_text(0, record, False, unit))
+        self.assertIsNone(units.find(record.physical_offset + 1, record))
+        shutil.rmtree(self.root / "consumequeue_ext")
+        self.assertIsNone(UnitFinder(files).find(record.physical_offset, record))
+        self.assertNotIn("extension", json.loads(as_json(0, record, False)))
 
 
 class FilesTests(SynchronousTestCase):

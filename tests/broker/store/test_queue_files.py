@@ -193,8 +193,9 @@ class QueueFilesTests(SynchronousTestCase):
         """Files that end before the minimum, but not the last one."""
         self.add(40)
         self.files.write_tail(self.queue)
-        for minimum, removed, starts in ((9, 0, [0, 200, 400, 600]), (10, 1, [200, 400, 600]),
-                                         (39, 2, [600]), (40, 0, [600])):
+        for minimum, removed, starts in ((9, [], [0, 200, 400, 600]),
+                                         (10, ["/cq/T/0"], [200, 400, 600]),
+                                         (39, ["/cq/T/0"], [600]), (40, [], [600])):
             self.files.correct_min_offset(self.queue, minimum * 100)
             self.assertEqual(self.files.remove_unreachable(self.queue), removed)
             self.assertEqual(self.queue.starts, starts)

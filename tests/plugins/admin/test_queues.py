@@ -102,3 +102,46 @@ class QueueQuestionsTests(SynchronousTestCase):
         self.assertEqual((len(body.queue_data), body.max_queue_index),
                          (ENTRIES_MAX, ENTRIES_MAX + 13))
         self.assertEqual(len({entry.physic_offset for entry in body.queue_data}), ENTRIES_MAX)
+
+
+class ExtensionTests(SynchronousTestCase):
+    """321 of a queue whose entries have units."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)], {"enableConsumeQueueExt": "true"})
+        self.addCleanup(self.box.stop)
+        self.box.kernel.store.make_filter_bitmap = (
+            lambda record: bytes([0x80, 0, 0, 0, 0, 0, 0, 0, 1]) if record.body == b"b" else None)
+        self.box.kernel.append([message("T", body, tag="t") for body in (b"a", b"b")])
+
+    def rows(self, group: str | None = None) -> list[ConsumeQueueData]:
+        reply = self.box.ask(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(
+            topic="T", queue_id=0, index=0, count=9, consumer_group=group))
+        rows = QueryConsumeQueueResponseBody.decode(reply.body).queue_data
+        assert rows
+        return rows
+
+    def test_units(self) -> None:
+        """The unit as JSON and the bitmap as digits; the code is the tag's."""
+        first, second = self.rows()
+        self.assertEqual((first.tags_code, first.bit_map, first.msg), (ord("t"), None, None))
+        self.assertEqual(first.extend_data_json,
+                         f'{{"msgStoreTime":{self.box.now_ms},"size":20,"tagsCode":116}}')
+        self.assertEqual(second.bit_map, "00000001\n" + "00000000" * 7 + "10000000\n")
+        self.assertIn('"filterBitMap":"gAAAAAAAAAAB","msgStoreTime"',
+                      second.extend_data_json or "")
+
+    def test_group(self) -> None:
+        """Whether a group's filter takes an entry is said when the group is there."""
+        self.assertEqual([row.eval for row in self.rows("g")], [False, False])
+        for group, expression, taken in (("g1", "t", True), ("g2", "u", False), ("g3", "*", True)):
+            heartbeat = HeartbeatData("client", consumer_data_set=(ConsumerData(
+                group, subscription_data_set=(SubscriptionData("T", expression),)),))
+            self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
+            self.assertEqual([row.eval for row in self.rows(group)], [taken] * 2, msg=group)
+
+    def test_lost(self) -> None:
+        """A unit that is missing is named, and its address stands for the code."""
+        rows = ConsumeQueueData.of((5, 6, -(1 << 62)), None, None, True)
+        self.assertEqual((rows.tags_code, rows.eval, rows.msg), (
+            -(1 << 62), False, f"Cq extend not exist!addr: {-(1 << 62)}"))

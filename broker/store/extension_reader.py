@@ -1,0 +1,65 @@
+"""Reading the units of one queue in a row, and filters that are told what they say.
+
+Source: ConsumeQueueExt.get, ConsumeQueue.CqIterator @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twistmq.broker.store.extension_unit import ExtensionUnit, is_address, place_of
+from twistmq.broker.store.get_message import MessageFilter
+
+__all__ = ["ExtendedFilter", "UnitReader"]
+
+
+class UnitReader:
+    """Reads units, some at a time: neighbours in the queue are neighbours in its extension.
+
+    :param read: reads (place, size) of the extension, fewer bytes where a file ends.
+    :param size: bytes to read at a time.
+    """
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read = read
+        self._size = size
+        self._data = b""
+        self._start = 0
+
+    def unit(self, address: int) -> ExtensionUnit | None:
+        """Read the unit of an address; None when there is none."""
+        place = place_of(address)
+        unit = ExtensionUnit.decode(self._data, place - self._start)
+        if unit is None:
+            self._start = place
+            self._data = self._read(place, self._size)
+            size = int.from_bytes(self._data[:2], "big", signed=True)
+            if size > len(self._data):
+                self._data = self._read(place, size)
+            unit = ExtensionUnit.decode(self._data)
+        return unit
+
+
+class ExtendedFilter:
+    """A filter of messages that is told what the units of a queue say.
+
+    A message whose unit is missing may be wanted: the record decides, and the client.
+    """
+
+    def __init__(self, reader: UnitReader, inner: MessageFilter) -> None:
+        self._reader = reader
+        self._inner = inner
+
+    def match_queue_entry(
+        self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
+    ) -> bool:
+        """See MessageFilter."""
+        if not is_address(tags_code):
+            return self._inner.match_queue_entry(tags_code, store_time, bitmap)
+        unit = self._reader.unit(tags_code)
+        return unit is None or self._inner.match_queue_entry(
+            unit.tags_code, unit.store_time, unit.bitmap or None)
+
+    def match_record(self, record: bytes | memoryview) -> bool:
+        """See MessageFilter."""
+        return self._inner.match_record(record)

@@ -1,0 +1,121 @@
+"""The extensions of a store's queues, read from outside: what entries point at, and how it lies.
+
+Source: ConsumeQueueExt @5.3.3.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE
+from twistmq.broker.store.extension_unit import (
+    UNIT_SIZE_MAX,
+    UNIT_SIZE_MIN,
+    ExtensionUnit,
+    is_address,
+    place_of,
+)
+from twistmq.broker.store.inspect.files import Segments, common_size
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.wire.record import StoredMessage
+
+__all__ = ["ExtensionView", "UnitFinder"]
+
+Key = tuple[str, int]
+#: Bytes read at a time when units are counted.
+_CHUNK_SIZE: Final = 1 << 16
+
+
+class ExtensionView:
+    """All extensions, with the files they had when this was made."""
+
+    def __init__(self, store: StoreFiles) -> None:
+        found = store.queue_directories("consumequeue_ext")
+        size = common_size(size for _, sizes in found.values() for size in sizes.values())
+        self._segments = {
+            key: Segments(store.reader, directory, sizes, size)
+            for key, (directory, sizes) in found.items()
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._segments)
+
+    def unit(self, key: Key, address: int) -> ExtensionUnit | None:
+        """Read the unit of an address of a queue; None when there is no whole one."""
+        files = self._segments.get(key)
+        if files is None:
+            return None
+        place = place_of(address)
+        data = files.cached(place, UNIT_SIZE_MIN)
+        size = int.from_bytes(data[:2], "big", signed=True)
+        return ExtensionUnit.decode(files.cached(place, size) if size > 0 else data)
+
+    def locate(self, key: Key, address: int) -> tuple[Path, int] | None:
+        """The file and the byte in it an address stands for; None for a queue without files."""
+        files = self._segments.get(key)
+        return None if files is None else files.locate(place_of(address))
+
+    def check(self, report: Report, running: bool) -> None:
+        """Report what keeps the files from being read from their beginning to their end.
+
+        :param running: the newest unit may be half written.
+        """
+        for files in self._segments.values():
+            for start in files.missing():
+                report.problem(files.path(start), None, "a file", "none")
+            for start in files.starts:
+                report.counts["extension files"] += 1
+                is_last = start == files.starts[-1]
+                if files.sizes[start] != files.file_size:
+                    if files.sizes[start] or not is_last:
+                        report.problem(
+                            files.path(start), None, f"{files.file_size} bytes as the others "
+                            "have", f"{files.sizes[start]} bytes")
+                    continue
+                self._check_file(files, start, report, running and is_last)
+
+    def _check_file(self, files: Segments, start: int, report: Report, unsure: bool) -> None:
+        """Follow the sizes of units, as Apache's broker does when it starts."""
+        at, data, data_at = 0, b"", 0
+        while at + 2 <= files.file_size:
+            if at + UNIT_SIZE_MAX > data_at + len(data) and data_at + len(data) < files.file_size:
+                data = files.reader.read(files.path(start), at, _CHUNK_SIZE + UNIT_SIZE_MAX)
+                data_at = at
+            size = int.from_bytes(data[at - data_at : at - data_at + 2], "big", signed=True)
+            if size <= 0:
+                return
+            if ExtensionUnit.decode(data, at - data_at) is None:
+                if not unsure:
+                    report.problem(files.path(start), at, "a unit or zeros", f"a size of {size}")
+                return
+            report.counts["extension units"] += 1
+            at += size
+
+
+class UnitFinder:
+    """Finds the units of single records through their queue entries."""
+
+    def __init__(self, store: StoreFiles) -> None:
+        self._view = ExtensionView(store)
+        found = store.queue_directories() if self._view else {}
+        size = common_size(size for _, sizes in found.values() for size in sizes.values())
+        self._queues = {
+            key: Segments(store.reader, directory, sizes, size)
+            for key, (directory, sizes) in found.items()
+        }
+
+    def find(self, place: int, message: StoredMessage) -> ExtensionUnit | None:
+        """The unit of a record at a place of the log; None when it has none."""
+        key = message.topic, message.queue_id
+        files = self._queues.get(key)
+        if files is None:
+            return None
+        data = files.cached(message.queue_offset * ENTRY_SIZE, ENTRY_SIZE)
+        if len(data) < ENTRY_SIZE:
+            return None
+        entry = ENTRY.unpack(data)
+        if entry[0] != place or not is_address(entry[2]):
+            return None
+        return self._view.unit(key, entry[2])

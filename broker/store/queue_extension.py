@@ -1,0 +1,317 @@
+"""The extensions of queues: ``consumequeue_ext/TOPIC/QUEUE_ID/START``, a unit for each entry.
+
+Units are made when entries are: they wait in memory as those do and are written before them, so
+that no address on disk points at nothing. Like entries they can be made again from the commit log.
+Files that are there are kept in order, with the queues' own, also while no new units are wanted.
+
+Source: ConsumeQueueExt, ConsumeQueue.putMessagePositionInfoWrapper @5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.append_loop import Queues
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.extension_reader import UnitReader
+from twistmq.broker.store.extension_unit import (
+    FILE_END,
+    FILE_END_ROOM,
+    UNIT_SIZE_MAX,
+    UNIT_SIZE_MIN,
+    ExtensionUnit,
+    FilterBitmap,
+    address_of,
+    is_address,
+    place_of,
+)
+from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
+from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["QueueExtensions"]
+
+#: Where an entry has its number, and what that looks like.
+_CODE_POSITION: Final = 12
+_CODE: Final = struct.Struct(">q")
+#: Units that are read at a time.
+_READ_UNITS: Final = 64
+
+
+@dataclass(slots=True)
+class _Files:
+    """The extension of one queue."""
+
+    directory: str
+    #: Start offsets of its files, in bytes, ascending.
+    starts: list[int] = field(default_factory=list)
+    #: Units that are not written yet, and where the first of them goes.
+    tail: bytearray = field(default_factory=bytearray)
+    tail_start: int = 0
+
+
+class QueueExtensions:
+    """Reads and writes the units of all queues.
+
+    :param directory: the ``consumequeue_ext`` directory.
+    :param file_size: bytes of each file.
+    :param bitmap_bits: bits that bitmaps are expected to have: how much is read at a time.
+    :param extends: whether new entries get units.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, io: IStoreIO, directory: str, file_size: int, bitmap_bits: int, extends: bool
+    ) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self.extends = extends
+        #: Bytes that are read at a time.
+        self._read_size = _READ_UNITS * (UNIT_SIZE_MIN + bitmap_bits // 8)
+        #: Gives bitmaps; None: units have none.
+        self.make_bitmap: FilterBitmap | None = None
+        #: Paths written since the last thorough flush.
+        self.unsynced: set[str] = set()
+        self._io = io
+        self._open = OpenFiles(io, min(OPEN_QUEUE_FILES_MAX, max(1, io.open_files_max() // 4)))
+        self._by_queue: dict[ConsumeQueue, _Files] = {}
+        self._said: set[str] = set()
+
+    # --- entering
+
+    def extend(self, records: Iterable[MessageRecord], queues: Queues) -> int:
+        """Give the entries that were just made of these records their units.
+
+        :returns: bytes of units that are new.
+        """
+        added = 0
+        for record in records:
+            if not record.enters_queue:
+                continue
+            queue = queues[record.topic][record.queue_id]
+            at = (record.queue_offset - queue.tail_start) * ENTRY_SIZE
+            if not 0 <= at < len(queue.tail):
+                continue
+            place, _, code = ENTRY.unpack_from(queue.tail, at)
+            if place != record.physical_offset or is_address(code):
+                continue
+            bitmap = None if self.make_bitmap is None else self.make_bitmap(record)
+            unit = ExtensionUnit(code, record.store_timestamp, bitmap or b"")
+            files = self._files(queue)
+            before = len(files.tail)
+            address = self._put(queue, files, unit)
+            if address is not None:
+                _CODE.pack_into(queue.tail, at + _CODE_POSITION, address)
+                added += len(files.tail) - before
+        return added
+
+    def _put(self, queue: ConsumeQueue, files: _Files, unit: ExtensionUnit) -> int | None:
+        """Add a unit; :returns: its address, None when it is too long for one."""
+        if unit.size > min(UNIT_SIZE_MAX, self.file_size - FILE_END_ROOM):
+            self._say_once(f"{queue.topic}: a bitmap of {len(unit.bitmap)} bytes does not fit, "
+                           "its entry goes without a unit")
+            return None
+        place = files.tail_start + len(files.tail)
+        room = self.file_size - place % self.file_size
+        if unit.size > room - FILE_END_ROOM:
+            files.tail += FILE_END + bytes(room - len(FILE_END))
+            place += room
+        files.tail += unit.encode()
+        return address_of(place)
+
+    def _files(self, queue: ConsumeQueue) -> _Files:
+        """The extension of a queue; a queue that is new has none, whatever its directory says."""
+        files = self._by_queue.get(queue)
+        if files is None:
+            files = self._by_queue[queue] = _Files(self._directory(queue))
+            self._io.remove(files.directory)
+        return files
+
+    def _directory(self, queue: ConsumeQueue) -> str:
+        return f"{self.directory}/{queue.topic}/{queue.queue_id}"
+
+    # --- writing
+
+    def waiting_bytes(self, queue: ConsumeQueue) -> int:
+        """Bytes of units that are not written yet."""
+        files = self._by_queue.get(queue)
+        return 0 if files is None else len(files.tail)
+
+    def write_tail(self, queue: ConsumeQueue) -> None:
+        """Write the units that wait in memory.
+
+        :raises StoreFull: when the disk is full; what is not written waits on.
+        :raises OSError: when the disk fails; the same.
+        """
+        files = self._by_queue.get(queue)
+        if files is None:
+            return
+        while files.tail:
+            position = files.tail_start
+            start = position - position % self.file_size
+            data = bytes(files.tail[: start + self.file_size - position])
+            path = segment_path(files.directory, start)
+            if start not in files.starts[-1:]:
+                self._make_file(files, start)
+            self._open.open(path).write_at(position - start, data)
+            self.unsynced.add(path)
+            del files.tail[: len(data)]
+            files.tail_start += len(data)
+
+    def _make_file(self, files: _Files, start: int) -> None:
+        """Make the file that starts here, and those before it that were lost."""
+        if not files.starts:
+            self._io.make_directory(files.directory)
+        self._mark_directories(files)
+        following = files.starts[-1] + self.file_size if files.starts else start
+        for each in range(following, start + 1, self.file_size):
+            path = segment_path(files.directory, each)
+            self._open.allocate(path, self.file_size)
+            self.unsynced.add(path)
+            files.starts.append(each)
+
+    def _mark_directories(self, files: _Files) -> None:
+        """Let the next thorough flush make the names of files durable as well."""
+        path = files.directory
+        for _ in range(4):
+            self.unsynced.add(path)
+            path = path.rpartition("/")[0] or "/"
+
+    # --- reading
+
+    def reader(self, queue: ConsumeQueue, again: bool = False) -> UnitReader:
+        """Make a reader of a queue's units, for one way through the queue.
+
+        :param again: what is read is left by a crash, see ``read_again``.
+        """
+        read = self.read_again if again else self.read
+        return UnitReader(lambda place, size: read(queue, place, size), self._read_size)
+
+    def read(self, queue: ConsumeQueue, place: int, size: int) -> bytes:
+        """Read from a place on, fewer bytes where a file ends, and none where there is none."""
+        files = self._by_queue.get(queue)
+        if files is None:
+            return b""
+        if place >= files.tail_start:
+            at = place - files.tail_start
+            return bytes(files.tail[at : at + size])
+        start = place - place % self.file_size
+        if start not in files.starts:
+            return b""
+        size = min(size, start + self.file_size - place)
+        file = self._open.open(segment_path(files.directory, start))
+        return file.read_at(place - start, size)
+
+    def read_again(self, queue: ConsumeQueue, place: int, size: int) -> bytes:
+        """Read units that a crash left, which may not be durable; the next flush syncs them."""
+        files = self._by_queue.get(queue)
+        if files is not None:
+            self.unsynced.add(segment_path(files.directory, place - place % self.file_size))
+            self._mark_directories(files)
+        return self.read(queue, place, size)
+
+    # --- beginnings and ends
+
+    def settle(self, queue: ConsumeQueue, last_address: int | None, thorough: bool) -> None:
+        """Find where a queue's units end; what is behind is removed.
+
+        :param last_address: of the queue's last units; None when none of its last entries has one.
+        :param thorough: look for left-over bytes, as after a crash.
+        :raises StoreDamaged: when a file has the wrong length or is missing, and units are wanted.
+        """
+        files = self._by_queue.get(queue)
+        if files is None:
+            files = _Files(self._directory(queue))
+            try:
+                files.starts = list_segments(self._io, files.directory, self.file_size)
+            except StoreDamaged as error:
+                if self.extends:
+                    raise
+                self._say_once(f"extensions are switched off, and some cannot be read: {error}")
+                return
+            self._by_queue[queue] = files
+        files.tail.clear()
+        end = files.tail_start = files.starts[-1] + self.file_size if files.starts else 0
+        if last_address is not None:
+            place = place_of(last_address)
+            unit = self.reader(queue).unit(last_address)
+            if unit is not None:
+                end = place + unit.size
+            elif place >= end:
+                # Its file is lost: no later unit may be where an entry says that this one is.
+                end = place - place % self.file_size + self.file_size
+        elif queue.tail_start == queue.min_offset:
+            # Nothing points at a unit.
+            end = 0
+        self._drop(files, end)
+        files.tail_start = end
+        if files.starts and end < files.starts[-1] + self.file_size and (
+            thorough or self._is_left(files)
+        ):
+            path = segment_path(files.directory, files.starts[-1])
+            self._open.close(path)
+            self._io.clear_from(path, end - files.starts[-1])
+            self.unsynced.add(path)
+
+    def _is_left(self, files: _Files) -> bool:
+        """Whether there is something behind the last unit."""
+        start = files.starts[-1]
+        file = self._open.open(segment_path(files.directory, start))
+        return any(file.read_at(files.tail_start - start, len(FILE_END)))
+
+    def _drop(self, files: _Files, end: int) -> None:
+        """Remove the files that start at or behind a place."""
+        while files.starts and files.starts[-1] >= end:
+            path = segment_path(files.directory, files.starts.pop())
+            self._remove(path)
+            self._mark_directories(files)
+
+    def remove_before(self, queue: ConsumeQueue, address: int | None) -> str | None:
+        """Remove the files that end before a unit, never the last one.
+
+        :param address: of the first unit that is needed; None: none is.
+        :returns: the directory if any was removed.
+        :raises OSError: when one cannot be removed; it and those behind it stay.
+        """
+        files = self._by_queue.get(queue)
+        removed = False
+        while files is not None and len(files.starts) > 1 and (
+            address is None or files.starts[1] <= place_of(address)
+        ):
+            self._remove(segment_path(files.directory, files.starts[0]))
+            del files.starts[0]
+            removed = True
+        return files.directory if files is not None and removed else None
+
+    def _remove(self, path: str) -> None:
+        self._open.close(path)
+        self.unsynced.discard(path)
+        self._io.remove(path)
+
+    def destroy(self, queue: ConsumeQueue) -> None:
+        """Remove a queue's files."""
+        files = self._by_queue.pop(queue, None)
+        if files is not None:
+            for start in files.starts:
+                self._remove(segment_path(files.directory, start))
+        self._io.remove(self._directory(queue))
+        topic_directory = f"{self.directory}/{queue.topic}"
+        if not self._io.list_directory(topic_directory):
+            self._io.remove(topic_directory)
+
+    def close(self) -> None:
+        """Close every file."""
+        self._open.close_all()
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.log.warn("{text}", text=text)

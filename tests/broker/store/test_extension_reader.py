@@ -1,0 +1,103 @@
+"""Reading units in a row, and filters that are told what they say."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store.extension_reader import ExtendedFilter, UnitReader
+from twistmq.broker.store.extension_unit import ExtensionUnit, address_of
+
+UNITS = [ExtensionUnit(number, number + 100, bytes(number)) for number in range(40)]
+
+
+class Extension:
+    """The units above, and what was read of them."""
+
+    def __init__(self) -> None:
+        self.data = b"".join(unit.encode() for unit in UNITS)
+        self.addresses = [address_of(sum(unit.size for unit in UNITS[:number]))
+                          for number in range(len(UNITS))]
+        self.sizes: list[int] = []
+
+    def read(self, place: int, size: int) -> bytes:
+        self.sizes.append(size)
+        return self.data[place : place + size]
+
+
+class Recorder:
+    """A filter that wants what has an odd code, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int | None, bytes | None]] = []
+
+    def match_queue_entry(
+        self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
+    ) -> bool:
+        self.asked.append((tags_code, store_time, bitmap))
+        return tags_code % 2 == 1
+
+    def match_record(self, record: bytes | memoryview) -> bool:
+        return bytes(record) == b"wanted"
+
+
+class UnitReaderTests(SynchronousTestCase):
+    """UnitReader."""
+
+    def setUp(self) -> None:
+        self.extension = Extension()
+
+    def test_any_order(self) -> None:
+        """Each address gives its unit, however units lie in what is read at a time."""
+        for size in (20, 21, 64, 5000):
+            reader = UnitReader(self.extension.read, size)
+            for number in (*range(40), *reversed(range(40)), 7, 30, 2):
+                self.assertEqual(reader.unit(self.extension.addresses[number]), UNITS[number],
+                                 msg=f"{size} {number}")
+
+    def test_neighbours(self) -> None:
+        """They come with one read; a unit that is longer than that takes another."""
+        reader = UnitReader(self.extension.read, 1000)
+        for address in self.extension.addresses[:30]:
+            reader.unit(address)
+        self.assertEqual(self.extension.sizes, [1000, 1000])
+        reader = UnitReader(self.extension.read, 20)
+        reader.unit(self.extension.addresses[9])
+        self.assertEqual(self.extension.sizes[2:], [20, 29])
+
+    def test_none(self) -> None:
+        """Where there is nothing there is no unit."""
+        reader = UnitReader(self.extension.read, 100)
+        self.assertIsNone(reader.unit(address_of(len(self.extension.data))))
+        self.assertIsNone(reader.unit(address_of(1)))
+        self.assertEqual(reader.unit(self.extension.addresses[3]), UNITS[3])
+
+
+class ExtendedFilterTests(SynchronousTestCase):
+    """ExtendedFilter."""
+
+    def setUp(self) -> None:
+        extension = Extension()
+        self.addresses = extension.addresses
+        self.inner = Recorder()
+        self.filter = ExtendedFilter(UnitReader(extension.read, 100), self.inner)
+
+    def test_unit(self) -> None:
+        """The filter is told the unit's tag, time and bitmap."""
+        self.assertEqual([self.filter.match_queue_entry(self.addresses[n]) for n in (0, 3)],
+                         [False, True])
+        self.assertEqual(self.inner.asked, [(0, 100, None), (3, 103, bytes(3))])
+
+    def test_no_address(self) -> None:
+        """An entry without a unit says what it says."""
+        self.assertTrue(self.filter.match_queue_entry(-5))
+        self.assertEqual(self.inner.asked, [(-5, None, None)])
+
+    def test_lost_unit(self) -> None:
+        """A message whose unit is missing may be wanted."""
+        self.assertTrue(self.filter.match_queue_entry(address_of(1 << 30)))
+        self.assertEqual(self.inner.asked, [])
+
+    def test_record(self) -> None:
+        """Records are the filter's own business."""
+        self.assertEqual([self.filter.match_record(data) for data in (b"wanted", b"not")],
+                         [True, False])

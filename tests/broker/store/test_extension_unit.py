@@ -1,0 +1,59 @@
+"""The bytes of a unit, and the addresses of units."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.store.extension_unit import (
+    ADDRESS_MAX,
+    UNIT_SIZE_MAX,
+    UNIT_SIZE_MIN,
+    ExtensionUnit,
+    address_of,
+    is_address,
+    place_of,
+)
+from twistmq.broker.wire.properties import tags_code
+
+UNITS = (
+    (ExtensionUnit(0, 0), "0014 0000000000000000 0000000000000000 0000"),
+    (ExtensionUnit(-2, 1 << 40), "0014 fffffffffffffffe 0000010000000000 0000"),
+    (ExtensionUnit(65, 7, b"\x01\x80"), "0016 0000000000000041 0000000000000007 0002 0180"),
+)
+
+
+class ExtensionUnitTests(SynchronousTestCase):
+    """ExtensionUnit."""
+
+    def test_bytes(self) -> None:
+        """Both ways, in the middle of others; tests/golden/extension has Apache's."""
+        for unit, text in UNITS:
+            data = bytes.fromhex(text)
+            self.assertEqual((unit.encode(), unit.size), (data, len(data)), msg=text)
+            self.assertEqual(ExtensionUnit.decode(b"???" + data + b"???", 3), unit, msg=text)
+
+    def test_not_whole(self) -> None:
+        """What lacks a byte, is zeros, ends a file or disagrees with itself is none."""
+        for unit, text in UNITS:
+            data = unit.encode()
+            for size in range(len(data)):
+                self.assertIsNone(ExtensionUnit.decode(data[:size]), msg=f"{text} {size}")
+        for text in ("0000" * 20, "ffff" + "0000" * 20, "0015" + "0000" * 20,
+                     "0014" + "0000" * 8 + "0001" + "0000" * 9,
+                     "0013" + "0000" * 8 + "ffff" + "0000" * 9):
+            self.assertIsNone(ExtensionUnit.decode(bytes.fromhex(text)), msg=text)
+        self.assertIsNone(ExtensionUnit.decode(bytes(40), -1))
+
+    def test_longest(self) -> None:
+        """The size is an int16."""
+        unit = ExtensionUnit(1, 2, bytes(UNIT_SIZE_MAX - UNIT_SIZE_MIN))
+        self.assertEqual(ExtensionUnit.decode(unit.encode()), unit)
+
+    def test_addresses(self) -> None:
+        """They are no hash of a tag, and no time."""
+        for place in (0, 20, 1 << 40, place_of(ADDRESS_MAX)):
+            self.assertTrue(is_address(address_of(place)), msg=place)
+            self.assertEqual(place_of(address_of(place)), place)
+        self.assertEqual(address_of(0), -(1 << 63))
+        for code in (0, tags_code("polygenelubricants"), -(1 << 31), (1 << 31) - 1, 1 << 60):
+            self.assertFalse(is_address(code), msg=code)

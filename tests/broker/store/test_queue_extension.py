@@ -1,0 +1,349 @@
+"""Extensions of queues: written beside the entries, found again, kept in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import StoreDamaged, StoreFull
+from twistmq.broker.request.filters import TagFilter
+from twistmq.broker.store.consume_queue import ENTRY
+from twistmq.broker.store.extension_unit import FILE_END, ExtensionUnit, is_address, place_of
+from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+from twistmq.broker.testing.power_loss import PowerLossDisk
+from twistmq.broker.testing.store import StoreBox, message
+from twistmq.broker.wire.properties import java_string_hash
+from twistmq.broker.wire.record import MessageRecord, decode_record
+
+#: Five units of 20 bytes are a file, but for its last 4 bytes.
+FILE_SIZE = 110
+QUEUE = "/store/consumequeue/TopicTest/0"
+EXTENSION = "/store/consumequeue_ext/TopicTest/0"
+
+
+class _Tests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.disk: MemoryDisk = FaultyDisk()
+        self.box = self.make()
+
+    def make(self, **changes: Any) -> StoreBox:
+        """A store with extensions."""
+        return StoreBox(self.disk, **{
+            "enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": FILE_SIZE,
+            **changes}).open()
+
+    def send(self, *tags: str, topic: str = "TopicTest") -> list[MessageRecord]:
+        """Send a message with each tag, a millisecond apart; bodies are the tags."""
+        records = []
+        for tag in tags:
+            self.box.now_ms += 1
+            records += self.box.append(message(topic, tag.encode(), tag=tag))
+        return records
+
+    def flush(self) -> None:
+        """Let all be written."""
+        self.box.step(61_000, 3)
+        self.assertEqual(self.box.store._queues.tail_bytes, 0)
+
+    def codes(self) -> list[int]:
+        """What the queue's entries have for codes, as they are."""
+        entries = self.box.store._queues.extended_entries
+        queue = self.box.store.queue("TopicTest", 0)
+        assert queue is not None
+        found: list[int] = []
+        while queue.min_offset + len(found) < queue.max_offset:
+            found += [entry[2] for entry, _ in entries(queue, queue.min_offset + len(found), 99)[0]]
+        return found
+
+    def pulled(self, tag: str, offset: int = 0) -> list[bytes]:
+        """Bodies a consumer of one tag gets."""
+        result = self.box.store.get_message(
+            "TopicTest", 0, offset, 32, TagFilter(frozenset({java_string_hash(tag)})))
+        return [decode_record(record).body for record in result.messages]
+
+    def units(self) -> list[ExtensionUnit]:
+        """The units in the files, read from the first file's beginning as Apache's broker does."""
+        found = []
+        for name in self.disk.list_directory(EXTENSION):
+            data, at = self.disk.read_file(f"{EXTENSION}/{name}"), 0
+            while int.from_bytes(data[at:at + 2], signed=True) > 0:
+                unit = ExtensionUnit.decode(data, at)
+                assert unit is not None, (name, at)
+                found.append(unit)
+                at += unit.size
+        return found
+
+
+class WritingTests(_Tests):
+    """Units are made with entries."""
+
+    def test_files(self) -> None:
+        """Each entry points at its unit; a full file ends with a mark."""
+        records = self.send(*"abcdefg")
+        self.flush()
+        entries = list(ENTRY.iter_unpack(self.disk.read_file(f"{QUEUE}/{0:020d}")))[:7]
+        self.assertEqual([place_of(code) for _, _, code in entries],
+                         [0, 20, 40, 60, 80, 110, 130])
+        first = self.disk.read_file(f"{EXTENSION}/{0:020d}")
+        self.assertEqual((len(first), first[100:]), (FILE_SIZE, FILE_END + bytes(8)))
+        self.assertEqual(self.units(), [
+            ExtensionUnit(ord(tag), record.store_timestamp)
+            for tag, record in zip("abcdefg", records, strict=True)])
+
+    def test_off(self) -> None:
+        """Without the setting there is neither a unit nor a directory, and nobody looks."""
+        self.box = self.make(root="/off", enable_consume_queue_ext=False)
+        self.send("a")
+        self.flush()
+        self.assertEqual(self.codes(), [ord("a")])
+        self.assertFalse(self.disk.exists("/off/consumequeue_ext"))
+        self.assertIsNone(self.box.store._queues.files.extensions)
+
+    def test_no_entry(self) -> None:
+        """A half message has no entry, and no unit."""
+        self.box.append(message(sys_flag=4), message(tag="a"))
+        self.flush()
+        self.assertEqual([unit.tags_code for unit in self.units()], [ord("a")])
+
+    def test_bitmap(self) -> None:
+        """Somebody gives the bitmap of each record, and filters are told it."""
+        self.box.store.make_filter_bitmap = (
+            lambda record: record.body * 3 if record.body != b"c" else None)
+        self.send("a", "bb", "c")
+        self.flush()
+        self.assertEqual([unit.bitmap for unit in self.units()], [b"aaa", b"bbbbbb", b""])
+        told: list[tuple[int | None, bytes | None]] = []
+
+        class Told(TagFilter):
+            def match_queue_entry(self, tags_code: int, store_time: int | None = None,
+                                  bitmap: bytes | None = None) -> bool:
+                told.append((store_time, bitmap))
+                return bitmap is not None
+
+        found = self.box.store.get_message("TopicTest", 0, 0, 32, Told(frozenset()))
+        self.assertEqual(found.message_count, 2)
+        start = self.box.store.store_time("TopicTest", 0, 0)
+        self.assertEqual(told, [(start, b"aaa"), (start + 1, b"bbbbbb"), (start + 2, None)])
+
+    def test_bitmap_that_does_not_fit(self) -> None:
+        """The entry keeps the tag's hash."""
+        self.box.store.make_filter_bitmap = lambda record: bytes(FILE_SIZE)
+        self.send("a", "b")
+        self.assertEqual(self.codes(), [ord("a"), ord("b")])
+        self.assertEqual(self.pulled("b"), [b"b"])
+
+    def test_full_disk(self) -> None:
+        """What cannot be written waits, and is written when there is room."""
+        assert isinstance(self.disk, FaultyDisk)
+        self.send(*"abcdefg")
+        self.disk.room_bytes = 30
+        queue = self.box.store.queue("TopicTest", 0)
+        assert queue is not None
+        self.assertRaises(StoreFull, self.box.store._queues.write_tail, queue)
+        self.assertEqual(self.box.store._queues.tail_bytes, len(queue.tail) + 7 * 20 + 10)
+        self.disk.room_bytes = None
+        self.flush()
+        self.assertEqual([unit.tags_code for unit in self.units()], list(b"abcdefg"))
+
+    def test_units_are_written_first(self) -> None:
+        """Whenever a process is killed, no entry on disk points at nothing."""
+        self.disk = PowerLossDisk()
+        for cut_in in range(1, 12):
+            self.box = self.make(root=f"/{cut_in}")
+            self.send(*"abcdefg")
+            self.disk.cut_in = cut_in
+            queue = self.box.store.queue("TopicTest", 0)
+            assert queue is not None
+            try:
+                self.box.store._queues.write_tail(queue)
+            except BaseException as cut:
+                self.assertEqual(type(cut).__name__, "PowerCut")
+            self.disk.kill()
+            path = f"/{cut_in}/consumequeue/TopicTest/0/{0:020d}"
+            if not self.disk.exists(path):
+                continue
+            for _, size, code in ENTRY.iter_unpack(self.disk.read_file(path)):
+                if size:
+                    place = place_of(code)
+                    data = self.disk.read_file(f"/{cut_in}/consumequeue_ext/TopicTest/0/"
+                                               f"{place - place % FILE_SIZE:020d}")
+                    self.assertIsNotNone(ExtensionUnit.decode(data, place % FILE_SIZE))
+
+
+class ReadingTests(_Tests):
+    """Codes are found through addresses."""
+
+    def test_tags(self) -> None:
+        """Consumers get their tags from memory and from files, also in part written."""
+        self.send(*"abcab")
+        self.assertEqual(self.pulled("a"), [b"a", b"a"])
+        self.flush()
+        self.send(*"aca")
+        self.assertEqual(self.pulled("a"), [b"a"] * 4)
+        self.assertEqual(self.pulled("c", 3), [b"c"])
+
+    def test_entries(self) -> None:
+        """Who asks for entries gets codes, or entry and unit."""
+        record, = self.send("a")
+        store = self.box.store
+        self.assertEqual(store.queue_entries("TopicTest", 0, 0, 9),
+                         [(0, record.size, ord("a"))])
+        ((entry, unit),), behind = store.extended_entries("TopicTest", 0, 0, 9)
+        self.assertEqual(behind, 1)
+        self.assertTrue(is_address(entry[2]))
+        self.assertEqual(unit, ExtensionUnit(ord("a"), record.store_timestamp))
+        self.assertEqual(store.extended_entries("TopicTest", 0, 1, 9), ([], 1))
+        self.assertEqual(store.extended_entries("Other", 0, 0, 9), ([], 0))
+
+    def test_lost_files(self) -> None:
+        """Without its unit a message reaches every consumer; new units have places of their own."""
+        self.send(*"abcdefg")
+        self.box.store.stop()
+        self.disk.remove(EXTENSION)
+        self.box = self.make()
+        self.assertEqual(self.pulled("b"), [each.encode() for each in "abcdefg"])
+        self.assertEqual(self.box.store.queue_entries("TopicTest", 0, 1, 1)[0][2], self.codes()[1])
+        self.send("x")
+        self.assertEqual(place_of(self.codes()[-1]), 2 * FILE_SIZE)
+        self.assertEqual(self.pulled("y", 7), [])
+        self.box = self.box.after_stop()
+        self.assertEqual(self.pulled("x", 7), [b"x"])
+
+    def test_one_lost_file(self) -> None:
+        """The file behind which nothing is left is made again, so that files have no gap."""
+        self.send(*"abcdefg")
+        self.box.store.stop()
+        self.disk.remove(f"{EXTENSION}/{FILE_SIZE:020d}")
+        self.box = self.make()
+        self.send("x")
+        self.box = self.box.after_stop()
+        self.assertEqual(len(self.disk.list_directory(EXTENSION)), 3)
+        self.assertEqual(self.pulled("x"), [b"f", b"g", b"x"])
+
+
+class RestartTests(_Tests):
+    """Stops, kills and switching it on and off."""
+
+    def test_goes_on(self) -> None:
+        """Units follow each other, whatever ended the store."""
+        for number in range(12):
+            self.send(f"{number}")
+            if number % 2:
+                self.flush()
+            self.box = self.box.after_kill() if number % 3 else self.box.after_stop()
+        self.box.store.stop()
+        self.assertEqual([unit.tags_code for unit in self.units()],
+                         [java_string_hash(f"{number}") for number in range(12)])
+
+    def test_switched_on_and_off(self) -> None:
+        """Entries with and without units stand in one queue, and both are found."""
+        for number, switch in enumerate((False, True, False, True, True)):
+            self.box.store.stop()
+            self.box = self.make(enable_consume_queue_ext=switch)
+            self.send("a", f"{number}")
+            self.assertEqual(self.pulled("a"), [b"a"] * (number + 1), msg=number)
+            self.assertEqual(self.pulled("1"), [b"1"] if number else [])
+        self.assertEqual([is_address(code) for code in self.codes()],
+                         [False] * 2 + [True] * 2 + [False] * 2 + [True] * 4)
+
+    def test_long_off(self) -> None:
+        """When none of the last entries has a unit, no unit takes the place of an old one."""
+        self.box = self.box.after_stop(mapped_file_size_commit_log=1 << 20)
+        self.send("a")
+        self.box = self.box.after_stop(enable_consume_queue_ext=False)
+        self.box.append(*[message(body=b"x") for _ in range(4100)])
+        self.box = self.box.after_stop(enable_consume_queue_ext=True)
+        self.send("b")
+        self.assertEqual(place_of(self.codes()[-1]), FILE_SIZE)
+        self.assertEqual(self.pulled("a"), [b"a"])
+
+    def test_what_a_kill_left(self) -> None:
+        """Units whose entries were not written are gone, and made again."""
+        self.send(*"ab")
+        self.flush()
+        self.send(*"cde")
+        queue = self.box.store.queue("TopicTest", 0)
+        assert queue is not None
+        extensions = self.box.store._queues.files.extensions
+        assert extensions is not None
+        extensions.write_tail(queue)
+        self.assertEqual(len(self.units()), 5)
+        self.box = self.box.after_kill()
+        self.assertEqual(len(self.units()), 2)
+        self.assertEqual(self.pulled("d"), [b"d"])
+
+    def test_wrong_unit_after_a_crash(self) -> None:
+        """It is made again with its entry."""
+        self.send(*"abc")
+        self.flush()
+        for position, data in ((22, b"\xff"), (37, b"\xff"), (20, bytes(20))):
+            self.box.store.close()
+            self.disk.open_file(f"{EXTENSION}/{0:020d}").write_at(position, data)
+            self.box = self.make()
+            self.assertEqual([self.pulled(tag) for tag in "abc"], [[b"a"], [b"b"], [b"c"]])
+            self.flush()
+            self.assertEqual([unit.tags_code for unit in self.units()], list(b"abc"))
+
+    def test_queue_made_again(self) -> None:
+        """Units of a queue whose entries are gone are made anew from their beginning."""
+        self.send(*"abcdefg")
+        self.box.store.stop()
+        self.disk.remove("/store/consumequeue")
+        self.disk.write_file("/store/abort", b"")
+        self.box = self.make()
+        self.flush()
+        self.assertEqual(place_of(self.codes()[0]), 0)
+        self.assertEqual(len(self.units()), 7)
+
+    def test_other_file_size(self) -> None:
+        """A start that wants units names the file; one that does not goes on without them."""
+        self.send(*"ab")
+        self.box.store.stop()
+        error = self.assertRaises(
+            StoreDamaged, self.make, mapped_file_size_consume_queue_ext=2 * FILE_SIZE)
+        self.assertIn(f"{EXTENSION}/{0:020d}", str(error))
+        self.box = self.make(enable_consume_queue_ext=False,
+                             mapped_file_size_consume_queue_ext=2 * FILE_SIZE)
+        self.assertEqual(self.pulled("a"), [b"a", b"b"])
+
+
+class RemovalTests(_Tests):
+    """Extensions go with what they extend."""
+
+    def test_topic(self) -> None:
+        """A deleted topic's go at once; the topic begins anew."""
+        self.send("a")
+        self.send("a", topic="Other")
+        self.flush()
+        self.box.store.delete_topic("TopicTest")
+        self.assertEqual(self.disk.list_directory("/store/consumequeue_ext"), ["Other"])
+        self.send("b")
+        self.assertEqual(self.box.store._queues.tail_bytes, 40)
+        self.box.store.delete_topic("TopicTest")
+        self.assertEqual(self.box.store._queues.tail_bytes, 0)
+        self.send("c")
+        self.flush()
+        self.assertEqual([unit.tags_code for unit in self.units()], [ord("c")])
+
+    def test_retention(self) -> None:
+        """Files go whose units belong to messages the log has no more, the last one stays."""
+        self.box = self.box.after_stop(mapped_file_size_commit_log=1000, file_reserved_time=0,
+                                       mapped_file_size_consume_queue=60)
+        self.send(*(f"{number:02}" for number in range(30)))
+        self.flush()
+        store = self.box.store
+        self.assertEqual(len(self.disk.list_directory(EXTENSION)), 6)
+        store.log_retention.remove_expired()
+        for _ in range(2):
+            store.log_retention.step(self.box.now_ms)
+        for _ in range(3):
+            store.queue_retention.step(self.box.now_ms)
+        first = store.min_offset_in_queue("TopicTest", 0)
+        self.assertGreater(first, 5)
+        names = self.disk.list_directory(EXTENSION)
+        self.assertEqual(int(names[0]), first // 5 * FILE_SIZE)
+        self.assertEqual(self.pulled("29", 29), [b"29"])
+        self.box = self.box.after_kill()
+        self.assertEqual(self.disk.list_directory(EXTENSION), names)
+        self.assertEqual(self.pulled("29", 29), [b"29"])

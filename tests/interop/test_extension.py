@@ -1,0 +1,159 @@
+"""A store with extensions of its queues goes from Apache's broker to ours and back."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.interop import clients
+from tests.interop.exchange import (
+    QUEUES,
+    TOPICS,
+    Contents,
+    Exchange,
+    committed_offset,
+    differences,
+    fill,
+)
+from tests.interop.test_mixed_cluster import free_port
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.store.inspect.check import StoreCheck
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing.blocking_client import pull_header, records_of
+from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
+from twistmq.plugins.admin.queues import ConsumeQueueData, QueryConsumeQueueResponseBody
+
+VERSION = "5.3.3"
+COUNT = 500
+EVERY = 20
+#: So small that units go over several files.
+SETTINGS = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "512"}
+OFF = {"enableConsumeQueueExt": "false", "mappedFileSizeConsumeQueueExt": "512"}
+#: The tag of the batches, one of every kind's messages, and one nobody has.
+TAGS = ("batch", "tag3", "Ä", "none")
+
+
+def pulled(client: BlockingClient, topic: str, tag: str) -> set[int]:
+    """Places of the messages that a consumer of one tag gets."""
+    places: set[int] = set()
+    for queue_id in range(QUEUES):
+        offset, code = 0, ResponseCode.SUCCESS
+        while code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            reply = client.request(RequestCode.PULL_MESSAGE, pull_header(
+                topic, offset, queue_id=queue_id, expression=tag))
+            code = ResponseCode(reply.code)
+            if code == ResponseCode.SUCCESS:
+                places |= {each.physical_offset for each in records_of(reply.body)}
+            offset = reply.header(PullMessageResponseHeader).next_begin_offset
+    return places
+
+
+def entries(client: BlockingClient) -> list[ConsumeQueueData]:
+    """What a broker says of the entries of one queue."""
+    reply = client.request(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(
+        topic=TOPICS[0], queue_id=0, index=0, count=1000))
+    assert reply.code == ResponseCode.SUCCESS, reply.remark
+    rows = QueryConsumeQueueResponseBody.decode(reply.body).queue_data
+    assert rows
+    return rows
+
+
+class ExtensionTests(SynchronousTestCase):
+    """Ours and Apache's over one folder."""
+
+    timeout = 300
+
+    def setUp(self) -> None:
+        reason = clients.java_missing(VERSION)
+        if reason:
+            raise SkipTest(reason)
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.exchange = Exchange(
+            Path(folder.name), free_port(), free_port(), VERSION, dict(SETTINGS))
+        self.store = Path(folder.name) / "store"
+
+    def check(self) -> Report:
+        """Check the store's files; nothing of queues and extensions may disagree."""
+        lines: list[str] = []
+        report = Report(self.store, lines.append, 20)
+        files = StoreFiles(self.store)
+        try:
+            StoreCheck(files, report).run()
+        finally:
+            files.close()
+        # A broker of Apache's that was killed may leave records without index items.
+        self.assertEqual([line for line in lines if "index item" not in line], [])
+        return report
+
+    def test_stopped(self) -> None:
+        """There and back, each stopped as it should be: every entry has its unit, and no other."""
+        self.there_and_back(kill=False)
+        counts = self.check().counts
+        self.assertGreater(counts["extension files"], 20)
+        self.assertEqual((counts["entries with a unit"], counts["extension units"]),
+                         (counts["queue entries"], counts["queue entries"]))
+
+    def test_killed(self) -> None:
+        """There and back, each killed after its last acknowledgement."""
+        self.there_and_back(kill=True)
+
+    def there_and_back(self, kill: bool) -> None:
+        """Each broker fills, and reads what the other left."""
+        last = self.exchange.apache(lambda client: self.filled(client, 0, "all"), kill)
+        self.check()
+        last = self.exchange.ours(lambda client: self.read_on(client, last), kill)
+        self.check()
+        last = self.exchange.apache(lambda client: self.read_on(client, last), kill)
+        self.exchange.ours(lambda client: self.read_on(client, last))
+
+    def test_switched_off_and_on(self) -> None:
+        """Entries with and without units stand in one queue."""
+        exchange = self.exchange
+        last = exchange.apache(lambda client: self.filled(client, 0, "all"))
+        exchange.set(OFF)
+        last = exchange.ours(lambda client: self.read_on(client, last))
+        last = exchange.apache(lambda client: self.read_on(client, last, sees_units=False))
+        exchange.set(SETTINGS)
+        last = exchange.ours(lambda client: self.read_on(client, last))
+        exchange.apache(lambda client: self.read_on(client, last))
+        counts = self.check().counts
+        self.assertGreater(counts["entries with a unit"], 3 * COUNT)
+        self.assertGreater(counts["queue entries"] - counts["entries with a unit"], 2 * COUNT)
+
+    def filled(
+        self, client: BlockingClient, first: int, kinds: str, sees_units: bool = True
+    ) -> tuple[Contents, list[ConsumeQueueData]]:
+        """Fill; :returns: what can be seen then."""
+        fill(client, COUNT, first, kinds)
+        self.exchange.wait_for_offsets(committed_offset(first))
+        contents = Contents.read(client, EVERY)
+        for topic in TOPICS:
+            for tag in TAGS:
+                wanted = {each.physical_offset for key, each in contents.records.items()
+                          if key[0] == topic and each.properties_map().get("TAGS") == tag}
+                found = pulled(client, topic, tag)
+                # What has a unit that the broker does not see is for the client to decide.
+                self.assertTrue(wanted == found if sees_units else wanted < found,
+                                msg=f"{topic} {tag} {wanted ^ found}")
+        return contents, entries(client)
+
+    def read_on(
+        self, client: BlockingClient, before: tuple[Contents, list[ConsumeQueueData]],
+        sees_units: bool = True,
+    ) -> tuple[Contents, list[ConsumeQueueData]]:
+        """Compare with what the broker before had, then go on."""
+        contents, rows = before
+        self.assertEqual(differences(contents, Contents.read(client, EVERY, contents)), [])
+        for row, now in zip(rows, entries(client), strict=False):
+            if row.extend_data_json and now.extend_data_json:
+                self.assertEqual(row, now)
+            else:
+                self.assertEqual((row.physic_offset, row.physic_size),
+                                 (now.physic_offset, now.physic_size))
+        return self.filled(client, len(contents.records), "plain", sees_units)
