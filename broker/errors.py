@@ -101,6 +101,12 @@ class MessageIllegal(StoreError):
     record_index: int | None = None
 
 
+class LightQueuesFull(MessageIllegal):
+    """There are as many light queues as maxLmqConsumeQueueNum allows."""
+
+    response_code = ResponseCode.SYSTEM_ERROR
+
+
 class StoreDamaged(StoreError):
     """A file of the store is not what its format says; the text names the file and the place."""
 

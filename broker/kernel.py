@@ -25,7 +25,7 @@ from twistmq.broker.remoting import AnyHandler
 from twistmq.broker.request.acknowledgement import Acknowledgement
 from twistmq.broker.request.client_requests import ClientRequests
 from twistmq.broker.request.client_table import ClientChange, ClientTable
-from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
+from twistmq.broker.request.consumer_offset import ConsumerOffsetTable, LmqConsumerOffsetTable
 from twistmq.broker.request.filters import FilterLanguages
 from twistmq.broker.request.offset_requests import OffsetRequests
 from twistmq.broker.request.periodic_tasks import periodic_tasks
@@ -94,8 +94,11 @@ class Kernel:
         store.is_batch_topic = self.topic_config.is_batch_topic
         self.subscription_group = SubscriptionGroupTable(
             settings, store.config_file("subscriptionGroup.json"), now_ms)
-        self.consumer_offset = ConsumerOffsetTable(
-            store.config_file("consumerOffset.json"), now_ms)
+        offsets = store.config_file("consumerOffset.json")
+        self.consumer_offset = ConsumerOffsetTable(offsets, now_ms)
+        if settings.flag("enableLmq"):
+            self.consumer_offset = LmqConsumerOffsetTable(
+                store.config_file("lmqConsumerOffset.json"), offsets, now_ms)
         self._tables: tuple[SavedTable, ...] = (
             self.consumer_offset, self.subscription_group, self.topic_config)
         self.subscription_group.save = lambda: self.persist((self.subscription_group,))

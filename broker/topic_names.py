@@ -11,8 +11,8 @@ from typing import Final
 __all__ = [
     "APPLY_TOPIC_SUGGESTION", "DLQ_GROUP_TOPIC_PREFIX", "LMQ_PREFIX", "RETRY_GROUP_TOPIC_PREFIX",
     "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
-    "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "dlq_topic", "group_fault", "is_system_group",
-    "is_system_topic", "retry_topic", "topic_fault",
+    "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "allows_light_queues", "dlq_topic", "group_fault",
+    "is_light", "is_system_group", "is_system_topic", "retry_topic", "topic_fault",
 ]
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
@@ -72,6 +72,17 @@ def topic_fault(topic: str) -> str | None:
     if len(topic) > TOPIC_LENGTH_MAX:
         return "The specified topic is longer than topic max length."
     return None
+
+
+def is_light(name: str) -> bool:
+    """Whether a topic is that of a light queue, or a group one for them."""
+    return name.startswith(LMQ_PREFIX)
+
+
+def allows_light_queues(topic: str) -> bool:
+    """Whether records of a topic may be in light queues as well."""
+    return topic != SCHEDULE_TOPIC and not topic.startswith(
+        (RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX))
 
 
 def group_fault(group: str) -> str | None:

@@ -10,9 +10,15 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
+from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID
+from twistmq.broker.topic_names import is_light
+from twistmq.broker.wire.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    DataVersion,
+    LmqConsumerOffsetSerializeWrapper,
+)
 
-__all__ = ["ConsumerOffsetTable"]
+__all__ = ["ConsumerOffsetTable", "LmqConsumerOffsetTable"]
 
 _SEPARATOR = "@"
 #: Commits after which the data version counts one more change.
@@ -149,3 +155,43 @@ class ConsumerOffsetTable:
             for key in [key for key in table if has(key, part)]:
                 del table[key]
                 self._dirty = True
+
+
+class LmqConsumerOffsetTable(ConsumerOffsetTable):
+    """The same under enableLmq: what groups of light queues consumed is kept apart in the file.
+
+    Source: LmqConsumerOffsetManager @5.3.3.
+
+    :param file: lmqConsumerOffset.json.
+    :param plain_file: consumerOffset.json, which is read as long as the other is not there.
+        Differs from Apache, whose groups begin anew when enableLmq is switched on.
+    """
+
+    def __init__(
+        self, file: ConfigFile, plain_file: ConfigFile, now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__(file, now_ms)
+        self._plain_file = plain_file
+
+    def load(self) -> None:
+        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        if not self._file.load(self._decode_all):
+            self._plain_file.load(self._decode)
+
+    def _decode_all(self, text: str) -> None:
+        self._decode(text)
+        saved = LmqConsumerOffsetSerializeWrapper.decode_saved(text.encode())
+        for key, offset in saved.lmq_offset_table.items():
+            self.table[key] = {LIGHT_QUEUE_ID: offset}
+
+    def wrapper(self) -> LmqConsumerOffsetSerializeWrapper:
+        """All offsets; those of groups of light queues apart."""
+        light = {key: queues[LIGHT_QUEUE_ID] for key, queues in self.table.items()
+                 if is_light(key.partition(_SEPARATOR)[2]) and LIGHT_QUEUE_ID in queues}
+        whole = super().wrapper()
+        return LmqConsumerOffsetSerializeWrapper(
+            {key: queues for key, queues in whole.offset_table.items() if key not in light},
+            whole.data_version,
+            {group: topics for group, topics in (whole.group_topic_map or {}).items()
+             if not is_light(group)},
+            light)

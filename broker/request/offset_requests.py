@@ -63,10 +63,10 @@ class OffsetRequests:
     def _update(self, request: Request[headers.UpdateConsumerOffsetRequestHeader]) -> Reply:
         header = request.header
         kernel = self._kernel
-        if header.consumer_group not in kernel.subscription_group.table:
+        if not kernel.subscription_group.has(header.consumer_group):
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                                  f"Group {header.consumer_group} not exist!")
-        if header.topic not in kernel.topic_config.table:
+        if kernel.topic_config.get(header.topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
         if header.queue_id is None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,

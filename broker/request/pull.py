@@ -20,8 +20,10 @@ from twistmq.broker.store.message_store import (
 )
 from twistmq.broker.topic_names import (
     APPLY_TOPIC_SUGGESTION,
+    LMQ_PREFIX,
     SAME_GROUP_SUGGESTION,
     SUBSCRIPTION_GROUP_SUGGESTION,
+    is_light,
 )
 from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from twistmq.broker.wire.headers.pull import (
@@ -84,6 +86,8 @@ class PullRequests:
         self._slave_read = settings.flag("slaveReadEnable")
         self._long_polling = settings.flag("longPollingEnable")
         self._short_polling_ms = settings.int("shortPollingTimeMills")
+        #: Whether all light topics and groups are counted as one.
+        self._light_together = settings.flag("enableLmq") and not settings.flag("enableLmqStats")
         self._property_filter = settings.flag("enablePropertyFilter")
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -157,6 +161,8 @@ class PullRequests:
             raise _Forbidden(_GROUP_FORBIDDEN,
                              f"subscription group no permission, {header.consumer_group}")
         topic = kernel.topic_config.table.get(header.topic)
+        if topic is None:
+            topic = kernel.topic_config.light_topic(header.topic)
         if topic is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -284,8 +290,10 @@ class PullRequests:
         context: ConsumeContext | None,
     ) -> None:
         header = request.header
-        self._kernel.stats.messages_got(
-            header.consumer_group, header.topic, result.message_count, result.size)
+        group, topic = header.consumer_group, header.topic
+        if self._light_together:
+            group, topic = (LMQ_PREFIX if is_light(name) else name for name in (group, topic))
+        self._kernel.stats.messages_got(group, topic, result.message_count, result.size)
         if context is not None:
             context.message_count = result.message_count
             context.size_bytes = result.size

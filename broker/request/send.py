@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import (
     BrokerError,
+    LightQueuesFull,
     MessageIllegal,
     RequestRefused,
     StoreClosed,
@@ -327,6 +328,11 @@ class SendRequests:
 
     def _not_stored(self, error: BrokerError) -> BrokerError:
         """Tell a store's error in the words of Apache's broker."""
+        if isinstance(error, LightQueuesFull):
+            return RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, "
+                "lmq consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w.")
         if isinstance(error, MessageIllegal):
             return self._illegal()
         if not isinstance(error, (StoreFull, StoreClosed)):

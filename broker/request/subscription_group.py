@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.topic_names import SYSTEM_GROUPS, group_fault, is_system_group
+from twistmq.broker.topic_names import SYSTEM_GROUPS, group_fault, is_light, is_system_group
 from twistmq.broker.wire.bodies import (
     DataVersion,
     SubscriptionGroupConfig,
@@ -35,6 +35,7 @@ class SubscriptionGroupTable:
         #: How a change is saved; the kernel's way outlives a full disk.
         self.save: Callable[[], None] = self.persist
         self._now_ms = now_ms
+        self._light = settings.flag("enableLmq")
         self._auto_create = settings.flag("autoCreateSubscriptionGroup")
         self.data_version = DataVersion(timestamp=now_ms())
         self.table: dict[str, SubscriptionGroupConfig] = {
@@ -66,6 +67,8 @@ class SubscriptionGroupTable:
         config = self.table.get(group)
         if config is not None:
             return config
+        if self._light and is_light(group):
+            return SubscriptionGroupConfig(group)
         if not (self._auto_create or is_system_group(group)) or group_fault(group):
             return None
         config = SubscriptionGroupConfig(group)
@@ -74,6 +77,10 @@ class SubscriptionGroupTable:
         self.changed()
         return config
 
+    def has(self, group: str) -> bool:
+        """Whether there is such a group; those of light queues always are."""
+        return group in self.table or (self._light and is_light(group))
+
     def update(
         self, config: SubscriptionGroupConfig, attribute_changes: Mapping[str, str]
     ) -> None:
@@ -81,6 +88,8 @@ class SubscriptionGroupTable:
 
         :raises RequestRefused: when an attribute change is not allowed; nothing is changed then.
         """
+        if self._light and is_light(config.group_name):
+            return
         old = self.table.get(config.group_name)
         config.attributes = alter_attributes(
             old is None, GROUP_ATTRIBUTES, old.attributes if old else {}, attribute_changes)

@@ -41,6 +41,7 @@ class TopicConfigTable:
         #: How a change is saved; the kernel's way outlives a full disk.
         self.save: Callable[[], None] = self.persist
         self._now_ms = now_ms
+        self._light = settings.flag("enableLmq")
         self._auto_create = settings.flag("autoCreateTopicEnable")
         self._broker_permission = settings.int("brokerPermission")
         self.data_version = DataVersion(timestamp=now_ms())
@@ -95,7 +96,14 @@ class TopicConfigTable:
     # --- look-up
 
     def get(self, topic: str) -> TopicConfig | None:
-        return self.table.get(topic)
+        config = self.table.get(topic)
+        return self.light_topic(topic) if config is None else config
+
+    def light_topic(self, topic: str) -> TopicConfig | None:
+        """The topic of a light queue, which is there without being in the table."""
+        if self._light and topic_names.is_light(topic):
+            return TopicConfig(topic, 1, 1, _READ_WRITE)
+        return None
 
     def is_order_topic(self, topic: str) -> bool:
         config = self.table.get(topic)
@@ -103,7 +111,7 @@ class TopicConfigTable:
 
     def is_batch_topic(self, topic: str) -> bool | None:
         """Whether a topic's queues are batch queues; None: there is no such topic."""
-        config = self.table.get(topic)
+        config = self.get(topic)
         return None if config is None else is_batch_topic(config)
 
     def is_system_topic(self, topic: str) -> bool:
@@ -173,6 +181,9 @@ class TopicConfigTable:
 
         :raises RequestRefused: when an attribute change is not allowed; nothing is changed then.
         """
+        if self.light_topic(config.topic_name) is not None:
+            # It is what it is; Apache's broker does not say so either.
+            return
         old = self.table.get(config.topic_name)
         config.attributes = alter_attributes(
             old is None, TOPIC_ATTRIBUTES, old.attributes if old else {}, attribute_changes)

@@ -42,6 +42,7 @@ def encode_records(
     file_size: int,
     now_ms: int,
     body_size_max: int,
+    assign_light: Callable[[MessageRecord, ConsumeQueue], None] | None = None,
 ) -> list[tuple[int, bytes]]:
     """Give records their offsets and encode them.
 
@@ -49,6 +50,7 @@ def encode_records(
     :param dispatch_filter: says whether a record enters its queue; None: all do but half messages.
     :param log_offset: where the commit log goes on, bytes.
     :param file_size: bytes of a commit-log file; a record never lies in two.
+    :param assign_light: gives a record its offsets in light queues; None: there are none.
     :returns: (offset in the commit log, bytes) of each file that is written to, one file's filler
         included.
     :raises MessageIllegal: when a record breaks a limit; no queue offset is taken then.
@@ -74,6 +76,8 @@ def encode_records(
             record.queue_offset = queue.next_offset if enters else 0
             if record.message_count != 1 or record.sys_flag & SYS_INNER_BATCH:
                 _begin_inner_batch(record, queue)
+            if assign_light is not None and enters:
+                assign_light(record, queue)
             record.store_timestamp = now_ms
             record.physical_offset = position
             data = encode_record(record)

@@ -17,6 +17,7 @@ from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX
 from twistmq.broker.store.append_loop import dispatch_records
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, LightQueues, light_entries
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import TagsCode, record_of, scan_log
 from twistmq.broker.wire.record import MessageRecord, StoredMessage, has_queue_entry
@@ -40,6 +41,8 @@ class Dispatch:
         self.filter: Callable[[MessageRecord], bool] | None = None
         #: Gives the number of queue entries recovery makes, for topics where it is not the tag's.
         self.make_tags_code: TagsCode | None = None
+        #: Enters records into light queues; None: they are in none.
+        self.light: LightQueues | None = None
         self.on_dispatch: list[Callable[[Sequence[MessageRecord]], None]] = []
         self.on_arrival: list[Callable[[Sequence[MessageRecord]], None]] = []
         #: Whether the confirm offset is simply where the log ends: no replica has a say.
@@ -104,8 +107,7 @@ class Dispatch:
                 break
         if not records:
             return False
-        self._dispatch(records)
-        for record in records:
+        for record in self._dispatch(records):
             queue = self._queues.find(record.topic, record.queue_id)
             if queue is not None and queue.next_offset < queue.max_offset:
                 queue.next_offset = queue.max_offset
@@ -118,16 +120,32 @@ class Dispatch:
             return False
         return self.filter is None or self.record_of(message).enters_queue
 
+    def entries_of(self, message: StoredMessage) -> list[tuple[str, int, int]]:
+        """List the entries a stored message has: (topic, queue id, queue offset)."""
+        if not self.enters(message):
+            return []
+        entries = [(message.topic, message.queue_id, message.queue_offset)]
+        if not self._queues.is_batch(message.topic, message.queue_id):
+            # Without light queues now, those there are keep what they have.
+            entries += [(name, LIGHT_QUEUE_ID, offset)
+                        for name, offset in light_entries(message.topic, message.properties)
+                        if self.light is not None or self._queues.find(name, LIGHT_QUEUE_ID)]
+        return entries
+
     def record_of(self, message: StoredMessage) -> MessageRecord:
         """Make of a stored message what its sender appended."""
         return record_of(message, self.filter, self.make_tags_code)
 
-    def enter(self, records: Sequence[MessageRecord]) -> None:
-        """Enter records into queues and index, and tell nobody."""
+    def enter(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
+        """Enter records into queues and index, and tell nobody.
+
+        :returns: the same records, and one for each entry in a light queue.
+        """
         queues, index = self._queues, self._index
+        entered = records if self.light is None else self.light.expand(records)
         absurd: list[MessageRecord] = []
         queues.tail_bytes += dispatch_records(
-            records,
+            entered,
             queues.by_topic,
             queues.make,
             queues.restart,
@@ -138,6 +156,7 @@ class Dispatch:
         )
         extensions = queues.files.extensions
         if extensions is not None and extensions.extends:
+            # Entries in light queues have no units.
             queues.tail_bytes += extensions.extend(records, queues.by_topic)
         for record in absurd:
             self.log.error(
@@ -148,16 +167,18 @@ class Dispatch:
                 topic=record.topic,
                 queue_id=record.queue_id,
             )
+        return entered
 
-    def _dispatch(self, records: Sequence[MessageRecord]) -> None:
-        """Enter records and tell who wants to know."""
-        self.enter(records)
+    def _dispatch(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
+        """Enter records and tell who wants to know; :returns: what ``enter`` does."""
+        entered = self.enter(records)
         self.offset = records[-1].next_offset
         self.timestamp = records[-1].store_timestamp
         for listener in self.on_dispatch:
             listener(records)
         if self.on_arrival:
-            arrived = [record for record in records if record.enters_queue]
+            arrived = [record for record in entered if record.enters_queue]
             if arrived:
                 for listener in self.on_arrival:
                     listener(arrived)
+        return entered

@@ -49,7 +49,6 @@ class EntryCheck:
         self._queues = queues
         self._start = start
         self._dispatch = dispatch
-        self._enters = dispatch.enters
         #: By topic and queue id, the offset behind the last message.
         self._ends: dict[tuple[str, int], int] = {}
         #: Entries that were read, and the offset of the first.
@@ -58,18 +57,22 @@ class EntryCheck:
         self._units: dict[ConsumeQueue, UnitReader] = {}
 
     def check(self, message: StoredMessage) -> None:
-        """Drop a message's entry and those behind it when it is not this message's."""
-        if not self._enters(message):
-            return
-        offset, end = message.queue_offset, message.queue_offset + 1
-        queue = self._queues.find(message.topic, message.queue_id)
+        """Drop a message's entries and those behind them when they are not this message's."""
+        for topic, queue_id, offset in self._dispatch.entries_of(message):
+            self._check_entry(topic, queue_id, offset, message)
+
+    def _check_entry(
+        self, topic: str, queue_id: int, offset: int, message: StoredMessage
+    ) -> None:
+        end = offset + 1
+        queue = self._queues.find(topic, queue_id)
         if isinstance(queue, BatchQueue):
             end = offset + message_count(message.sys_flag, message.properties)
-        self._ends[message.topic, message.queue_id] = end
+        self._ends[topic, queue_id] = end
         # What is in memory was made of the log just now.
         if queue is None or not queue.min_offset <= offset < queue.written_end:
             return
-        if not self._is_entry_right(queue, message, end - offset):
+        if not self._is_entry_right(queue, message, offset, end - offset):
             self._read.pop(queue, None)
             self._units.pop(queue, None)
             if not queue.tail:
@@ -87,17 +90,18 @@ class EntryCheck:
             elif queue.max_offset > max(end, queue.min_offset):
                 self._queues.files_of(queue).cut_at(queue, max(end, queue.min_offset))
 
-    def _is_entry_right(self, queue: ConsumeQueue, message: StoredMessage, count: int) -> bool:
-        """Whether the entry at a message's offset is the message's."""
+    def _is_entry_right(
+        self, queue: ConsumeQueue, message: StoredMessage, offset: int, count: int
+    ) -> bool:
+        """Whether the entry at an offset is a message's."""
         if isinstance(queue, BatchQueue):
-            entry = self._batch_entry(queue, message.queue_offset)
+            entry = self._batch_entry(queue, offset)
             if len(entry) < BATCH_ENTRY_SIZE:
                 return False
-            place, size, _, store_ms, base, messages, _, _ = BATCH_ENTRY.unpack(entry)
-            return (place, size, store_ms, base, messages) == (
-                message.physical_offset, message.size, message.store_timestamp,
-                message.queue_offset, count)
-        entry = self._entry(queue, message.queue_offset)
+            place, size, _, store_ms, base, messages, compacted, _ = BATCH_ENTRY.unpack(entry)
+            return (place, size, store_ms, base, messages, compacted) == (
+                message.physical_offset, message.size, message.store_timestamp, offset, count, -1)
+        entry = self._entry(queue, offset)
         return entry[: _HEAD.size] == _HEAD.pack(message.physical_offset, message.size) and (
             not self._is_code_wrong(queue, entry, message))
 

@@ -31,6 +31,7 @@ from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.extension_unit import ExtensionUnit, FilterBitmap
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.light_queues import LightQueues
 from twistmq.broker.store.queue_extension import QueueExtensions
 from twistmq.broker.store.queue_reader import QueueReader
 from twistmq.broker.store.queue_table import QueueTable
@@ -106,6 +107,10 @@ class MessageStore:
                 self._index_flushed,
             )
         self._dispatch = Dispatch(self._log, self._queues, self._index)
+        self._light: LightQueues | None = None
+        if settings.light_queues:
+            self._light = LightQueues(self._queues, settings.max_lmq_consume_queue_num)
+        self._dispatch.light = self._light
         #: Called with records once they are dispatched, and with those that entered a queue.
         self.on_dispatch = self._dispatch.on_dispatch
         self.on_arrival = self._dispatch.on_arrival
@@ -262,6 +267,9 @@ class MessageStore:
         now_ms = self._now_ms()
         log, queues = self._log, self._queues
         start = log.max_offset
+        light = self._light
+        if light is not None:
+            light.begin()
         try:
             writes = encode_records(
                 records,
@@ -272,14 +280,19 @@ class MessageStore:
                 log.file_size,
                 now_ms,
                 self.settings.max_message_size,
+                None if light is None else light.assign,
             )
         except MessageIllegal:
+            if light is not None:
+                light.give_back()
             self.stats.put_failed += 1
             raise
         try:
             log.write(writes)
         except StoreError:
             give_back_offsets(records, queues.by_topic)
+            if light is not None:
+                light.give_back()
             self.stats.put_failed += len(records)
             raise
         log.last_store_timestamp = now_ms

@@ -64,6 +64,11 @@ class QueueTable:
         """The files of a queue's kind."""
         return self.batch_files if isinstance(queue, BatchQueue) else self.files
 
+    def is_batch(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue, there or not, is a batch queue."""
+        queue = self.find(topic, queue_id)
+        return bool(self.is_batch_topic(topic)) if queue is None else isinstance(queue, BatchQueue)
+
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Make a queue of the kind that its topic has.
 

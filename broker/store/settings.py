@@ -39,6 +39,9 @@ class StoreSettings:
     mapped_file_size_consume_queue_ext: int = 48 * 1024 * 1024
     #: Bits that a unit's bitmap is expected to have.
     bit_map_length_consume_queue_ext: int = 64
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
+    max_lmq_consume_queue_num: int = 20_000
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     message_index_enable: bool = True
@@ -92,6 +95,11 @@ class StoreSettings:
                     f"{name} is {getattr(self, name)}, it must be a multiple of {entry_size}")
         if not self.delete_hours <= frozenset(range(24)):
             raise SettingsError(f"delete_when is {self.delete_when!r}, it must be hours of the day")
+
+    @property
+    def light_queues(self) -> bool:
+        """Whether messages enter the light queues they name. Apache has a switch for each half."""
+        return self.enable_lmq and self.enable_multi_dispatch
 
     @property
     def sync_flush(self) -> bool:

@@ -21,6 +21,7 @@ from twistmq.broker.store.recovery import (
     without_torn,
 )
 from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.wire.properties import INNER_MULTI_QUEUE_OFFSET
 from twistmq.broker.wire.record import MessageRecord, StoredMessage
 
 __all__ = ["StoreRecovery"]
@@ -136,13 +137,17 @@ class StoreRecovery:
         """Whether queue and index have a message already; most have, and this costs less."""
         if self._index is not None and message.physical_offset >= self._index.end_physical:
             return False
-        queue = self._queues.find(message.topic, message.queue_id)
+        end = message.physical_offset + message.size
+        if INNER_MULTI_QUEUE_OFFSET in message.properties:
+            return all(self._has_entry(*place, end) for place in self._dispatch.entries_of(message))
+        return self._has_entry(message.topic, message.queue_id, message.queue_offset, end)
+
+    def _has_entry(self, topic: str, queue_id: int, queue_offset: int, end: int) -> bool:
+        """Whether a queue has the entry of a message that ends here in the log."""
+        queue = self._queues.find(topic, queue_id)
         if queue is None:
             return False
-        return (
-            message.queue_offset < queue.max_offset
-            and message.physical_offset + message.size <= queue.max_physical
-        )
+        return queue_offset < queue.max_offset and end <= queue.max_physical
 
     def _enter(self, records: list[MessageRecord]) -> None:
         """Enter records that may be entered in part."""

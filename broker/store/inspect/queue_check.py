@@ -19,13 +19,9 @@ from twistmq.broker.store.inspect.extension_view import ExtensionView
 from twistmq.broker.store.inspect.files import Segments, common_size
 from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles, report_files
 from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, light_entries
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.properties import (
-    INNER_MULTI_DISPATCH,
-    INNER_MULTI_QUEUE_OFFSET,
-    TAGS,
-    tags_code,
-)
+from twistmq.broker.wire.properties import INNER_MULTI_QUEUE_OFFSET, TAGS, tags_code
 from twistmq.broker.wire.record import StoredMessage, has_queue_entry
 
 __all__ = ["QueueCheck"]
@@ -107,9 +103,21 @@ class QueueCheck:
             queue.cursor = at
 
     def record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
-        """Check that a record has its entry; records come in the order of the log."""
+        """Check that a record has its entries; records come in the order of the log."""
         if not has_queue_entry(message.sys_flag):
             return
+        self._record(place, message, properties)
+        if INNER_MULTI_QUEUE_OFFSET not in properties or (
+            self._batches.has(message.topic, message.queue_id)
+        ):
+            return
+        for name, offset in light_entries(message.topic, message.properties):
+            # Apache's broker may be told to give offsets and make no entries.
+            if (name, LIGHT_QUEUE_ID) in self._queues:
+                self._record(place, _in_light_queue(message, name, offset), properties)
+
+    def _record(self, place: int, message: StoredMessage, properties: dict[str, str]) -> None:
+        """Check that a record has the entry of one queue."""
         if self._batches.has(message.topic, message.queue_id):
             wrong = self._batches.record(place, message, properties)
             if wrong is not None:
@@ -279,9 +287,15 @@ def _shown(entry: Entry) -> str:
     return f"place {entry[0]}, size {entry[1]}"
 
 
+def _in_light_queue(message: StoredMessage, name: str, offset: int) -> StoredMessage:
+    """The record as if it were one of a light queue's own."""
+    return StoredMessage(
+        message.size, message.magic, message.body_crc, LIGHT_QUEUE_ID, message.flag, offset,
+        message.physical_offset, message.sys_flag, message.born_timestamp, message.born_host,
+        message.store_timestamp, message.store_host, message.reconsume_times,
+        message.prepared_transaction_offset, message.body, name, message.properties)
+
+
 def _is_dispatched(message: StoredMessage, topic: str, offset: int) -> bool:
-    """Whether a record is in further queues, and this is one of them."""
-    properties = message.properties_map()
-    names = properties.get(INNER_MULTI_DISPATCH, "").split(",")
-    offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(",")
-    return (topic, str(offset)) in zip(names, offsets, strict=False)
+    """Whether a record is in this light queue, at this offset."""
+    return (topic, offset) in light_entries(message.topic, message.properties)

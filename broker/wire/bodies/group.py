@@ -17,7 +17,8 @@ from twistmq.broker.wire.header import Int32, Int64
 
 __all__ = ["ConsumeStats", "ConsumerOffsetSerializeWrapper", "CustomizedRetryPolicy",
            "DelayOffsetSerializeWrapper", "ExponentialRetryPolicy", "GetConsumerStatusBody",
-           "GroupRetryPolicy", "OffsetWrapper", "ResetOffsetBody", "SimpleSubscriptionData",
+           "GroupRetryPolicy", "LmqConsumerOffsetSerializeWrapper", "OffsetWrapper",
+           "ResetOffsetBody", "SimpleSubscriptionData",
            "SubscriptionGroupConfig", "SubscriptionGroupList", "SubscriptionGroupWrapper"]
 
 field: Final = msgspec.field
@@ -107,6 +108,13 @@ class ConsumerOffsetSerializeWrapper(Body):
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
     data_version: DataVersion | None = None
     group_topic_map: dict[str, set[str]] | None = None
+
+
+class LmqConsumerOffsetSerializeWrapper(ConsumerOffsetSerializeWrapper):
+    """The same with the offsets of groups of light queues; the file lmqConsumerOffset.json."""
+
+    #: "topic@group", logical offset in the topic's only queue.
+    lmq_offset_table: dict[str, int] = field(default_factory=dict)
 
 
 class DelayOffsetSerializeWrapper(Body):

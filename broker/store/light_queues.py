@@ -1,0 +1,144 @@
+"""Light queues: one record in several queues, its own and those that its sender names.
+
+A message with the property ``INNER_MULTI_DISPATCH`` names topics that begin with ``%LMQ%``. Each
+has one plain queue, number 0, which needs no configuration; thousands of them cost little.
+
+    INNER_MULTI_DISPATCH       names, separated by commas, from the sender
+    INNER_MULTI_QUEUE_OFFSET   the record's offset in each of them, in this order, from the broker
+
+The record lies in the log once, with the offsets in its properties, and each queue gets an entry of
+it, so that recovery makes the same ones again. Records of retry topics and of the system's are in
+no light queue, nor are those of batch topics.
+
+Source: LmqDispatch, MultiDispatchUtils, ConsumeQueue.multiDispatchLmqQueue @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twistmq.broker.errors import LightQueuesFull, MessageIllegal
+from twistmq.broker.store.batch_queue import BatchQueue
+from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.topic_names import LMQ_PREFIX, allows_light_queues, is_light
+from twistmq.broker.wire.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    parse_properties,
+    with_property,
+)
+from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["LIGHT_QUEUE_ID", "LightQueues", "light_entries"]
+
+#: The only queue of a light topic. Source: MixAll.LMQ_QUEUE_ID.
+LIGHT_QUEUE_ID = 0
+_SEPARATOR = ","
+
+
+class LightQueues:
+    """Enters records into the light queues of one store.
+
+    :param count_max: light queues there may be.
+    """
+
+    def __init__(self, queues: QueueTable, count_max: int) -> None:
+        self._queues = queues
+        self._count_max = count_max
+        #: How many there are, or were before some were removed.
+        self._count = 0
+        #: Queues that gave offsets to the append that goes on.
+        self._given: list[ConsumeQueue] = []
+
+    # --- offsets, while records are encoded
+
+    def begin(self) -> None:
+        """An append begins."""
+        self._given.clear()
+
+    def give_back(self) -> None:
+        """The append failed: its offsets are free again."""
+        for queue in self._given:
+            queue.next_offset -= 1
+        self._given.clear()
+
+    def assign(self, record: MessageRecord, queue: ConsumeQueue) -> None:
+        """Give a record its offsets in the light queues it names.
+
+        :param queue: the record's own.
+        :raises MessageIllegal: when it names what cannot be a light queue.
+        :raises LightQueuesFull: when there would be too many.
+        """
+        if INNER_MULTI_DISPATCH not in record.properties or isinstance(queue, BatchQueue) or (
+            not allows_light_queues(record.topic)
+        ):
+            return
+        names = parse_properties(record.properties).get(INNER_MULTI_DISPATCH, "").rstrip(_SEPARATOR)
+        if not names.strip():
+            return
+        offsets: dict[str, int] = {}
+        for name in names.split(_SEPARATOR):
+            if not is_light(name):
+                # Differs from Apache, whose dispatch never gets over such a record.
+                raise MessageIllegal(
+                    f"{INNER_MULTI_DISPATCH} names {name!r}, which does not begin with "
+                    f"{LMQ_PREFIX}")
+            if name not in offsets:
+                light = self._queues.find(name, LIGHT_QUEUE_ID) or self._make(name)
+                offsets[name] = light.next_offset
+                light.next_offset += 1
+                self._given.append(light)
+        record.properties = with_property(
+            record.properties, INNER_MULTI_QUEUE_OFFSET,
+            _SEPARATOR.join(str(offsets[name]) for name in names.split(_SEPARATOR)))
+
+    def _make(self, name: str) -> ConsumeQueue:
+        if self._count >= self._count_max:
+            self._count = sum(map(is_light, self._queues.by_topic))
+        if self._count >= self._count_max:
+            raise LightQueuesFull(f"there are {self._count} light queues")
+        self._count += 1
+        return self._queues.make(name, LIGHT_QUEUE_ID)
+
+    # --- entries, when records are dispatched
+
+    def expand(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
+        """Put behind each record one for each of its entries in light queues."""
+        if not any(INNER_MULTI_QUEUE_OFFSET in record.properties for record in records):
+            return records
+        expanded: list[MessageRecord] = []
+        for record in records:
+            expanded.append(record)
+            if record.enters_queue and not self._queues.is_batch(record.topic, record.queue_id):
+                expanded += [_entry_of(record, name, offset)
+                             for name, offset in light_entries(record.topic, record.properties)]
+        return expanded
+
+
+def light_entries(topic: str, properties: str) -> list[tuple[str, int]]:
+    """List the light queues a stored record is in, with its offset in each."""
+    if INNER_MULTI_QUEUE_OFFSET not in properties or not allows_light_queues(topic):
+        return []
+    fields = parse_properties(properties)
+    names = fields.get(INNER_MULTI_DISPATCH, "").rstrip(_SEPARATOR).split(_SEPARATOR)
+    offsets = fields.get(INNER_MULTI_QUEUE_OFFSET, "").rstrip(_SEPARATOR).split(_SEPARATOR)
+    if len(names) != len(offsets):
+        return []
+    found = {name: int(offset) for name, offset in zip(names, offsets, strict=True)
+             if is_light(name) and "/" not in name and offset.isascii() and offset.isdecimal()}
+    return list(found.items())
+
+
+def _entry_of(record: MessageRecord, name: str, offset: int) -> MessageRecord:
+    """A record that stands for another one's entry in a light queue; the index has it already."""
+    entry = MessageRecord(
+        name, LIGHT_QUEUE_ID, record.body, record.properties, record.born_timestamp,
+        record.born_host, record.store_host, [], record.tags_code, record.flag, record.sys_flag,
+        record.reconsume_times)
+    entry.queue_offset = offset
+    entry.physical_offset = record.physical_offset
+    entry.size = record.size
+    entry.store_timestamp = record.store_timestamp
+    entry.next_offset = record.next_offset
+    return entry
