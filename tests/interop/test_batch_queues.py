@@ -1,0 +1,210 @@
+"""Batch and light queues: our store in Apache's hands and the other way, and a Java client."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.interop import clients
+from tests.interop.exchange import fields_of
+from tests.interop.peer import Peer, java_command
+from tests.interop.servers import Servers, wait_until
+from tests.interop.test_mixed_cluster import free_port
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.store.inspect.check import StoreCheck
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.batch import decode_batch, encode_batch
+from twistmq.broker.wire.headers.query import QueryMessageRequestHeader
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.broker.wire.record import SYS_INNER_BATCH, StoredMessage
+
+BATCHES: Final = "ExchangeBatches"
+PARENT: Final = "ExchangeParent"
+LIGHT: Final = tuple(f"%LMQ%{name}" for name in "abc")
+#: Small files, so that several roll.
+SETTINGS: Final = {
+    "mappedFileSizeCommitLog": "200000", "mappedFileSizeConsumeQueue": "2000",
+    "mapperFileSizeBatchConsumeQueue": str(46 * 20), "maxHashSlotNum": "500",
+    "maxIndexNum": "2000", "enableLmq": "true", "enableMultiDispatch": "true",
+}
+COUNT: Final = 240
+#: Queue, and place in it, of every record a client can read.
+Contents = dict[tuple[str, int, int], dict[str, Any]]
+
+
+def create_topics(client: BlockingClient, batches: str, parent: str) -> None:
+    """Make the two topics."""
+    for topic, attributes in ((batches, "+queue.type=BatchCQ"), (parent, "")):
+        reply = client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
+            topic=topic, default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6,
+            topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+            attributes=attributes))
+        assert reply.code == ResponseCode.SUCCESS, reply.remark
+
+
+def fill(client: BlockingClient, first: int) -> None:
+    """Send batches, single messages, and messages that name light queues, in turn."""
+    for number in range(first, first + COUNT):
+        fields = {names.UNIQ_KEY: f"7F000001{number:024X}", names.KEYS: f"key{number}"}
+        topic, code, body = BATCHES, RequestCode.SEND_MESSAGE_V2, b"%d " % number * 20
+        kind = number % 4
+        if kind == 1:
+            code = RequestCode.SEND_BATCH_MESSAGE
+            body = encode_batch([(0, b"%d-%d" % (number, index), f"TAGS\x01T{index}\x02")
+                                 for index in range(number % 7 + 1)])
+        elif kind > 1:
+            topic = PARENT
+            fields[names.INNER_MULTI_DISPATCH] = ",".join(LIGHT[: number % 3 + 1])
+        header = send_header(topic, 1_700_000_000_000 + number, queue_id=number // 4 % 2,
+                             properties=fields)
+        header.batch = kind == 1
+        reply = client.request(code, header, body)
+        assert reply.code == ResponseCode.SUCCESS, (number, reply.code, reply.remark)
+        if kind == 1:
+            answer = reply.header(SendMessageResponseHeader)
+            assert answer.batch_uniq_id == fields[names.UNIQ_KEY], answer
+
+
+def read(client: BlockingClient) -> Contents:
+    """Take down all that can be pulled, each inner batch from its first and its last offset."""
+    contents: Contents = {}
+    queues = [(topic, queue_id) for topic in (BATCHES, PARENT) for queue_id in range(2)]
+    for topic, queue_id in [*queues, *[(light, 0) for light in LIGHT]]:
+        maximum = client.max_offset(topic, queue_id)
+        offset = 0
+        while offset < maximum:
+            found = pull(client, topic, queue_id, offset)
+            assert found, (topic, queue_id, offset)
+            message = found[0]
+            contents[topic, queue_id, offset] = fields_of(message)
+            count = 1
+            if message.sys_flag & SYS_INNER_BATCH:
+                count = len(decode_batch(message.body))
+                again = pull(client, topic, queue_id, offset + count - 1)[0]
+                assert fields_of(again) == fields_of(message), (topic, offset)
+            offset += count
+        assert offset == maximum, (topic, queue_id, offset, maximum)
+    return contents
+
+
+def pull(
+    client: BlockingClient, topic: str, queue_id: int, offset: int
+) -> list[StoredMessage]:
+    """The records from an offset on."""
+    reply = client.request(RequestCode.PULL_MESSAGE, pull_header(
+        topic, offset, queue_id=queue_id, max_count=1))
+    assert reply.code == ResponseCode.SUCCESS, (topic, offset, reply.code, reply.remark)
+    return records_of(reply.body)
+
+
+def find(client: BlockingClient, topic: str, key: str) -> list[int]:
+    """Places of the records that have a key."""
+    reply = client.request(RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader(
+        topic=topic, key=key, max_num=32, begin_timestamp=0, end_timestamp=2**62))
+    if reply.code != ResponseCode.SUCCESS:
+        return []
+    return [message.physical_offset for message in records_of(reply.body)]
+
+
+class BatchQueueTests(clients.JavaTestCase):
+    """Ours and Apache's over one folder."""
+
+    timeout = 300
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",
+                         settings=dict(SETTINGS))
+        self.servers = Servers(self.folder, *[f"{key}={value}" for key, value in SETTINGS.items()],
+                               "brokerName=broker-peer")
+
+    def apache(self, work: Callable[[BlockingClient], Contents], kill: bool) -> Contents:
+        """Start Apache's broker, do something with it, stop or kill it."""
+        self.peer.start()
+        try:
+            with BlockingClient(f"127.0.0.1:{self.peer.broker_port}", 30) as client:
+                return work(client)
+        finally:
+            self.peer.stop_one("broker", kill=kill)
+            self.peer.stop_one("namesrv")
+
+    def ours(self, work: Callable[[BlockingClient], Contents], kill: bool) -> Contents:
+        """Start our broker, do something with it, stop or kill it."""
+        self.servers.start()
+        try:
+            with BlockingClient(f"127.0.0.1:{self.servers.broker_port}", 30) as client:
+                return work(client)
+        finally:
+            self.servers.stop(signal.SIGKILL if kill else signal.SIGTERM)
+
+    def begin(self, client: BlockingClient) -> Contents:
+        """The first round."""
+        create_topics(client, BATCHES, PARENT)
+        fill(client, 0)
+        return self.settled(client, COUNT)
+
+    def settled(self, client: BlockingClient, count: int) -> Contents:
+        """Read once the last message can be found in every way: Apache dispatches later."""
+        wait_until("the last messages are found by key", lambda: all(
+            find(client, topic, f"key{number}")
+            for topic, number in ((BATCHES, count - 3), (PARENT, count - 1))))
+        return read(client)
+
+    def go_on(self, client: BlockingClient, before: Contents, first: int) -> Contents:
+        """Compare with what the broker before had, by offset and by key; then go on."""
+        found = read(client)
+        self.assertEqual(found, before)
+        for (topic, _, _), message in list(found.items())[::9]:
+            key = names.parse_properties(message["properties"])[names.KEYS]
+            if topic in (BATCHES, PARENT):
+                self.assertEqual(find(client, topic, key), [message["physical_offset"]])
+        fill(client, first)
+        return self.settled(client, first + COUNT)
+
+    def there_and_back(self, kill: bool) -> None:
+        """Apache's broker fills, ours reads and goes on, Apache's too, ours reads it all."""
+        first = self.apache(self.begin, kill)
+        self.assertEqual({topic for topic, _, _ in first}, {BATCHES, PARENT, *LIGHT})
+        second = self.ours(lambda client: self.go_on(client, first, COUNT), kill)
+        self.assertGreater(len(second), 2 * len(first) - 20)
+        third = self.apache(lambda client: self.go_on(client, second, 2 * COUNT), kill)
+        self.assertEqual(self.ours(read, False), third)
+        self.assertEqual(problems(self.folder / "store"), [])
+
+    def test_stopped(self) -> None:
+        """Each stopped as it should be."""
+        self.there_and_back(kill=False)
+
+    def test_killed(self) -> None:
+        """Each killed after its last acknowledgement."""
+        self.there_and_back(kill=True)
+
+    def test_java_client(self) -> None:
+        """It takes batches apart, and pulls from light queues."""
+        self.servers.start()
+        self.addCleanup(self.servers.stop)
+        with BlockingClient(f"127.0.0.1:{self.servers.broker_port}", 30) as client:
+            create_topics(client, "RoundBatches", "RoundParent")
+        command = java_command(self.folder / "home", [
+            str(clients.java_classes(self.version)), clients.class_path(self.version)])
+        output = clients.run([*command, "BatchRound", self.servers.namesrv, "broker-peer"],
+                             clients.ROUND_TIMEOUT)
+        self.assertRegex(output, r"ok \d{2,} checks")
+
+
+def problems(root: Path) -> list[str]:
+    """What store check says."""
+    lines: list[str] = []
+    files = StoreFiles(root)
+    try:
+        StoreCheck(files, Report(root, lines.append, 20)).run()
+    finally:
+        files.close()
+    return lines
