@@ -155,6 +155,9 @@ class IndexFiles:
         file = self.files[0]
         if file.tail.end_physical >= log_min_offset or not file.is_flushed:
             return None
+        if file is self._round:
+            # A thread may be about to sync its header.
+            return None
         return self.files.pop(0)
 
     # --- finding

@@ -116,6 +116,30 @@ class IndexFilesTests(IndexFilesCase):
         self.assertIs(self.index.drop_expired(10_000), None)
         self.assertEqual(self.index.files, [newest])
 
+    def test_drops_no_file_that_a_thread_syncs(self) -> None:
+        """The header is written before its sync: the file stays open for that."""
+        self.add(12)
+        held: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def hold(job: Callable[[], None]) -> Deferred[None]:
+            held.append((job, Deferred()))
+            return held[-1][1]
+
+        self.index._in_thread = hold
+        first = self.index.files[0]
+        while not first.is_flushed or not held:
+            self.index.step(may_begin=True)
+            if not first.is_flushed and held:
+                job, done = held.pop()
+                job()
+                done.callback(None)
+        self.assertIs(self.index.drop_expired(10_000), None)
+        job, done = held.pop()
+        job()
+        done.callback(None)
+        self.index.step(may_begin=False)
+        self.assertIs(self.index.drop_expired(10_000), first)
+
     def test_files_have_apaches_length(self) -> None:
         """Whatever they hold."""
         self.add(1)
