@@ -21,6 +21,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.store.append_loop",
     "twistmq.broker.store.batch_queue",
     "twistmq.broker.store.consume_queue",
+    "twistmq.broker.store.entered_loop",
     "twistmq.broker.store.index_tail",
     "twistmq.broker.store.read_loop",
     "twistmq.broker.wire.batch",

@@ -21,6 +21,7 @@ from twistmq.broker.store.batch_queue import (
 )
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.dispatch import Dispatch
+from twistmq.broker.store.entered_loop import Ends, ReadEntries, pass_entered
 from twistmq.broker.store.extension_reader import UnitReader
 from twistmq.broker.store.extension_unit import is_address
 from twistmq.broker.store.queue_table import QueueTable
@@ -49,12 +50,21 @@ class EntryCheck:
         self._queues = queues
         self._start = start
         self._dispatch = dispatch
-        #: By topic and queue id, the offset behind the last message.
-        self._ends: dict[tuple[str, int], int] = {}
-        #: Entries that were read, and the offset of the first.
-        self._read: dict[ConsumeQueue, tuple[int, bytes]] = {}
+        self._ends: Ends = {}
+        self._read: ReadEntries = {}
         #: Readers of their units.
         self._units: dict[ConsumeQueue, UnitReader] = {}
+
+    def pass_entered(
+        self, chunk: bytes, at: int, offset: int, check_crc: bool, index_end: int
+    ) -> tuple[int, int]:
+        """Pass whole records that queue and index have; see the loop. Not for who has a filter.
+
+        :returns: bytes that were passed, and the store time in ms of the last record.
+        """
+        return pass_entered(
+            chunk, at, offset, check_crc, index_end, self._dispatch.make_tags_code is None,
+            self._queues.by_topic, self._read, self._ends)
 
     def check(self, message: StoredMessage) -> None:
         """Drop a message's entries and those behind them when they are not this message's."""

@@ -42,6 +42,7 @@ from twistmq.broker.wire.record import (
 )
 
 __all__ = [
+    "Pass",
     "TagsCode",
     "message_count",
     "record_of",
@@ -53,6 +54,10 @@ __all__ = [
 
 #: (topic, properties, store time in ms) to the number of a record's queue entry; None: its tag's.
 TagsCode = Callable[[str, dict[str, str], int], int | None]
+
+#: Passes records of a chunk: (bytes, where in them a record starts, its place in the log) to the
+#: bytes that were passed.
+Pass = Callable[[bytes, int, int], int]
 
 #: Bytes read at a time.
 _CHUNK_SIZE = 1024 * 1024
@@ -69,7 +74,7 @@ _log = Logger()
 
 
 def scan_log(
-    commit_log: CommitLog, offset: int, end: int, check_crc: bool
+    commit_log: CommitLog, offset: int, end: int, check_crc: bool, pass_some: Pass | None = None
 ) -> Iterator[StoredMessage]:
     """Read records one after the other until there is no whole one.
 
@@ -78,14 +83,25 @@ def scan_log(
 
     :param offset: where a record starts.
     :param end: the log is not read from here on.
+    :param pass_some: passes records that need not be read here. It is not asked about the one
+        behind a record that may be torn, which is held back until there is another.
     """
     file_size = commit_log.file_size
+    closely = False
     chunk, chunk_start = b"", offset
     progress = offset + _PROGRESS_SIZE
     while offset < end:
         at = offset - chunk_start
         if at + 8 > len(chunk) or at + record_size(chunk, at) > len(chunk):
             chunk, chunk_start, at = _read_chunk(commit_log, offset, end), offset, 0
+        if offset >= progress:
+            progress += _PROGRESS_SIZE
+            _log.info("recovery is at {offset} of {end}", offset=offset, end=end)
+        if pass_some is not None and not closely:
+            passed = pass_some(chunk, at, offset)
+            if passed:
+                offset += passed
+                continue
         magic = chunk[at + 4 : at + 8]
         if magic == _BLANK:
             offset += file_size - offset % file_size
@@ -106,9 +122,7 @@ def scan_log(
             return
         yield message
         offset += message.size
-        if offset >= progress:
-            progress += _PROGRESS_SIZE
-            _log.info("recovery is at {offset} of {end}", offset=offset, end=end)
+        closely = _may_be_torn(message)
 
 
 def without_torn(
@@ -130,13 +144,21 @@ def without_torn(
         last = message
         if message.store_timestamp >= durable_ms and _has_hole(message, file_size):
             break
+        if not _may_be_torn(message):
+            last = None
+            yield message
     else:
         if last is None:
             return
-        if last.store_timestamp < durable_ms or not (last.properties or last.topic).endswith("\0"):
+        if last.store_timestamp < durable_ms:
             yield last
             return
     _log.warn("the record at {offset} is torn and dropped", offset=last.physical_offset)
+
+
+def _may_be_torn(message: StoredMessage) -> bool:
+    """Whether a record ends as one that was written in part."""
+    return (message.properties or message.topic).endswith("\0")
 
 
 def _has_hole(message: StoredMessage, file_size: int) -> bool:

@@ -5,6 +5,8 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally, recoverAbnormall
 
 from __future__ import annotations
 
+import sys
+
 from twisted.logger import Logger
 
 from twistmq.broker.constants import QUEUE_TAILS_FLUSH_BYTES
@@ -15,6 +17,7 @@ from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import (
+    Pass,
     scan_log,
     start_after_crash,
     start_after_stop,
@@ -55,6 +58,8 @@ class StoreRecovery:
         self._crashed = crashed
         #: Store time in ms of the newest message that is surely durable.
         self._durable_ms = 0
+        #: Up to here the log is read.
+        self._end = 0
 
     def run(self, checkpoint: Checkpoint) -> None:
         """Find the end of the log, enter what queues and index lack, cut what is too much."""
@@ -66,7 +71,8 @@ class StoreRecovery:
                 queues.destroy(topic)
         start = self._start(checkpoint)
         entries = EntryCheck(queues, start, self._dispatch) if self._crashed else None
-        end = self._replay(start, entries)
+        self._replay(start, entries)
+        end = self._end
         if self._crashed or log.peek(end, 8) not in (None, bytes(8)):
             log.truncate(end)
         log.max_offset = log.flushed_offset = end
@@ -108,20 +114,18 @@ class StoreRecovery:
         place = min(queue.max_physical, log.max_offset - 1)
         return max(0, place - place % log.file_size)
 
-    def _replay(self, start: int, entries: EntryCheck | None) -> int:
-        """Read the log and enter what is missing.
+    def _replay(self, start: int, entries: EntryCheck | None) -> None:
+        """Read the log to its end and enter what is missing.
 
         :param entries: None after a clean stop.
-
-        :returns: where the log ends.
         """
-        log, end = self._log, start
+        log = self._log
+        self._end = start
         batch: list[MessageRecord] = []
-        messages = scan_log(log, start, log.max_offset, self._settings.check_crc_on_recover)
-        durable_ms = self._durable_ms
-        for message in without_torn(messages, log.file_size, durable_ms):
-            end = message.physical_offset + message.size
-            log.last_store_timestamp = self._dispatch.timestamp = message.store_timestamp
+        messages = scan_log(log, start, log.max_offset, self._settings.check_crc_on_recover,
+                            self._passing(entries))
+        for message in without_torn(messages, log.file_size, self._durable_ms):
+            self._read_to(message.physical_offset + message.size, message.store_timestamp)
             if entries is not None:
                 entries.check(message)
             if self._is_entered(message):
@@ -131,7 +135,26 @@ class StoreRecovery:
                 self._enter(batch)
                 batch = []
         self._enter(batch)
-        return end
+
+    def _read_to(self, end: int, store_ms: int) -> None:
+        """Note that all is entered, or about to be, up to the end of a record."""
+        self._end = end
+        self._log.last_store_timestamp = self._dispatch.timestamp = store_ms
+
+    def _passing(self, entries: EntryCheck | None) -> Pass | None:
+        """Make what passes records that need no look; None when each needs one."""
+        if entries is None or self._dispatch.filter is not None:
+            return None
+        check_crc = self._settings.check_crc_on_recover
+        index_end = sys.maxsize if self._index is None else self._index.end_physical
+
+        def pass_some(chunk: bytes, at: int, offset: int) -> int:
+            size, store_ms = entries.pass_entered(chunk, at, offset, check_crc, index_end)
+            if size:
+                self._read_to(offset + size, store_ms)
+            return size
+
+        return pass_some
 
     def _is_entered(self, message: StoredMessage) -> bool:
         """Whether queue and index have a message already; most have, and this costs less."""
