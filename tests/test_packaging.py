@@ -26,7 +26,7 @@ FOLDERS = [folder for folder in ("broker", "plugins", "acl", "transaction", "tra
 EDGE_MODULES = ("twisted.internet", "asyncio", "os", "random", "select", "selectors", "socket",
                 "threading", "time")
 #: Modules of the store that are more than formats.
-STORE_WITH_IO = {"disk.py", "files.py", "message_store.py"}
+STORE_WITH_IO = {"disk.py", "file_warmer.py", "files.py", "message_store.py"}
 
 
 def setup_cfg() -> configparser.ConfigParser:

@@ -57,6 +57,8 @@ class CommitLog:
         self.flushed_offset = 0
         #: Store time in ms of the newest record.
         self.last_store_timestamp = 0
+        #: Told where a file starts before the log comes to it.
+        self.on_new_file: Callable[[int], None] = lambda start: None
         self._io = io
         self._files = OpenFiles(io, OPEN_LOG_FILES_MAX, self._closed)
         self._directory_changed = False
@@ -117,6 +119,7 @@ class CommitLog:
         path = segment_path(self.directory, start)
         if self.starts and start <= self.starts[-1]:
             return self._files.open(path)
+        self.on_new_file(start)
         file = self._files.allocate(path, self.file_size)
         self.starts.append(start)
         self._directory_changed = True

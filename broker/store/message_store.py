@@ -11,6 +11,7 @@ Source: DefaultMessageStore @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
+from math import ceil
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.logger import Logger
@@ -29,6 +30,7 @@ from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.extension_unit import ExtensionUnit, FilterBitmap
+from twistmq.broker.store.file_warmer import FileWarmer
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.light_queues import LightQueues
@@ -137,6 +139,10 @@ class MessageStore:
         self.queue_retention = QueueRetention(
             settings, io, self._log, self._queues, self._index, in_thread, now_ms
         )
+        self._warmer = None
+        if settings.warm_maped_file_enable:
+            self._warmer = FileWarmer(settings, io, self._log, in_thread)
+            self._log.on_new_file = self._warmer.claim
         self._reader = QueueReader(
             settings, self._log, self._queues, self._index, io.physical_memory_bytes()
         )
@@ -223,6 +229,8 @@ class MessageStore:
             self.close()
 
     async def _finish(self) -> None:
+        if self._warmer is not None:
+            await self._warmer.stop()
         self._log.erase_failed()
         while self._log.flushed_offset < self._log.max_offset:
             flushed = self._flush.flushed(self._log.max_offset)
@@ -449,6 +457,8 @@ class MessageStore:
         if self._dispatch.behind_bytes:
             self._dispatch.catch_up()
         self._upkeep.step(now_ms)
+        if self._warmer is not None and not self.log_retention.disk_full:
+            self._warmer.step()
 
     def _log_flushed(self, timestamp: int) -> None:
         if timestamp > 0:
@@ -623,9 +633,21 @@ class MessageStore:
         return (self._io.disk_used_ratio(self.settings.commit_log_path),
                 self._io.disk_used_ratio(self.settings.store_path_root_dir))
 
+    @property
+    def free_transient_buffers(self) -> int | None:
+        """Free buffers of Apache's pool in front of the log: all of them; None without the pool.
+
+        Records go to the files at once, so that no buffer is ever taken.
+        """
+        if not self.settings.transient_store_pool_enable:
+            return None
+        return self.settings.transient_store_pool_size
+
     def runtime_info(self) -> dict[str, str]:
         """List what `mqadmin brokerStatus` prints of a store."""
-        ratio, queue_ratio = self.disk_ratios()
+        # Whole percents, rounded up.
+        ratio, queue_ratio = (ceil(round(each * 100, 6)) / 100 if each >= 0 else each
+                              for each in self.disk_ratios())
         return {
             **self.stats.runtime_info(self._now_ms()),
             f"commitLogDiskRatio_{self.settings.commit_log_path}": str(ratio),

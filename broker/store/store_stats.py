@@ -114,7 +114,7 @@ class StoreStats:
             "putTps": self._rates(1),
             "getFoundTps": self._rates(2),
             "getMissTps": self._rates(3),
-            "getTotalTps": self._rates(2, 3),
+            "getTotalTps": self._rates(2, 3, unknown="0.0"),
             "getTransferredTps": self._rates(4),
             "putLatency99": f"{self._percentile(0.99):.2f}",
             "putLatency999": f"{self._percentile(0.999):.2f}",
@@ -127,14 +127,19 @@ class StoreStats:
             f"{name}:{count}" for name, count in zip(_CLASS_NAMES, counts, strict=True)
         )
 
-    def _rates(self, *columns: int) -> str:
-        """Rates a second over each window that is full already, apart by blanks."""
+    def _rates(self, *columns: int, unknown: str = "") -> str:
+        """Rates a second over each window, apart by blanks.
+
+        :param unknown: stands for a window that is not full yet.
+        """
         rates = []
         for window in _WINDOWS:
             if len(self._samples) > window:
                 before, last = self._samples[-window - 1], self._samples[-1]
                 count = sum(last[column] - before[column] for column in columns)
                 rates.append(str(count * 1000 / max(1, last[0] - before[0])))
+            else:
+                rates.append(unknown)
         return " ".join(rates)
 
     def _percentile(self, part: float) -> float:

@@ -227,4 +227,5 @@ def _choose_settings(chance: random.Random) -> StoreSettings:
         enable_consume_queue_ext=chance.random() < 0.3,
         mapped_file_size_consume_queue_ext=chance.choice((60, 150, 1000)),
         bit_map_length_consume_queue_ext=chance.choice((1, 64)),
+        warm_maped_file_enable=chance.random() < 0.2,
     )

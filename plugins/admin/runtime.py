@@ -103,9 +103,10 @@ class RuntimeQuestions:
 
     def _disk_rows(self) -> dict[str, str]:
         store = self._kernel.store
+        buffers = store.free_transient_buffers
         rows = {
-            # Records are written from the reactor: there is no pool of buffers before the files.
-            "remainTransientStoreBufferNumbs": str(2**31 - 1),
+            "remainTransientStoreBufferNumbs": str(2**31 - 1 if buffers is None else buffers),
+            **({} if buffers is None else {"remainHowManyDataToCommit": readable_size(0)}),
             "remainHowManyDataToFlush": readable_size(store.max_offset - store.flushed_offset),
         }
         try:

@@ -39,17 +39,18 @@ class StoreStatsTests(SynchronousTestCase):
 
     def test_rates(self) -> None:
         """Over ten seconds, a minute and ten minutes, as soon as there are so many samples."""
-        self.assertEqual(self.stats.runtime_info(0)["putTps"], "")
+        self.assertEqual(self.stats.runtime_info(0)["putTps"], "  ")
+        self.assertEqual(self.stats.runtime_info(0)["getTotalTps"], "0.0 0.0 0.0")
         for second in range(61):
             self.stats.sample(second * 1000)
             self.stats.put(5 if second < 50 else 10, 1, 0)
             self.stats.got(32, 0)
             self.stats.got(0, 0)
         info = self.stats.runtime_info(0)
-        self.assertEqual(info["putTps"], f"10.0 {(50 * 5 + 10 * 10) / 60}")
-        self.assertEqual(info["getFoundTps"], "1.0 1.0")
-        self.assertEqual(info["getTotalTps"], "2.0 2.0")
-        self.assertEqual(info["getTransferredTps"], "32.0 32.0")
+        self.assertEqual(info["putTps"], f"10.0 {(50 * 5 + 10 * 10) / 60} ")
+        self.assertEqual(info["getFoundTps"], "1.0 1.0 ")
+        self.assertEqual(info["getTotalTps"], "2.0 2.0 0.0")
+        self.assertEqual(info["getTransferredTps"], "32.0 32.0 ")
 
     def test_percentiles(self) -> None:
         """The time 99 and 99.9 of a hundred did not exceed, in its class."""

@@ -129,3 +129,22 @@ class RuntimeTableTests(SynchronousTestCase):
         os.mkdir(root)
         self.assertRegex(self.table(box)["commitLogDirCapacity"],
                          r"^Total : [\d.]+ \wiB, Free : [\d.]+ \wi?B\.$")
+
+
+class TransientStorePoolTests(SynchronousTestCase):
+    """What 28 says of Apache's pool of buffers, which nothing ever waits for here."""
+
+    def rows(self, settings: dict[str, str]) -> dict[str, str]:
+        box = KernelBox([("admin", admin)], settings)
+        self.addCleanup(box.stop)
+        box.kernel.append([message("T")])
+        return KVTable.decode(box.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+
+    def test_pool(self) -> None:
+        """All of its buffers are free, and nothing is to be committed; without it, as Apache."""
+        rows = self.rows({"transientStorePoolEnable": "true", "transientStorePoolSize": "7"})
+        self.assertEqual(rows["remainTransientStoreBufferNumbs"], "7")
+        self.assertEqual(rows["remainHowManyDataToCommit"], "0 B")
+        rows = self.rows({})
+        self.assertEqual(rows["remainTransientStoreBufferNumbs"], "2147483647")
+        self.assertNotIn("remainHowManyDataToCommit", rows)

@@ -1,0 +1,161 @@
+"""Making the commit log's next file before the log comes to it, with all its pages.
+
+A file of the log is sparse: the first write to each of its pages takes a page of memory and, at the
+next sync, room on the disk and an entry in the file system's journal. With warmMapedFileEnable the
+next file is made ahead and zeros are written over it on a thread, a part at a time; under
+SYNC_FLUSH each part is synced. Then a send only copies, and a sync only writes.
+
+When the log comes to the file before it is ready, warming ends there: no zero is ever written where
+the log may write.
+
+Source: AllocateMappedFileService, DefaultMappedFile.warmMappedFile @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Final
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.constants import PAGE_SIZE_BYTES
+from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.segment_files import segment_path
+from twistmq.broker.store.settings import StoreSettings
+
+__all__ = ["FileWarmer"]
+
+#: Bytes written at a time: so long the log waits at most when it comes to a file being warmed.
+_WRITE_SIZE: Final = 1 << 20
+
+
+class _Warming:
+    """One file that is being warmed, by jobs on a thread.
+
+    :param sync: whether each job makes its part durable.
+    """
+
+    def __init__(self, io: IStoreIO, path: str, size: int, sync: bool) -> None:
+        self.path = path
+        #: Bytes that are warm.
+        self.done = 0
+        self._io = io
+        self._size = size
+        self._sync = sync
+        #: Held while zeros are written, and to say that none may be any more.
+        self._lock = Lock()
+        self._claimed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no job is needed any more."""
+        return self._claimed or self.done >= self._size
+
+    def claim(self) -> None:
+        """Let no zero be written from now on."""
+        with self._lock:
+            self._claimed = True
+
+    def warm(self, size: int) -> None:
+        """Warm some bytes more. Blocks: run it on a thread, one at a time.
+
+        :raises StoreFull: when the disk is full.
+        :raises OSError: when the disk fails.
+        """
+        end = min(self.done + size, self._size)
+        with self._lock:
+            if self._claimed:
+                return
+            file = self._io.allocate(self.path, self._size)
+        try:
+            while self.done < end:
+                part = min(_WRITE_SIZE, end - self.done)
+                with self._lock:
+                    if self._claimed:
+                        return
+                    file.write_at(self.done, bytes(part))
+                self.done += part
+            if self._sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def remove(self) -> None:
+        """Remove the file, unless the log has come to it."""
+        with self._lock:
+            if not self._claimed:
+                self._claimed = True
+                self._io.remove(self.path)
+
+
+class FileWarmer:
+    """Warms the next file of one log."""
+
+    log = Logger()
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        io: IStoreIO,
+        commit_log: CommitLog,
+        in_thread: Callable[[Callable[[], None]], Deferred[None]],
+    ) -> None:
+        self._step_size = settings.flush_least_pages_when_warm_maped_file * PAGE_SIZE_BYTES
+        self._sync = settings.sync_flush
+        self._io = io
+        self._log = commit_log
+        self._in_thread = in_thread
+        #: The file that was begun last, and its start.
+        self._warming: _Warming | None = None
+        self._start = -1
+        self._running: Deferred[None] | None = None
+
+    def step(self) -> None:
+        """Warm some of the next file, if it is not ready. Call it every 50 ms or so."""
+        if self._running is not None:
+            return
+        log = self._log
+        start = log.next_file_start(log.max_offset - 1) if log.max_offset else 0
+        if start != self._start:
+            if log.starts and start <= log.starts[-1]:
+                # It was there when the store was opened.
+                return
+            self._start = start
+            self._warming = _Warming(
+                self._io, segment_path(log.directory, start), log.file_size, self._sync)
+        warming = self._warming
+        if warming is None or warming.is_over:
+            return
+        job = self._in_thread(lambda: warming.warm(self._step_size))
+        self._running = job
+        job.addErrback(self._failed, warming).addBoth(self._ran)
+
+    def _ran(self, result: object) -> None:
+        self._running = None
+
+    def _failed(self, failure: Failure, warming: _Warming) -> Deferred[None]:
+        """Without room for the next file the log still has that of its own."""
+        self.log.warn("{path} cannot be made ready: {error}", path=warming.path,
+                      error=failure.value)
+        removed = self._in_thread(warming.remove)
+        return removed.addErrback(lambda other: self.log.warn(
+            "{path} cannot be removed: {error}", path=warming.path, error=other.value))
+
+    def claim(self, start: int) -> None:
+        """The log comes to the file that starts here: what is not warm stays cold."""
+        if self._warming is not None and start == self._start:
+            self._warming.claim()
+
+    def stop(self) -> Deferred[None]:
+        """Warm no more; fires when nothing is written any more."""
+        if self._warming is not None:
+            self._warming.claim()
+        done: Deferred[None] = Deferred()
+        if self._running is None:
+            return succeed(None)
+        self._running.addBoth(lambda _: done.callback(None))
+        return done
