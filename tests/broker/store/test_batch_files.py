@@ -159,6 +159,15 @@ class RecoveryTests(BatchTestCase):
         self.box = self.box._again().open()
         self.check()
 
+    def test_a_hole_far_back(self) -> None:
+        """Before the last three files."""
+        self.append(*[3, 0, 5, 1, 2] * 6)
+        self.write()
+        self.damage(f"{DIRECTORY}/{FILE_SIZE:020d}", 2 * BATCH_ENTRY_SIZE,
+                    bytes(BATCH_ENTRY_SIZE))
+        self.box = self.box._again().open()
+        self.check()
+
     def test_a_wrong_entry_is_made_again(self) -> None:
         """An entry that looks well and is not its record's."""
         self.append(3, 0, 5, 1, 2, 2, 0)
@@ -217,11 +226,12 @@ class RecoveryTests(BatchTestCase):
         self.records.clear()
         for _ in range(3):
             flushed = 0
-            for _ in range(chance.randrange(1, 12)):
-                self.append(*[chance.choice((0, 1, 3, 6)) for _ in range(chance.randrange(1, 5))])
-                if chance.random() < 0.3:
+            # So many that holes may be further back than in the last three files.
+            for _ in range(chance.randrange(1, 40)):
+                self.append(*[chance.choice((0, 1, 3, 6)) for _ in range(chance.randrange(1, 9))])
+                if chance.random() < 0.4:
                     self.write()
-                if chance.random() < 0.3:
+                if chance.random() < 0.05:
                     self.box.store._queues.sync_job()()
                 if chance.random() < 0.3:
                     self.assertIsNone(self.box.store.flushed(self.box.store.max_offset))
