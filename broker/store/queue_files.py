@@ -294,12 +294,15 @@ class QueueFiles:
     def _drop_files(self, queue: ConsumeQueue, end: int) -> None:
         """Remove files that start behind a position."""
         directory = self.queue_directory(queue)
+        count = len(queue.starts)
         while queue.starts and queue.starts[-1] > end:
             path = segment_path(directory, queue.starts.pop())
             self._files.close(path)
             self.unsynced.discard(path)
             self._io.remove(path)
-            self._mark_directories(queue)
+        if len(queue.starts) < count:
+            # Else one may come back when the power goes, and after a kill nobody expects it.
+            self._io.sync_path(directory)
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
         """Make what lies behind the last entry of the last file zeros."""
@@ -387,6 +390,8 @@ class QueueFiles:
         topic_directory = f"{self.directory}/{queue.topic}"
         if not self._io.list_directory(topic_directory):
             self._io.remove(topic_directory)
+        # That they are gone is durable with the next thorough flush.
+        self.unsynced.update((topic_directory, self.directory))
         queue.starts.clear()
         queue.tail.clear()
         if self.extensions is not None:

@@ -69,6 +69,7 @@ class StoreRecovery:
             self.log.warn("the commit log is gone, its consume queues are removed")
             for topic in list(queues.by_topic):
                 queues.destroy(topic)
+            queues.sync_job()()
         start = self._start(checkpoint)
         entries = EntryCheck(queues, start, self._dispatch) if self._crashed else None
         self._replay(start, entries)

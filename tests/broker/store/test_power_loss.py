@@ -157,6 +157,24 @@ class PowerLossTests(SynchronousTestCase):
         self.box = self.box.after_kill()
         self.assertEqual(self.box.bodies(), bodies)
 
+    def test_queue_files_that_recovery_removed(self) -> None:
+        """They do not come back after a kill, when the next process would believe them."""
+        for other in ((), (message("Other"),)):
+            # Without any message that is durable the log has no file.
+            if other:
+                self.box.append(*other)
+                self.flushed()
+            self.sent(3)
+            self.box.store._queues.write_all()
+            self.box.store._queues.sync_job()()
+            self.lose()
+            self.assertEqual(self.box.bodies(), [])
+            self.box = self.box.after_kill()
+            self.box.store.close()
+            self.disk.crash(LoseAll())
+            self.assertEqual(self.disk.list_directory("/store/consumequeue/TopicTest/0"), [])
+            self.box = self.box._again().open()
+
     def test_dies_while_it_cuts_the_log(self) -> None:
         """The files that are left have no gap, and the store opens again."""
         self.sent(20, 300)
