@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Servers", "rss_anon_kib", "servers", "wait_until"]
+__all__ = ["MAIN", "Servers", "rss_anon_kib", "servers", "wait_until"]
 
 _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
-_MAIN: Final = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
+#: A program of Python that is the command line.
+MAIN: Final = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
 #: How long a start and a stop may take, seconds.
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 20.0
@@ -47,7 +48,7 @@ class Servers:
     def start(self) -> None:
         """Start both on free ports, or on those of the last start; wait until they answer."""
         namesrv_port = self.namesrv.rpartition(":")[2] or "0"
-        command = [sys.executable, "-c", _MAIN, "up",
+        command = [sys.executable, "-c", MAIN, "up",
                    "--data", str(self.data), "--namesrv-port", namesrv_port,
                    "--broker-port", str(self.broker_port), *self._settings]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE,

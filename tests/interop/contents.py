@@ -1,0 +1,197 @@
+"""What a client can see of a broker, to compare two brokers that open the same store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing.blocking_client import pull_header, records_of
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+)
+from twistmq.broker.wire.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from twistmq.broker.wire.json_dialect import decode as decode_json
+from twistmq.broker.wire.record import StoredMessage
+
+__all__ = ["DELAY_LEVEL", "GROUP", "HALF_TOPIC", "LOG_FILE_SIZE", "LONG_GROUP", "LONG_TOPIC",
+           "QUEUES", "SCHEDULE_TOPIC", "TOPICS", "Contents", "Request", "differences", "pipelined",
+           "succeed"]
+
+TOPICS: Final = ("ExchangeA", "ExchangeB", "exchange_%-1")
+QUEUES: Final = 4
+GROUP: Final = "exchange_group"
+#: With %RETRY% in front it is longer than the 127 bytes that a V1 record can tell.
+LONG_GROUP: Final = "g" * 125
+LONG_TOPIC: Final = f"%RETRY%{LONG_GROUP}"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+#: The longest delay, 2 hours: nothing comes back while a test runs.
+DELAY_LEVEL: Final = 18
+#: Requests that wait for their replies at a time.
+IN_FLIGHT: Final = 32
+_FIELDS: Final = (
+    "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag",
+    "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times",
+    "prepared_transaction_offset", "body", "topic", "properties",
+)
+#: Bytes of a commit-log file: small, so that several roll.
+LOG_FILE_SIZE: Final = 1024 * 1024
+Request = tuple[RequestCode, CommandHeader, bytes]
+
+
+def succeed(client: BlockingClient, code: RequestCode, header: Any, body: bytes = b"") -> Any:
+    reply = client.request(code, header, body)
+    assert reply.code == ResponseCode.SUCCESS, (code, reply.code, reply.remark)
+    return reply
+
+
+def pipelined(client: BlockingClient, requests: Iterable[Request]) -> Iterator[RemotingCommand]:
+    """Have several requests under way; :returns: the replies in the order of the requests."""
+    waiting: deque[int] = deque()
+    for request in requests:
+        waiting.append(client.begin(*request))
+        if len(waiting) == IN_FLIGHT:
+            yield client.reply(waiting.popleft())
+    while waiting:
+        yield client.reply(waiting.popleft())
+
+
+@dataclass
+class Contents:
+    """What a broker says of its store."""
+
+    #: Records by topic, queue id and queue offset, and those of each key asked for.
+    records: dict[tuple[str, int, int], StoredMessage] = field(default_factory=dict)
+    by_key: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    #: Places of records that were found by their id.
+    by_id: set[int] = field(default_factory=set)
+    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    topics: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str, Any] = field(default_factory=dict)
+    #: False when a broker has thrown a file of the index away.
+    index_is_whole: bool = True
+
+    @classmethod
+    def read(
+        cls, client: BlockingClient, every: int = 1, like: Contents | None = None
+    ) -> Contents:
+        """Ask a broker for all it has.
+
+        :param every: of the records, one in so many is also looked for by key and by id.
+        :param like: what another broker had; its records are looked for. None: one's own.
+        """
+        contents = cls()
+        queues = [(topic, queue_id) for topic in TOPICS for queue_id in range(QUEUES)]
+        others = [(SCHEDULE_TOPIC, DELAY_LEVEL - 1), (HALF_TOPIC, 0), (LONG_TOPIC, 0)]
+        for topic, queue_id in [*queues, *others]:
+            contents._read_queue(client, topic, queue_id)
+        contents._find(client, list((like or contents).records.values())[::every])
+        for topic, queue_id in queues:
+            reply = succeed(client, RequestCode.QUERY_CONSUMER_OFFSET,
+                             QueryConsumerOffsetRequestHeader(
+                                 consumer_group=GROUP, topic=topic, queue_id=queue_id))
+            contents.offsets[topic, queue_id] = reply.header(
+                QueryConsumerOffsetResponseHeader).offset
+        reply = succeed(client, RequestCode.GET_ALL_TOPIC_CONFIG, None)
+        contents.topics = _picked(decode_json(reply.body)["topicConfigTable"], TOPICS)
+        reply = succeed(client, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None)
+        contents.groups = _picked(decode_json(reply.body)["subscriptionGroupTable"], (GROUP,))
+        return contents
+
+    def _read_queue(self, client: BlockingClient, topic: str, queue_id: int) -> None:
+        maximum = succeed(client, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(
+            topic=topic, queue_id=queue_id)).header(GetMaxOffsetResponseHeader).offset
+        offset = 0
+        while offset < maximum:
+            reply = client.request(RequestCode.PULL_MESSAGE, pull_header(
+                topic, offset, queue_id=queue_id, group=GROUP))
+            assert reply.code == ResponseCode.SUCCESS, (topic, offset, reply.code, reply.remark)
+            for message in records_of(reply.body):
+                self.records[topic, queue_id, message.queue_offset] = message
+                offset = message.queue_offset + 1
+
+    def _find(self, client: BlockingClient, messages: list[StoredMessage]) -> None:
+        """Look for messages by id, and by a key and the unique key of each."""
+        by_id = pipelined(client, (
+            (RequestCode.VIEW_MESSAGE_BY_ID,
+             ViewMessageRequestHeader(offset=message.physical_offset), b"")
+            for message in messages))
+        for message, reply in zip(messages, by_id, strict=True):
+            assert reply.code == ResponseCode.SUCCESS, (message.physical_offset, reply.remark)
+            assert fields_of(records_of(reply.body)[0]) == fields_of(message)
+            self.by_id.add(message.physical_offset)
+        keys = [(message.topic, key) for message in messages for key in (
+            *message.properties_map().get(names.KEYS, "").split()[:1],
+            message.properties_map()[names.UNIQ_KEY])]
+        by_key = pipelined(client, (
+            (RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader(
+                topic=topic, key=key, max_num=64, begin_timestamp=0, end_timestamp=2**62), b"")
+            for topic, key in keys))
+        for place, reply in zip(keys, by_key, strict=True):
+            found = records_of(reply.body) if reply.code == ResponseCode.SUCCESS else []
+            # Apache's broker answers with all that have the key's hash; clients look again.
+            self.by_key[place] = {other.physical_offset for other in found
+                                  if _has_key(other, *place)}
+
+
+def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
+    """Whether a message has a key, or this is its unique one."""
+    fields = message.properties_map()
+    return message.topic == topic and key in (
+        *fields.get(names.KEYS, "").split(), fields[names.UNIQ_KEY])
+
+
+def _picked(table: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+    return {name: table[name] for name in wanted if name in table}
+
+
+def fields_of(message: StoredMessage) -> dict[str, Any]:
+    """A record's fields, to compare two readings of it."""
+    # A compiled class has no __slots__.
+    return {name: getattr(message, name) for name in _FIELDS}
+
+
+def differences(before: Contents, after: Contents, index_is_new: bool = False) -> list[str]:
+    """What another broker does not say as the first did; it may have more messages.
+
+    :param index_is_new: the other may have thrown the last file of the index away: Apache's broker
+        does that after a crash, and indexes again what it reads again, the end of the log.
+    """
+    problems = []
+    for place, message in before.records.items():
+        other = after.records.get(place)
+        if other is None:
+            problems.append(f"{place} is lost")
+        elif fields_of(other) != fields_of(message):
+            problems.append(f"{place} is another: {fields_of(message)} {fields_of(other)}")
+    # A broker that was killed delivers a delayed message once more, so that there may be more.
+    keys = sorted((place, place in after.by_key.get(key, ()), key)
+                  for key, places in before.by_key.items() for place in places)
+    if index_is_new:
+        keys = [each for each in keys if each[0] >= keys[-1][0] // LOG_FILE_SIZE * LOG_FILE_SIZE]
+    problems += [f"{key} does not lead to {place}" for place, found, key in keys if not found]
+    lost = [key for key, places in before.by_key.items() if not places]
+    if not keys or (lost and before.index_is_whole):
+        problems.append(f"keys do not lead anywhere: {lost[:9]}")
+    if not before.by_id or before.by_id != after.by_id:
+        problems.append("other records are found by id")
+    if before.offsets != after.offsets:
+        problems.append(f"offsets: {before.offsets} and {after.offsets}")
+    for ours, theirs in ((before.topics, after.topics), (before.groups, after.groups)):
+        if not ours or ours.keys() != theirs.keys():
+            problems.append(f"topics or groups: {list(ours)} and {list(theirs)}")
+        # 5.x knows more of a topic and a group than 4.9.
+        problems += [f"{name}: {table} and {theirs.get(name)}" for name, table in ours.items()
+                     if any(theirs.get(name, {}).get(key, value) != value
+                            for key, value in table.items())]
+    return problems
