@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from twistmq.broker import hookspecs
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import Reply, RequestHandler
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.store.recovery import TagsCode
     from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["ENTRY_POINT_GROUP", "Hooks", "find_plugins"]
@@ -170,9 +171,14 @@ class Hooks:
                                       for implementation in self._implementations(hook))
                 if answer is not None]
 
-    def _call_one(self, hook: str, implementation: Implementation, *arguments: object) -> Any:
+    def _call_one(
+        self, hook: str, implementation: Implementation, *arguments: object,
+        passed: tuple[type[Exception], ...] = (),
+    ) -> Any:
         try:
             return implementation.call(*arguments)
+        except passed:
+            raise
         except FAULTS:
             self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
                              hook=hook)
@@ -190,6 +196,23 @@ class Hooks:
 
     def collect_filter_languages(self, kernel: Kernel) -> dict[str, IFilterLanguage]:
         return self._mapping("register_filter_languages", kernel)
+
+    def collect_tags_codes(self, kernel: Kernel) -> dict[str, TagsCode]:
+        """:raises SettingsError, StoreError: when a plugin says so."""
+        found = self._mapping("register_tags_codes", kernel, (SettingsError, StoreError))
+        return {topic: self._guarded(topic, make) for topic, make in found.items()}
+
+    def _guarded(self, topic: str, make: TagsCode) -> TagsCode:
+        """Let an entry have the tag's hash when a plugin cannot say what it is to have."""
+
+        def make_or_keep(record: MessageRecord) -> int:
+            try:
+                return make(record)
+            except FAULTS:
+                self.log.failure("what numbers queue entries of {topic} raised", topic=topic)
+                return record.tags_code
+
+        return make_or_keep
 
     def transaction_service(self, kernel: Kernel) -> ITransactionService | None:
         for answer in self._call_each("provide_transaction_service", kernel):
@@ -231,11 +254,16 @@ class Hooks:
                 self._wrong_answer(hook, implementation, answer, f"a list of {kind.__name__}")
         return rows
 
-    def _mapping(self, hook: str, kernel: Kernel) -> dict[str, Any]:
-        """The mappings all plugins return as one; the plugin called first wins."""
+    def _mapping(
+        self, hook: str, kernel: Kernel, passed: tuple[type[Exception], ...] = ()
+    ) -> dict[str, Any]:
+        """The mappings all plugins return as one; the plugin called first wins.
+
+        :param passed: errors that are raised on.
+        """
         joined: dict[str, Any] = {}
         for implementation in self._implementations(hook):
-            answer = self._call_one(hook, implementation, kernel)
+            answer = self._call_one(hook, implementation, kernel, passed=passed)
             if isinstance(answer, Mapping):
                 joined = {**answer, **joined}
             elif answer is not None:

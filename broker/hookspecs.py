@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
     from twistmq.broker.settings import Setting
+    from twistmq.broker.store.recovery import TagsCode
     from twistmq.broker.wire.record import MessageRecord
 
 hookspec = pluggy.HookspecMarker("twistmq")
@@ -61,6 +62,17 @@ def register_commands() -> Sequence[click.Command] | None:
 
     Called when the command line is asked for a command it does not have itself, or for help.
     Cost class: once.
+    """
+
+
+@hookspec
+def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode] | None:
+    """Say, by topic, which number stands in a record's queue entry, where it is not the tag's hash.
+
+    Called before the store is loaded, because recovery makes entries again: a function must give
+    the same number for a record whenever it is asked. A SettingsError or a StoreError stops the
+    start. The plugin called first that names a topic has it. Cost class: once; what it returns,
+    each message of the topic. Source: CommitLog.checkMessageAndReturnSize.
     """
 
 

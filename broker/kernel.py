@@ -136,6 +136,7 @@ class Kernel:
         self.topic_config.load()
         self.consumer_offset.load()
         self.subscription_group.load()
+        self.store.tags_codes = self.hooks.collect_tags_codes(self)
         self.store.load()
         try:
             await self._start()

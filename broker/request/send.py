@@ -259,6 +259,8 @@ class SendRequests:
         kernel = self._kernel
         flat: list[MessageRecord] = []
         owners: list[int] = []
+        # A plugin may send a record elsewhere; its sender is told the queue that was meant.
+        queue_ids = [records[0].queue_id if records else 0 for records in records_of]
         for index, records in enumerate(records_of):
             if replies[index] is None:
                 flat += records
@@ -271,9 +273,9 @@ class SendRequests:
         for index, records in enumerate(records_of):
             if replies[index] is not None:
                 continue
-            replies[index] = reply = self._stored(requests[index], records)
+            replies[index] = reply = self._stored(requests[index], records, queue_ids[index])
             stored.append((index, reply))
-            topic = requests[index].header.topic
+            topic = records[0].topic
             count, size = counts.get(topic, (0, 0))
             for record in records:
                 size += record.size
@@ -283,16 +285,18 @@ class SendRequests:
         if kernel.acknowledgement.stages:
             self._when_safe(requests, records_of, stored, replies)
 
-    def _stored(self, request: Request[Any], records: list[MessageRecord]) -> Reply:
+    def _stored(
+        self, request: Request[Any], records: list[MessageRecord], queue_id: int
+    ) -> Reply:
         host = self._kernel.store_host
         if len(records) == 1 and not request.header.batch:
-            return StoredReply(records[0], host, self._reply_maker)
+            return StoredReply(records[0], queue_id, host, self._reply_maker)
         first = records[0]
         message_ids = ",".join([offset_message_id(host, r.physical_offset) for r in records])
         unique_key = parse_properties(request.header.properties or "").get(names.UNIQ_KEY)
         is_inner = bool(first.sys_flag & SYS_INNER_BATCH)
         return Reply(ResponseCode.SUCCESS, SendMessageResponseHeader(
-            msg_id=message_ids, queue_id=first.queue_id, queue_offset=first.queue_offset,
+            msg_id=message_ids, queue_id=queue_id, queue_offset=first.queue_offset,
             transaction_id=unique_key, batch_uniq_id=unique_key if is_inner else None,
             msg_region=self._region, trace_on=self._trace_on))
 

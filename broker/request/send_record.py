@@ -112,7 +112,9 @@ class StoredReplyMaker:
         self.trace_on: bool = trace_on
         self._end: str = f'"MSG_REGION":{quoted(region)},"TRACE_ON":"{str(trace_on).lower()}"'
 
-    def frame(self, code: int, opaque: int, record: MessageRecord, store_host: bytes) -> bytes:
+    def frame(
+        self, code: int, opaque: int, record: MessageRecord, queue_id: int, store_host: bytes
+    ) -> bytes:
         """Write the reply as one frame; its fields are those of SendMessageResponseHeader."""
         message_id = offset_message_id(store_host, record.physical_offset)
         keys = record.keys
@@ -120,5 +122,5 @@ class StoredReplyMaker:
         key = f'"transactionId":{quoted(keys[0])},' if keys else ""
         return reply_frame_of(
             code, opaque,
-            f'"msgId":"{message_id}","queueId":"{record.queue_id}","queueOffset":"'
+            f'"msgId":"{message_id}","queueId":"{queue_id}","queueOffset":"'
             f'{record.queue_offset}",{key}{self._end}')

@@ -17,13 +17,14 @@ class StoredReply(Reply):
     """Says where a message is. It has a header object only if a plugin looks at it.
 
     :param record: the message, stored.
+    :param queue_id: of the queue it was sent to, wherever a plugin let it be stored.
     :param store_host: the broker's address as records hold it.
     """
 
-    __slots__ = ("_header", "_maker", "_record", "_store_host")
+    __slots__ = ("_header", "_maker", "_queue_id", "_record", "_store_host")
 
     def __init__(
-        self, record: MessageRecord, store_host: bytes, maker: StoredReplyMaker
+        self, record: MessageRecord, queue_id: int, store_host: bytes, maker: StoredReplyMaker
     ) -> None:
         self.code = ResponseCode.SUCCESS
         self.body = b""
@@ -31,6 +32,7 @@ class StoredReply(Reply):
         self._header: CommandHeader | None = None
         self._maker = maker
         self._record = record
+        self._queue_id = queue_id
         self._store_host = store_host
 
     @property
@@ -39,7 +41,7 @@ class StoredReply(Reply):
             record, maker = self._record, self._maker
             self._header = SendMessageResponseHeader(
                 msg_id=offset_message_id(self._store_host, record.physical_offset),
-                queue_id=record.queue_id, queue_offset=record.queue_offset,
+                queue_id=self._queue_id, queue_offset=record.queue_offset,
                 transaction_id=record.keys[0] if record.keys else None,
                 msg_region=maker.region, trace_on=maker.trace_on)
         return self._header
@@ -50,5 +52,6 @@ class StoredReply(Reply):
 
     def frame(self, opaque: int) -> bytes:
         if self._header is None and self.remark is None and not self.body:
-            return self._maker.frame(self.code, opaque, self._record, self._store_host)
+            return self._maker.frame(
+                self.code, opaque, self._record, self._queue_id, self._store_host)
         return super().frame(opaque)

@@ -9,7 +9,7 @@ Source: DefaultMessageStore.ReputMessageService, CommitLog.getConfirmOffset @5.3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from twisted.logger import Logger
 
@@ -39,8 +39,8 @@ class Dispatch:
         #: Says whether a record enters its queue; None: all do but half messages and rollbacks.
         #: It must say the same of a record whenever it is asked.
         self.filter: Callable[[MessageRecord], bool] | None = None
-        #: Gives the number of queue entries recovery makes, for topics where it is not the tag's.
-        self.make_tags_code: TagsCode | None = None
+        #: By topic what gives the number of queue entries, where it is not the tag's.
+        self.tags_codes: Mapping[str, TagsCode] = {}
         #: Enters records into light queues; None: they are in none.
         self.light: LightQueues | None = None
         self.on_dispatch: list[Callable[[Sequence[MessageRecord]], None]] = []
@@ -86,9 +86,17 @@ class Dispatch:
         if not self.confirm_follows:
             return
         if self.offset == start:
+            if self.tags_codes:
+                self._set_tags_codes(records)
             self._dispatch(records)
         else:
             self.catch_up()
+
+    def _set_tags_codes(self, records: Sequence[MessageRecord]) -> None:
+        tags_codes = self.tags_codes
+        for record in records:
+            if record.topic in tags_codes:
+                record.tags_code = tags_codes[record.topic](record)
 
     def catch_up(self) -> bool:
         """Read some of what is confirmed from the log and dispatch it.
@@ -134,7 +142,7 @@ class Dispatch:
 
     def record_of(self, message: StoredMessage) -> MessageRecord:
         """Make of a stored message what its sender appended."""
-        return record_of(message, self.filter, self.make_tags_code)
+        return record_of(message, self.filter, self.tags_codes)
 
     def enter(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
         """Enter records into queues and index, and tell nobody.

@@ -121,7 +121,7 @@ class EntryCheck:
         extensions = self._queues.files.extensions
         if not is_address(code):
             if code & 0xFF or (code == 0 and _TAGS not in message.properties
-                               and self._dispatch.make_tags_code is None):
+                               and message.topic not in self._dispatch.tags_codes):
                 # A write that is torn leaves zeros at its end.
                 return False
             return code != self._dispatch.record_of(message).tags_code

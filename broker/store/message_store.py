@@ -10,7 +10,7 @@ Source: DefaultMessageStore @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from math import ceil
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
@@ -372,13 +372,16 @@ class MessageStore:
         self._queues.is_batch_topic = is_batch
 
     @property
-    def make_tags_code(self) -> TagsCode | None:
-        """Gives the number of queue entries recovery makes, where it is not the tag's."""
-        return self._dispatch.make_tags_code
+    def tags_codes(self) -> Mapping[str, TagsCode]:
+        """By topic what gives the number in a record's queue entry, where it is not the tag's hash.
 
-    @make_tags_code.setter
-    def make_tags_code(self, make: TagsCode | None) -> None:
-        self._dispatch.make_tags_code = make
+        To be set before the store is loaded: recovery makes entries again.
+        """
+        return self._dispatch.tags_codes
+
+    @tags_codes.setter
+    def tags_codes(self, tags_codes: Mapping[str, TagsCode]) -> None:
+        self._dispatch.tags_codes = tags_codes
 
     @property
     def make_filter_bitmap(self) -> FilterBitmap | None:

@@ -11,7 +11,7 @@ Source: CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from twisted.logger import Logger
 
@@ -52,8 +52,8 @@ __all__ = [
     "without_torn",
 ]
 
-#: (topic, properties, store time in ms) to the number of a record's queue entry; None: its tag's.
-TagsCode = Callable[[str, dict[str, str], int], int | None]
+#: Gives the number that stands in the queue entry of a record that has its places.
+TagsCode = Callable[[MessageRecord], int]
 
 #: Passes records of a chunk: (bytes, where in them a record starts, its place in the log) to the
 #: bytes that were passed.
@@ -198,13 +198,10 @@ def message_count(sys_flag: int, properties: str) -> int:
 def record_of(
     message: StoredMessage,
     dispatch_filter: Callable[[MessageRecord], bool] | None,
-    make_tags_code: TagsCode | None,
+    tags_codes: Mapping[str, TagsCode],
 ) -> MessageRecord:
     """Make of a stored message what its sender appended, to dispatch it again."""
     properties = message.properties_map()
-    code = None
-    if make_tags_code is not None:
-        code = make_tags_code(message.topic, properties, message.store_timestamp)
     record = MessageRecord(
         topic=message.topic,
         queue_id=message.queue_id,
@@ -214,7 +211,7 @@ def record_of(
         born_host=message.born_host,
         store_host=message.store_host,
         keys=index_keys(properties),
-        tags_code=tags_code(properties.get(TAGS)) if code is None else code,
+        tags_code=tags_code(properties.get(TAGS)),
         flag=message.flag,
         sys_flag=message.sys_flag,
         reconsume_times=message.reconsume_times,
@@ -226,6 +223,9 @@ def record_of(
     record.size = message.size
     record.store_timestamp = message.store_timestamp
     record.next_offset = message.physical_offset + message.size
+    make_tags_code = tags_codes.get(message.topic)
+    if make_tags_code is not None:
+        record.tags_code = make_tags_code(record)
     record.enters_queue = has_queue_entry(message.sys_flag)
     if record.enters_queue and dispatch_filter is not None:
         record.enters_queue = dispatch_filter(record)

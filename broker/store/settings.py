@@ -38,7 +38,7 @@ class StoreSettings:
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: int = 48 * 1024 * 1024
     #: Bits that a unit's bitmap is expected to have.
-    bit_map_length_consume_queue_ext: int = 64
+    bit_map_length_consume_queue_ext: int = 112
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     max_lmq_consume_queue_num: int = 20_000

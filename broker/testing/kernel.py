@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred, execute
+from twisted.python.failure import Failure
 
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
@@ -120,7 +121,10 @@ class KernelBox:
         self._opaque = 0
         started = ensureDeferred(self.kernel.start())
         assert started.called, "the start waits for something"
-        started.addErrback(lambda failure: failure.raiseException())
+        failures: list[Failure] = []
+        started.addErrback(failures.append)
+        for failure in failures:
+            failure.raiseException()
 
     def _now(self) -> int:
         return self.clock()

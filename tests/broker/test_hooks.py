@@ -14,11 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl, hookspecs
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreDamaged
 from twistmq.broker.hooks import Hooks, find_plugins
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import Reply, RequestHandler
 from twistmq.broker.settings import Setting
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.record import MessageRecord
 
 #: Hooks pass these on without looking at them.
 KERNEL: Any = object()
@@ -276,6 +278,7 @@ class IsolationTests(LoggedTestCase):
         "register_settings": (lambda h: h.collect_settings(), []),
         "register_commands": (lambda h: h.collect_commands(), []),
         "register_filter_languages": (lambda h: h.collect_filter_languages(KERNEL), {}),
+        "register_tags_codes": (lambda h: h.collect_tags_codes(KERNEL), {}),
         "provide_transaction_service": (lambda h: h.transaction_service(KERNEL), None),
         "register_request_handlers": (lambda h: h.collect_request_handlers(KERNEL), {}),
         "register_periodic_tasks": (lambda h: h.collect_periodic_tasks(KERNEL), []),
@@ -343,6 +346,7 @@ class IsolationTests(LoggedTestCase):
         wrong: Mapping[str, Any] = {
             "register_settings": {"a": 1}, "register_commands": ["up"],
             "register_filter_languages": ["X"], "register_request_handlers": [1],
+            "register_tags_codes": 7,
             "register_periodic_tasks": "often", "before_request": True,
             "before_send": {3: REFUSED}, "before_append": [REFUSED],
             "before_consume": True, "add_runtime_info": "fine",
@@ -353,6 +357,27 @@ class IsolationTests(LoggedTestCase):
             call, expected = self.CALLS[name]
             self.assertEqual(call(hooks), expected, msg=name)
             self.assertEqual(self.logged(), [("wrong", name)], msg=name)
+
+    def test_tags_codes(self) -> None:
+        """What numbers entries is guarded: one that raises leaves the tag's hash."""
+        def make(record: MessageRecord) -> int:
+            return 7 // len(record.body)
+
+        hooks = Hooks([("one", plugin(register_tags_codes=lambda: {"T": make}))])
+        codes = hooks.collect_tags_codes(KERNEL)
+        self.assertEqual(codes["T"](message(body=b"1234567")), 1)
+        empty = message(body=b"", tag="red")
+        self.assertEqual(codes["T"](empty), empty.tags_code)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_start_that_a_plugin_stops(self) -> None:
+        """A setting without meaning and a file that cannot be read stop the start."""
+        for error in (SettingsError("s"), StoreDamaged("d")):
+            def raises(error: Exception = error) -> None:
+                raise error
+
+            hooks = Hooks([("one", plugin(register_tags_codes=raises))])
+            self.assertRaises(type(error), hooks.collect_tags_codes, KERNEL)
 
     def test_refusals_that_are_none(self) -> None:
         """Refusals must be errors by indexes of the batch."""

@@ -26,7 +26,7 @@ def reply(keys: list[str], region: str = "DefaultRegion", trace_on: bool = True,
     record = message(queue_id=queue_id, store_host=host)
     record.keys = keys
     record.physical_offset, record.queue_offset = place, queue_offset
-    return StoredReply(record, host, StoredReplyMaker(region, trace_on))
+    return StoredReply(record, queue_id, host, StoredReplyMaker(region, trace_on))
 
 
 class StoredReplyTests(SynchronousTestCase):

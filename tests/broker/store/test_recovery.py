@@ -53,15 +53,15 @@ class ScanTests(SynchronousTestCase):
         sent = message(tag="t", keys="a b", unique_key="U", queue_id=2, flag=9, reconsume_times=3)
         box.append(message(), sent)
         (_, found) = scan_log(box.store._log, 0, box.store.max_offset, True)
-        again = record_of(found, None, None)
+        again = record_of(found, None, {})
         for name in (
             "topic", "queue_id", "body", "properties", "keys", "tags_code", "flag", "sys_flag",
             "reconsume_times", "queue_offset", "physical_offset", "next_offset", "size",
             "store_timestamp", "enters_queue", "born_host", "store_host", "born_timestamp",
         ):
             self.assertEqual(getattr(again, name), getattr(sent, name), msg=name)
-        self.assertFalse(record_of(found, lambda record: False, None).enters_queue)
-        code = record_of(found, None, lambda topic, properties, ms: 77).tags_code
+        self.assertFalse(record_of(found, lambda record: False, {}).enters_queue)
+        code = record_of(found, None, {"TopicTest": lambda record: 77}).tags_code
         self.assertEqual(code, 77)
 
     def test_half_messages_enter_no_queue(self) -> None:
@@ -71,7 +71,7 @@ class ScanTests(SynchronousTestCase):
             message(sys_flag=SYS_TRANSACTION_PREPARED), message(sys_flag=SYS_TRANSACTION_ROLLBACK)
         )
         for found in scan_log(box.store._log, 0, box.store.max_offset, True):
-            self.assertFalse(record_of(found, None, None).enters_queue)
+            self.assertFalse(record_of(found, None, {}).enters_queue)
 
     def test_start_after_crash(self) -> None:
         """The newest file whose first message checkpoint and index surely cover."""

@@ -6,7 +6,7 @@ It is a module of functions, marked with ``hookimpl``; a class would do as well.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -37,6 +37,8 @@ __all__ = ["COUNTS_CODE"]
 
 #: A request code nobody else uses.
 COUNTS_CODE: Final = 31_001
+#: A topic whose queue entries hold sizes.
+SIZES_TOPIC: Final = "SampleSizes"
 #: What each message is marked with.
 MARK: Final = "SAMPLE_MARK\x01seen\x02"
 
@@ -72,6 +74,12 @@ def register_commands() -> Sequence[click.Command]:
 @hookimpl
 def register_filter_languages() -> Mapping[str, IFilterLanguage]:
     return {"PREFIX": Prefix()}
+
+
+@hookimpl
+def register_tags_codes() -> Mapping[str, Callable[[MessageRecord], int]]:
+    """Who reads the queue entries of this topic (code 321) sees how large each body is."""
+    return {SIZES_TOPIC: lambda record: len(record.body)}
 
 
 @hookimpl

@@ -1,0 +1,201 @@
+"""Messages a consumer could not process: CONSUMER_SEND_MSG_BACK (36), and what clients send to a
+retry topic themselves.
+
+A message that is sent back is stored again in the group's topic %RETRY%GROUP with one try more on
+it and a delay level that grows with the tries, for who delays messages; when its tries are used up,
+in %DLQ%GROUP, from where nothing takes it by itself. A client that cannot send back sends the
+message to the retry topic itself; one tried too often goes to %DLQ%GROUP as well.
+
+Source: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ
+@5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.topic_names import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    SUBSCRIPTION_GROUP_SUGGESTION,
+    dlq_topic,
+    retry_topic,
+)
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.bodies import SubscriptionGroupConfig
+from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.properties import (
+    format_properties,
+    index_keys,
+    parse_properties,
+    tags_code,
+)
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+from twistmq.plugins.orderly import find_queue_locks
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.request.send_context import SendBatch
+
+__all__: list[str] = []
+
+_PERM_WRITE: Final = 2
+_PERM_READ_WRITE: Final = 6
+#: Source: AbstractSendMessageProcessor.DLQ_NUMS_PER_GROUP.
+_DLQ_QUEUE_NUMS: Final = 1
+#: Topic system flag of a unit's subscription. Source: TopicSysFlag.
+_UNIT_SUB: Final = 2
+#: Delay level of the first try that follows.
+_FIRST_LEVEL: Final = 3
+#: Clients from this version on say how often they want to try. Source: MQVersion.V3_4_9.
+_SAYS_TRIES_VERSION: Final = 121
+
+_log = Logger()
+
+
+class SendBack:
+    """The handler of messages that are sent back to one broker."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def handle(self, request: Request[ConsumerSendMsgBackRequestHeader]) -> Reply:
+        """Store a message again.
+
+        :raises BrokerError: when it cannot be.
+        """
+        kernel, header = self._kernel, request.header
+        if kernel.is_slave:
+            raise BrokerError(f"no master available along with {kernel.settings.text('brokerIP1')}")
+        group = _find_group(kernel, header.group)
+        if not kernel.settings.int("brokerPermission") & _PERM_WRITE:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{kernel.settings.text('brokerIP1')}] sending message is forbidden")
+        if group.retry_queue_nums <= 0:
+            return Reply()
+        topic = retry_topic(header.group)
+        config = kernel.topic_config.create_in_send_back(
+            topic, group.retry_queue_nums, _PERM_READ_WRITE, _UNIT_SUB if header.unit_mode else 0)
+        if not config.perm & _PERM_WRITE:
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 f"the topic[{topic}] sending message is forbidden")
+        data = kernel.store.look_message(header.offset)
+        if data is None:
+            raise BrokerError(f"look message by offset failed, {header.offset}")
+        message = decode_record(data)
+        tries_most = _tries_most(request, group)
+        is_dead = message.reconsume_times >= tries_most or header.delay_level < 0
+        queue_id = kernel.random.randrange(group.retry_queue_nums)
+        level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
+        if is_dead:
+            topic, queue_id, level = _dead_letter_queue(kernel, header.group), 0, 0
+        record = self._again(message, topic, queue_id, level)
+        for error in kernel.append([record]).values():
+            raise BrokerError(str(error))
+        properties = message.properties_map()
+        kernel.stats.messages_put({record.topic: (1, record.size)})
+        kernel.stats.message_sent_back(
+            header.group, properties.get(names.RETRY_TOPIC, message.topic))
+        if is_dead:
+            _log.info("message {key} of {topic} goes to {dlq}: {group} tried it {times} times",
+                      key=properties.get(names.UNIQ_KEY), topic=header.origin_topic, dlq=topic,
+                      group=header.group, times=message.reconsume_times)
+        return Reply()
+
+    def _again(
+        self, message: StoredMessage, topic: str, queue_id: int, level: int
+    ) -> MessageRecord:
+        """Make of a message the one of its next try."""
+        properties = message.properties_map()
+        properties.setdefault(names.RETRY_TOPIC, message.topic)
+        properties.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id(
+            message.store_host, message.physical_offset))
+        properties[names.WAIT] = "false"
+        properties[names.DELAY] = str(level)
+        return MessageRecord(
+            topic=topic,
+            queue_id=queue_id,
+            body=message.body,
+            properties=format_properties(properties),
+            born_timestamp=message.born_timestamp,
+            born_host=message.born_host,
+            store_host=self._kernel.store_host,
+            keys=index_keys(properties),
+            tags_code=tags_code(properties.get(names.TAGS)),
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            reconsume_times=message.reconsume_times + 1,
+        )
+
+
+def _find_group(kernel: Kernel, name: str) -> SubscriptionGroupConfig:
+    """:raises RequestRefused: when there is no such group."""
+    group = kernel.subscription_group.find(name)
+    if group is None:
+        raise RequestRefused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {name} {SUBSCRIPTION_GROUP_SUGGESTION}")
+    return group
+
+
+def _tries_most(request: Request[Any], group: SubscriptionGroupConfig) -> int:
+    """How often a group tries a message: what the client says, if it says so."""
+    said: int | None = request.header.max_reconsume_times
+    if said is None or request.command.version < _SAYS_TRIES_VERSION:
+        return group.retry_max_times
+    return said
+
+
+def _dead_letter_queue(kernel: Kernel, group: str) -> str:
+    """The topic of a group's dead letters, made when it is not there."""
+    topic = dlq_topic(group)
+    kernel.topic_config.create_in_send_back(topic, _DLQ_QUEUE_NUMS, _PERM_READ_WRITE, 0)
+    return topic
+
+
+@hookimpl
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
+    return (RequestHandler(RequestCode.CONSUMER_SEND_MSG_BACK, SendBack(kernel).handle,
+                           ConsumerSendMsgBackRequestHeader),)
+
+
+@hookimpl
+def before_send(batch: SendBatch) -> Mapping[int, BrokerError]:
+    """What a client sends to a retry topic and was tried too often is a dead letter.
+
+    So is what a group that holds queue locks sends there: a consumer that keeps order tries in
+    place, and gives up when it sends.
+    """
+    refusals: dict[int, BrokerError] = {}
+    for index, records in enumerate(batch.records):
+        if len(records) == 1 and records[0].topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            try:
+                _redirect(batch.kernel, batch.requests[index], records[0])
+            except BrokerError as error:
+                refusals[index] = error
+    return refusals
+
+
+def _redirect(kernel: Kernel, request: Request[Any], record: MessageRecord) -> None:
+    name = record.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+    group = _find_group(kernel, name)
+    locks = find_queue_locks(kernel)
+    keeps_order = locks is not None and not locks.is_lock_all_expired(name, request.now_ms)
+    if record.reconsume_times <= _tries_most(request, group) and not keeps_order:
+        return
+    _log.info("message {key} goes to the dead letters of {group} after {times} tries",
+              key=record.keys[0] if record.keys else None, group=name,
+              times=record.reconsume_times)
+    record.topic = _dead_letter_queue(kernel, name)
+    record.queue_id = 0
+    properties = parse_properties(record.properties)
+    properties[names.DELAY] = "-1"
+    record.properties = format_properties(properties)

@@ -1,0 +1,101 @@
+"""Delayed messages: a producer sets a level from 1 to 18, and the message comes that much later.
+
+A message with the property DELAY is stored in SCHEDULE_TOPIC_XXXX, in the queue of its level, and
+again in its own topic when it is due: never before, and about a twentieth of a second after it at
+most while the broker keeps up. How far each level has come is in ``config/delayOffset.json``.
+
+Source: ScheduleMessageService, HookUtils.handleScheduleMessage @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.settings import Setting
+from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.plugins.schedule.service import ScheduleService
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.store.recovery import TagsCode
+    from twistmq.broker.wire.record import MessageRecord
+
+__all__: list[str] = []
+
+#: Ms from the start to the first delivery and to the first save.
+#: Source: ScheduleMessageService.FIRST_DELAY_TIME, start.
+_FIRST_LOOK_MS = 1000
+_FIRST_SAVE_MS = 10_000
+
+#: A process may run several brokers: a test does.
+_services: WeakKeyDictionary[Kernel, ScheduleService] = WeakKeyDictionary()
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting("messageDelayLevel", "text",
+                "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+                "How long each delay level is, from level 1 on: numbers with a unit of s, m, h or "
+                "d, one space between two.", source="MessageStoreConfig"),
+        Setting("flushDelayOffsetInterval", "int", 10_000,
+                "How often it is saved how far delivery has come.", unit="ms", least=1,
+                source="MessageStoreConfig"),
+    )
+
+
+@hookimpl
+def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode]:
+    """The first hook with a kernel: its service begins here."""
+    service = _services[kernel] = ScheduleService(kernel)
+    service.load()
+    return {SCHEDULE_TOPIC: service.tags_code}
+
+
+@hookimpl
+def before_append(
+    kernel: Kernel, records: Sequence[MessageRecord]
+) -> Mapping[int, BrokerError] | None:
+    return _services[kernel].before_append(records)
+
+
+@hookimpl
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
+    service = _services[kernel]
+    return (
+        PeriodicTask("deliver delayed messages", _FIRST_LOOK_MS, service.look_period_ms,
+                     service.deliver),
+        PeriodicTask("save how far delayed messages are delivered", _FIRST_SAVE_MS,
+                     lambda: kernel.settings.int("flushDelayOffsetInterval"),
+                     lambda now_ms: service.save()),
+    )
+
+
+@hookimpl
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
+    """GET_ALL_DELAY_OFFSET (45): a slave asks how far its master has come."""
+
+    def get_all_delay_offset(request: Request[Any]) -> Reply:
+        return Reply(body=_services[kernel].wrapper().encode())
+
+    return (RequestHandler(RequestCode.GET_ALL_DELAY_OFFSET, get_all_delay_offset, EmptyHeader),)
+
+
+@hookimpl
+def add_runtime_info(kernel: Kernel) -> Mapping[str, str]:
+    return _services[kernel].runtime_info()
+
+
+@hookimpl
+def on_stop(kernel: Kernel) -> Deferred[None] | None:
+    return _services[kernel].save()

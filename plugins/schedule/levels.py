@@ -1,0 +1,46 @@
+"""The delay levels: how long each of them is.
+
+Source: ScheduleMessageService.parseDelayLevel, computeDeliverTimestamp @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from twistmq.broker.errors import SettingsError
+
+__all__ = ["DelayLevels"]
+
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL: Final = re.compile(r"(\d{1,9})([smhd])")
+
+
+class DelayLevels:
+    """Lengths by level, from 1 on.
+
+    :param text: the setting messageDelayLevel: numbers with a unit, one space between two.
+    :raises SettingsError: when it is anything else.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.lengths_ms: dict[int, int] = {}
+        for level, part in enumerate(text.split(" "), 1):
+            match = _LEVEL.fullmatch(part)
+            if match is None:
+                raise SettingsError(f"messageDelayLevel: {part!r} in {text!r} is no number with "
+                                    "a unit of s, m, h or d")
+            self.lengths_ms[level] = int(match[1]) * _UNITS_MS[match[2]]
+
+    @property
+    def most(self) -> int:
+        """The highest level."""
+        return len(self.lengths_ms)
+
+    def due_ms(self, level: int, store_timestamp: int) -> int:
+        """When a message is due, Unix ms.
+
+        :param level: one above the highest counts as the highest.
+        :param store_timestamp: when it was stored, Unix ms.
+        """
+        return store_timestamp + self.lengths_ms[min(level, self.most)]

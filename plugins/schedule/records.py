@@ -1,0 +1,98 @@
+"""A delayed message's record on its way into the schedule topic and out of it.
+
+The real topic and queue stand in the properties REAL_TOPIC and REAL_QID meanwhile. The property
+DELAY stays in what is delivered, as with Apache's broker, so that only who appends knows whether a
+message is still to wait.
+
+Source: HookUtils.handleScheduleMessage, transformDelayLevelMessage,
+ScheduleMessageService.messageTimeUp @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused, WireError
+from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.properties import (
+    format_properties,
+    index_keys,
+    parse_properties,
+    tags_code,
+)
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, has_queue_entry
+
+__all__ = ["DELAY_MARK", "delay_level", "delay_record", "due_record"]
+
+#: Stands in the properties of each message that has a delay level, and of few others.
+DELAY_MARK: Final = f"{names.DELAY}{names.NAME_VALUE_SEPARATOR}"
+_LEVEL: Final = re.compile(r"[+-]?\d{1,9}")
+_QUEUE_ID: Final = re.compile(r"\d{1,9}")
+#: A level wins over them.
+_TIMER_NAMES: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
+
+
+def delay_level(properties: dict[str, str]) -> int:
+    """The level a message asks for; 0 or less: none.
+
+    :raises RequestRefused: when the property DELAY is no level.
+    """
+    text = properties.get(names.DELAY, "0")
+    if _LEVEL.fullmatch(text) is None:
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL,
+                             f"the property {names.DELAY} is {text[:40]!r}, not a delay level")
+    return int(text)
+
+
+def delay_record(record: MessageRecord, level_most: int) -> None:
+    """Send a record to the schedule topic if it is to wait.
+
+    Half messages and rollbacks do not wait; what they become may.
+
+    :raises RequestRefused: when its level is none.
+    """
+    if not has_queue_entry(record.sys_flag):
+        return
+    properties = parse_properties(record.properties)
+    level = delay_level(properties)
+    if level <= 0:
+        return
+    for name in _TIMER_NAMES:
+        properties.pop(name, None)
+    properties[names.REAL_TOPIC] = record.topic
+    properties[names.REAL_QID] = str(record.queue_id)
+    record.properties = format_properties(properties)
+    record.topic = SCHEDULE_TOPIC
+    record.queue_id = min(level, level_most) - 1
+
+
+def due_record(message: StoredMessage) -> MessageRecord:
+    """Make of a message of the schedule topic the one it is to become.
+
+    :raises BrokerError: when its properties do not say which.
+    """
+    try:
+        properties = message.properties_map()
+    except WireError as error:
+        raise BrokerError(str(error)) from None
+    topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
+    if not topic or _QUEUE_ID.fullmatch(queue_id) is None:
+        raise BrokerError("its properties do not say where it belongs")
+    return MessageRecord(
+        topic=topic,
+        queue_id=int(queue_id),
+        body=message.body,
+        properties=message.properties,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        keys=index_keys(properties),
+        tags_code=tags_code(properties.get(names.TAGS)),
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )

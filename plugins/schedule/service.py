@@ -1,0 +1,261 @@
+"""Delivery of delayed messages, and how far it has come at each level.
+
+Each level has a queue of the schedule topic; all that is in it waits equally long, so the first
+that is not due ends a look at it. The number in a queue entry is when the message is due. How far
+a level has come is saved only up to what no loss of power takes away again: a message may come
+twice after a crash, and never not at all.
+
+Source: ScheduleMessageService, DeliverDelayedMessageTimerTask, RunningStats @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, StoreDamaged, StoreError
+from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.broker.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
+from twistmq.broker.wire.properties import parse_properties
+from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.plugins.schedule.levels import DelayLevels
+from twistmq.plugins.schedule.records import (
+    DELAY_MARK,
+    delay_level,
+    delay_record,
+    due_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["ScheduleService"]
+
+#: Ms between two looks at the levels. Source: ScheduleMessageService.DELAY_FOR_A_WHILE is 100.
+LOOK_PERIOD_MS: Final = 50
+#: Messages of one level that are delivered at once, and bytes after which no more are.
+BATCH_COUNT: Final = 64
+BATCH_BYTES: Final = 4 * 1024 * 1024
+#: Deliveries after which the data version counts one more change.
+#: Source: delayOffsetUpdateVersionStep.
+VERSION_STEP: Final = 200
+
+
+class ScheduleService:
+    """The delayed messages of one broker.
+
+    :raises SettingsError: when messageDelayLevel has no meaning.
+    """
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.levels = DelayLevels(kernel.settings.text("messageDelayLevel"))
+        #: The next queue offset by level.
+        self.offsets: dict[int, int] = {}
+        self.data_version = DataVersion(timestamp=kernel.now_ms())
+        self._file = kernel.store.config_file("delayOffset.json")
+        #: By level what was delivered beyond the next queue offset.
+        self._ahead: dict[int, set[int]] = {}
+        self._delivered = 0
+        #: Whether what is appended just now is due.
+        self._delivering = False
+        self._has_more = False
+        #: Levels whose last delivery failed: that is said once.
+        self._failing: set[int] = set()
+
+    # --- into the schedule topic
+
+    def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
+        """Send what is to wait to the schedule topic; :returns: the refusals."""
+        if self._delivering:
+            return None
+        refusals: dict[int, BrokerError] = {}
+        for index, record in enumerate(records):
+            if DELAY_MARK in record.properties:
+                try:
+                    delay_record(record, self.levels.most)
+                except BrokerError as error:
+                    refusals[index] = error
+        return refusals
+
+    def tags_code(self, record: MessageRecord) -> int:
+        """When a record of the schedule topic is due, Unix ms."""
+        try:
+            level = delay_level(parse_properties(record.properties))
+        except BrokerError:
+            level = 0
+        if level <= 0:
+            # Not a delayed message; its queue says how long what is there waits.
+            level = record.queue_id + 1
+        return self.levels.due_ms(level, record.store_timestamp)
+
+    # --- out of it
+
+    def look_period_ms(self) -> int:
+        """When to look next: soon while there is more than one look delivers."""
+        return 1 if self._has_more else LOOK_PERIOD_MS
+
+    def deliver(self, now_ms: int) -> None:
+        """Deliver what is due, a batch of each level at most."""
+        self._has_more = False
+        if self._kernel.is_slave:
+            return
+        for level in self.levels.lengths_ms:
+            self._deliver_level(level, now_ms)
+
+    def _deliver_level(self, level: int, now_ms: int) -> None:
+        offset = self._corrected_offset(level)
+        due, next_offset = self._due(level, offset, now_ms)
+        if next_offset == offset:
+            return
+        refusals = self._append([record for _, record in due])
+        retried = [due[index][0] for index, error in refusals.items() if not _is_final(error)]
+        self._log_refusals(level, due, refusals, bool(retried))
+        ahead = self._ahead.setdefault(level, set())
+        if retried:
+            ahead.update(queue_offset for index, (queue_offset, _) in enumerate(due)
+                         if queue_offset not in retried and queue_offset > retried[0])
+            next_offset = retried[0]
+        else:
+            self._has_more |= len(due) == BATCH_COUNT
+        self._ahead[level] = {each for each in ahead if each >= next_offset}
+        self._set_offset(level, next_offset)
+
+    def _corrected_offset(self, level: int) -> int:
+        """How far a level has come, if its queue goes that far."""
+        offset = self.offsets.get(level, 0)
+        store, queue_id = self._kernel.store, level - 1
+        least = store.min_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+        most = store.max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+        corrected = max(least, min(offset, most))
+        if corrected != offset:
+            self.log.error("delay level {number} goes on at {corrected}: it was at {offset}, its "
+                           "queue has {least} to {most}", number=level, corrected=corrected,
+                           offset=offset, least=least, most=most)
+            self._set_offset(level, corrected)
+        return corrected
+
+    def _due(
+        self, level: int, offset: int, now_ms: int
+    ) -> tuple[list[tuple[int, MessageRecord]], int]:
+        """Read what is due of a level.
+
+        :returns: (queue offset, record) of each, and the queue offset behind them.
+        """
+        store = self._kernel.store
+        length_ms = self.levels.lengths_ms[level]
+        ahead = self._ahead.get(level, ())
+        due: list[tuple[int, MessageRecord]] = []
+        left = BATCH_BYTES
+        entries = store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, BATCH_COUNT)
+        for place, size, due_ms in entries:
+            # One that is due later than its level allows was stored by a clock that was wrong.
+            if now_ms < due_ms <= now_ms + length_ms or (due and size > left):
+                break
+            left -= size
+            if offset not in ahead:
+                try:
+                    data = store.look_message(place)
+                    if data is None:
+                        raise StoreDamaged("it is not in the commit log")
+                    due.append((offset, due_record(decode_record(data))))
+                except BrokerError as error:
+                    self.log.error(
+                        "message {offset} of delay level {number}, at {place}, cannot be "
+                        "delivered: {error}", offset=offset, number=level, place=place,
+                        error=str(error))
+            offset += 1
+        return due, offset
+
+    def _append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError]:
+        if not records:
+            return {}
+        self._delivering = True
+        try:
+            refusals = self._kernel.append(records)
+        finally:
+            self._delivering = False
+        counts: dict[str, tuple[int, int]] = {}
+        for index, record in enumerate(records):
+            if index not in refusals:
+                count, size = counts.get(record.topic, (0, 0))
+                counts[record.topic] = (count + 1, size + record.size)
+        self._kernel.stats.messages_put(counts)
+        return refusals
+
+    def _log_refusals(
+        self, level: int, due: Sequence[tuple[int, MessageRecord]],
+        refusals: dict[int, BrokerError], is_failing: bool,
+    ) -> None:
+        """Say once that a level is held up, and of each message that it is given up."""
+        for index, error in refusals.items():
+            if _is_final(error):
+                self.log.error("message {offset} of delay level {number} is given up: {error}",
+                               offset=due[index][0], number=level, error=str(error))
+            elif level not in self._failing:
+                self.log.warn("delay level {number} is held up at {offset}: {error}",
+                              number=level, offset=due[index][0], error=str(error))
+                self._failing.add(level)
+        if not is_failing:
+            self._failing.discard(level)
+
+    # --- how far it has come
+
+    def load(self) -> None:
+        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        self._file.load(self._decode)
+
+    def _decode(self, text: str) -> None:
+        saved = DelayOffsetSerializeWrapper.decode_saved(text.encode())
+        self.offsets.update(saved.offset_table)
+        if saved.data_version is not None:
+            self.data_version.assign(saved.data_version)
+
+    def wrapper(self) -> DelayOffsetSerializeWrapper:
+        """All of it, as the file holds it and a slave is told it."""
+        return DelayOffsetSerializeWrapper(self.offsets, self.data_version)
+
+    def save(self) -> Deferred[None] | None:
+        """Save how far it has come once what was delivered is durable; waits for that."""
+        text = self.wrapper().encode_pretty().decode()
+        durable = self._kernel.store.flushed(self._kernel.store.max_offset)
+        if durable is None:
+            self._write(text)
+            return None
+        return durable.addCallbacks(
+            lambda _: self._write(text),
+            lambda failure: self.log.error("delayOffset.json is not saved: {error}",
+                                           error=failure.getErrorMessage()))
+
+    def _write(self, text: str) -> None:
+        try:
+            self._file.save(text)
+        except (StoreError, OSError) as error:
+            self.log.error("delayOffset.json cannot be saved: {error}", error=str(error))
+
+    def _set_offset(self, level: int, offset: int) -> None:
+        self.offsets[level] = offset
+        self._delivered += 1
+        if self._delivered % VERSION_STEP == 0:
+            self.data_version.next_version(self._kernel.now_ms())
+
+    def runtime_info(self) -> dict[str, str]:
+        """How far each level has come and could, for the runtime table."""
+        store = self._kernel.store
+        return {
+            f"scheduleMessageOffset_{level}":
+                f"{offset},{store.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in self.offsets.items()
+        }
+
+
+def _is_final(error: BrokerError) -> bool:
+    """Whether a message can never be stored, rather than not now."""
+    return error.response_code == ResponseCode.MESSAGE_ILLEGAL

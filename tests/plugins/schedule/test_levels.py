@@ -1,0 +1,35 @@
+"""The delay levels."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import SettingsError
+from twistmq.plugins import schedule
+from twistmq.plugins.schedule.levels import DelayLevels
+
+HOUR_MS = 3_600_000
+
+
+class DelayLevelsTests(SynchronousTestCase):
+    """DelayLevels."""
+
+    def test_default(self) -> None:
+        """The 18 levels every client knows."""
+        [text] = [row.default for row in schedule.register_settings()
+                  if row.name == "messageDelayLevel"]
+        levels = DelayLevels(str(text))
+        self.assertEqual(levels.most, 18)
+        self.assertEqual([levels.due_ms(level, 5) - 5 for level in (1, 2, 4, 5, 14, 17, 18)],
+                         [1000, 5000, 30_000, 60_000, 600_000, HOUR_MS, 2 * HOUR_MS])
+        self.assertEqual(levels.due_ms(19, 0), 2 * HOUR_MS)
+
+    def test_days(self) -> None:
+        """A level may take days, or no time."""
+        self.assertEqual(DelayLevels("40d 0s").lengths_ms, {1: 40 * 24 * HOUR_MS, 2: 0})
+
+    def test_refused(self) -> None:
+        """What is no list of numbers with units is refused with the part that is wrong."""
+        for text in ("", "1s  5s", "1x", "s", "1", "-1s", "1s,5s", "1.5s", " 1s", "1S"):
+            error = self.assertRaises(SettingsError, DelayLevels, text)
+            self.assertIn("messageDelayLevel", str(error), msg=text)

@@ -1,0 +1,320 @@
+"""Delayed messages on their way: into the schedule topic, out of it, over restarts and faults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import SettingsError, StoreDamaged, StoreFull
+from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.broker.wire.bodies import DelayOffsetSerializeWrapper
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.record import (
+    SYS_TRANSACTION_PREPARED,
+    MessageRecord,
+    StoredMessage,
+    decode_record,
+)
+from twistmq.plugins import schedule
+from twistmq.plugins.schedule.service import BATCH_COUNT
+
+OFFSETS = "/store/config/delayOffset.json"
+
+
+class DelayTestCase(SynchronousTestCase):
+    """A test with a kernel that has the plugin and nothing else."""
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.box = self.start()
+        self.addCleanup(lambda: self.box.stop())
+
+    def start(self, settings: Mapping[str, str] | None = None) -> KernelBox:
+        """A kernel on the disk, as late as the last one was."""
+        now_ms = self.box.now_ms if hasattr(self, "box") else None
+        box = KernelBox([("schedule", schedule)], settings, self.disk)
+        if now_ms is not None:
+            box.now_ms = now_ms
+        return box
+
+    def restart(self) -> None:
+        """Stop cleanly and start again."""
+        self.box.stop()
+        self.box = self.start()
+
+    def send(self, body: bytes, level: object = None, queue_id: int = 1, topic: str = "T",
+             tag: str = "red") -> SendMessageResponseHeader:
+        """Send a message that must be stored."""
+        header = send_header(topic, self.box.now_ms, queue_id=queue_id, tag=tag, keys="k",
+                             properties={} if level is None else {"DELAY": str(level)})
+        reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, header, body)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+        return reply.header(SendMessageResponseHeader)
+
+    def let_pass(self, elapsed_ms: int) -> None:
+        """Let time pass and deliver what is due then."""
+        self.box.now_ms += elapsed_ms
+        for task in self.box.kernel.periodic_tasks:
+            if task.name == "deliver delayed messages":
+                task.run(self.box.now_ms)
+                while callable(task.period_ms) and task.period_ms() == 1:
+                    task.run(self.box.now_ms)
+
+    def save(self) -> None:
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "save how far delayed messages are delivered"]
+        task.run(self.box.now_ms)
+
+    def stored(self, topic: str = "T", queue_id: int = 1) -> list[StoredMessage]:
+        """All messages of a queue."""
+        store = self.box.kernel.store
+        messages: list[StoredMessage] = []
+        while True:
+            found = store.get_message(topic, queue_id, len(messages), 32).messages
+            if not found:
+                return messages
+            messages += [decode_record(data) for data in found]
+
+    def bodies(self, topic: str = "T", queue_id: int = 1) -> list[bytes]:
+        return [each.body for each in self.stored(topic, queue_id)]
+
+
+class DeliveryTests(DelayTestCase):
+    """When a delayed message comes, and as what."""
+
+    def test_not_before_its_time(self) -> None:
+        """A level of one second is a second, to the millisecond; others do not wait for it."""
+        self.send(b"late", 1)
+        self.send(b"at once")
+        self.let_pass(999)
+        self.assertEqual(self.bodies(), [b"at once"])
+        self.let_pass(1)
+        self.assertEqual(self.bodies(), [b"at once", b"late"])
+        self.let_pass(60_000)
+        self.assertEqual(self.bodies(), [b"at once", b"late"])
+
+    def test_levels_do_not_wait_for_each_other(self) -> None:
+        """What was sent first with a high level comes after what was sent later with a low one."""
+        self.send(b"5 s", 2)
+        self.send(b"1 s", 1)
+        self.let_pass(1000)
+        self.assertEqual(self.bodies(), [b"1 s"])
+        self.let_pass(4000)
+        self.assertEqual(self.bodies(), [b"1 s", b"5 s"])
+
+    def test_levels_outside(self) -> None:
+        """A level above the highest is the highest; zero and less is no delay."""
+        self.send(b"highest", 99)
+        self.send(b"zero", 0)
+        self.send(b"negative", -1)
+        self.assertEqual(self.bodies(), [b"zero", b"negative"])
+        self.assertEqual(self.bodies(SCHEDULE_TOPIC, 17), [b"highest"])
+        self.let_pass(2 * 3_600_000 - 1)
+        self.assertEqual(len(self.bodies()), 2)
+        self.let_pass(1)
+        self.assertEqual(self.bodies()[2:], [b"highest"])
+
+    def test_record(self) -> None:
+        """What comes is what was sent: topic, queue, tag, key, times; the reply names its queue."""
+        sent_ms = self.box.now_ms
+        reply = self.send(b"body", 1, queue_id=3)
+        self.assertEqual((reply.queue_id, reply.queue_offset), (3, 0))
+        [waiting] = self.stored(SCHEDULE_TOPIC, 0)
+        self.assertEqual(parse_offset_message_id(reply.msg_id)[2], waiting.physical_offset)
+        self.let_pass(1000)
+        [come] = self.stored(queue_id=3)
+        for name in ("body", "born_timestamp", "born_host", "store_host", "flag", "sys_flag"):
+            self.assertEqual(getattr(come, name), getattr(waiting, name), msg=name)
+        properties = come.properties_map()
+        self.assertEqual([properties[name] for name in ("REAL_TOPIC", "REAL_QID", "DELAY", "TAGS")],
+                         ["T", "3", "1", "red"])
+        self.assertEqual((come.born_timestamp, come.store_timestamp), (sent_ms, sent_ms + 1000))
+        found, *_ = self.box.kernel.store.query("T", "k", 10, 0, 2**62)
+        self.assertEqual([decode_record(data).body for data in found], [b"body"])
+        [entry] = self.box.kernel.store.queue_entries("T", 3, 0, 1)
+        self.assertEqual(entry[2], message(tag="red").tags_code)
+
+    def test_many(self) -> None:
+        """More than one batch comes in one go, in order."""
+        bodies = [b"%d" % number for number in range(3 * BATCH_COUNT + 1)]
+        for body in bodies:
+            self.send(body, 1)
+        self.let_pass(1000)
+        self.assertEqual(self.bodies(), bodies)
+
+    def test_clock_set_back(self) -> None:
+        """What was stored by a clock that was an hour ahead does not wait for that hour."""
+        self.box.now_ms += 3_600_000
+        self.send(b"ahead", 1)
+        self.box.now_ms -= 3_600_000
+        self.let_pass(0)
+        self.assertEqual(self.bodies(), [b"ahead"])
+
+    def test_bad_level(self) -> None:
+        """A level that is no number is refused, and the message beside it is stored."""
+        header = send_header("T", 0, properties={"DELAY": "soon"})
+        reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"x")
+        self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
+        self.assertIn("soon", str(reply.remark))
+        self.send(b"fine")
+        self.assertEqual(self.bodies(), [b"fine"])
+
+    def test_half_messages_do_not_wait(self) -> None:
+        """A half message with a level stays where its transaction is."""
+        record = message("T", b"half", 1, sys_flag=SYS_TRANSACTION_PREPARED,
+                         properties="DELAY\x011\x02")
+        self.assertEqual(self.box.kernel.append([record]), {})
+        self.assertEqual(record.topic, "T")
+
+    def test_name_that_ends_alike(self) -> None:
+        """A property whose name only ends with DELAY delays nothing."""
+        record = message("T", b"x", 1, properties="MYDELAY\x013\x02")
+        self.assertEqual(self.box.kernel.append([record]), {})
+        self.assertEqual(self.bodies(), [b"x"])
+
+    def test_slave(self) -> None:
+        """A slave delivers nothing until it is the master."""
+        self.send(b"late", 1)
+        self.box.kernel.set_role("SLAVE", 1)
+        self.let_pass(5000)
+        self.assertEqual(self.bodies(), [])
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.let_pass(0)
+        self.assertEqual(self.bodies(), [b"late"])
+
+
+class ProgressTests(DelayTestCase):
+    """How far delivery has come."""
+
+    def saved(self) -> dict[int, int]:
+        return DelayOffsetSerializeWrapper.decode_saved(self.disk.read_file(OFFSETS)).offset_table
+
+    def test_stop_between(self) -> None:
+        """What waits when the broker stops comes after the next start, what came does not."""
+        self.send(b"first", 1)
+        self.send(b"second", 2)
+        self.let_pass(1000)
+        self.restart()
+        self.assertEqual(self.saved(), {1: 1})
+        self.let_pass(4000)
+        self.assertEqual(self.bodies(), [b"first", b"second"])
+
+    def test_kill(self) -> None:
+        """After a kill everything comes, and nothing twice that was saved before."""
+        self.send(b"first", 1)
+        self.let_pass(1000)
+        self.save()
+        self.send(b"second", 1)
+        self.box.kernel.store.close()
+        self.disk.forget_locks()
+        self.box = self.start()
+        self.let_pass(1000)
+        self.assertEqual(self.bodies(), [b"first", b"second"])
+
+    def test_recovered_entries(self) -> None:
+        """A queue that is made again from the log delivers at the same time as the lost one."""
+        self.send(b"late", 2)
+        before = self.box.kernel.store.queue_entries(SCHEDULE_TOPIC, 1, 0, 1)
+        self.box.kernel.store.close()
+        self.disk.forget_locks()
+        for path in list(self.disk.list_directory(f"/store/consumequeue/{SCHEDULE_TOPIC}/1")):
+            self.disk.remove(f"/store/consumequeue/{SCHEDULE_TOPIC}/1/{path}")
+        self.box = self.start()
+        self.assertEqual(
+            self.box.kernel.store.queue_entries(SCHEDULE_TOPIC, 1, 0, 1), before)
+        self.assertEqual(before[0][2], self.box.now_ms + 5000)
+
+    def test_offset_outside(self) -> None:
+        """An offset beyond the queue goes back to its end, and the next message comes."""
+        self.box.stop()
+        self.disk.write_file(OFFSETS, b'{"offsetTable":{1:7}}')
+        self.box = self.start()
+        self.let_pass(0)
+        self.send(b"late", 1)
+        self.let_pass(1000)
+        self.assertEqual(self.bodies(), [b"late"])
+
+    def test_damaged(self) -> None:
+        """A file that cannot be read stops the start: from 0 on everything would come again."""
+        self.save()
+        self.box.stop()
+        for path in (OFFSETS, OFFSETS + ".bak"):
+            self.disk.write_file(path, b"{")
+        error = self.assertRaises(StoreDamaged, self.start)
+        self.assertIn("delayOffset.json", str(error))
+        self.disk.remove(OFFSETS)
+        self.disk.remove(OFFSETS + ".bak")
+        self.box = self.start()
+
+    def test_bad_setting(self) -> None:
+        """So does a messageDelayLevel without meaning."""
+        self.box.stop()
+        self.assertRaises(SettingsError, self.start, {"messageDelayLevel": "1 second"})
+        self.box = self.start()
+
+    def test_told(self) -> None:
+        """A slave and an operator are told how far each level has come."""
+        self.send(b"1", 1)
+        self.send(b"2", 1)
+        self.let_pass(1000)
+        self.send(b"3", 1)
+        reply = self.box.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        self.assertIn(b'"offsetTable":{', reply.body)
+        self.assertEqual(self.box.kernel.hooks.runtime_info(self.box.kernel),
+                         {f"scheduleMessageOffset_{level}": value for level, value in
+                          ((1, "2,3"),)})
+
+
+class FaultTests(DelayTestCase):
+    """What cannot be delivered now, or ever."""
+
+    def test_full_disk(self) -> None:
+        """While the disk is full nothing comes; then everything, once and in order."""
+        for number in range(3):
+            self.send(b"%d" % number, 1)
+        self.disk.room_bytes = 0
+        self.let_pass(1000)
+        self.let_pass(100)
+        self.assertEqual(self.bodies(), [])
+        self.disk.room_bytes = None
+        self.let_pass(100)
+        self.assertEqual(self.bodies(), [b"0", b"1", b"2"])
+
+    def test_one_refused(self) -> None:
+        """One message that is refused for a while holds up the others, which come once."""
+        refuse = False
+
+        @hookimpl
+        def before_append(records: list[MessageRecord]) -> dict[int, StoreFull]:
+            return {index: StoreFull("no room") for index, record in enumerate(records)
+                    if refuse and record.topic == "T" and record.body == b"1"}
+
+        self.box.stop()
+        self.box = KernelBox(
+            [("schedule", schedule), ("picky", SimpleNamespace(before_append=before_append))],
+            None, self.disk)
+        for number in range(4):
+            self.send(b"%d" % number, 1, topic="T" if number else "U")
+        refuse = True
+        self.let_pass(1000)
+        self.assertEqual((self.bodies("U"), self.bodies()), ([b"0"], [b"2", b"3"]))
+        refuse = False
+        self.let_pass(100)
+        self.let_pass(100)
+        self.assertEqual((self.bodies("U"), self.bodies()), ([b"0"], [b"2", b"3", b"1"]))
+
+    def test_not_a_delayed_message(self) -> None:
+        """What is in the schedule topic and does not say where it belongs is passed over."""
+        self.assertEqual(self.box.kernel.append([message(SCHEDULE_TOPIC, b"stray", 0)]), {})
+        self.send(b"late", 1)
+        self.let_pass(1000)
+        self.assertEqual(self.bodies(), [b"late"])

@@ -1,0 +1,228 @@
+"""Messages that are sent back, and those that were tried too often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.broker.wire.bodies import (
+    LockBatchRequestBody,
+    MessageQueue,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.record import StoredMessage, decode_record
+from twistmq.plugins import orderly, retry, schedule
+
+RETRY, DLQ = "%RETRY%g", "%DLQ%g"
+#: Delay level to ms of the ladder of tries.
+LADDER_MS = (10_000, 30_000, 60_000, 120_000)
+
+
+class RetryTestCase(SynchronousTestCase):
+    """A test with a kernel, a group g and a message in the topic T."""
+
+    settings: Mapping[str, str] = {}
+    plugins: list[tuple[str, object]] = [  # noqa: RUF012
+        ("orderly", orderly), ("retry", retry), ("schedule", schedule)]
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.box = KernelBox(self.plugins, self.settings, self.disk)
+        self.addCleanup(self.box.stop)
+        self.kernel = self.box.kernel
+        self.set_group()
+        header = send_header("T", self.box.now_ms, tag="red", keys="k")
+        self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"body").code, 0)
+        [self.message] = self.stored("T")
+
+    def set_group(self, **fields: Any) -> None:
+        self.kernel.subscription_group.update(SubscriptionGroupConfig("g", **fields), {})
+
+    def stored(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+        found = self.kernel.store.get_message(topic, queue_id, 0, 32).messages
+        return [decode_record(data) for data in found]
+
+    def let_pass(self, elapsed_ms: int) -> None:
+        self.box.now_ms += elapsed_ms
+        for task in self.kernel.periodic_tasks:
+            if task.name == "deliver delayed messages":
+                task.run(self.box.now_ms)
+
+    def back(self, message: StoredMessage | None = None, level: int = 0, version: int = 479,
+             **fields: Any) -> RemotingCommand:
+        """Send a message back; :returns: the reply."""
+        fields.setdefault("offset", (message or self.message).physical_offset)
+        fields.setdefault("group", "g")
+        header = ConsumerSendMsgBackRequestHeader(
+            delay_level=level, origin_topic="T", origin_msg_id="0", **fields)
+        frame = encode_request(RequestCode.CONSUMER_SEND_MSG_BACK, 1, header)
+        frame = frame.replace(b'"version":479', b'"version":%3d' % version)
+        [reply] = self.kernel.dispatcher.execute(
+            self.box.peer(), FrameDecoder().feed(frame), self.box.now_ms)
+        return decode_command(FrameDecoder().feed(reply)[0])
+
+    def assert_back(self, *arguments: Any, **fields: Any) -> None:
+        reply = self.back(*arguments, **fields)
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+
+
+class SendBackTests(RetryTestCase):
+    """CONSUMER_SEND_MSG_BACK."""
+
+    def test_ladder(self) -> None:
+        """Each try comes later than the one before; the first after ten seconds."""
+        message = self.message
+        for tries, wait_ms in enumerate(LADDER_MS, 1):
+            self.assert_back(message)
+            self.let_pass(wait_ms - 1)
+            self.assertEqual(len(self.stored(RETRY)), tries - 1)
+            self.let_pass(1)
+            message = self.stored(RETRY)[-1]
+            self.assertEqual((len(self.stored(RETRY)), message.reconsume_times), (tries, tries))
+
+    def test_record(self) -> None:
+        """The next try is the same message and says where it comes from."""
+        self.assert_back()
+        self.let_pass(10_000)
+        [first] = self.stored(RETRY)
+        self.assert_back(first)
+        self.let_pass(30_000)
+        second = self.stored(RETRY)[1]
+        for message in (first, second):
+            self.assertEqual(
+                (message.body, message.born_timestamp, message.born_host),
+                (b"body", self.message.born_timestamp, self.message.born_host))
+            properties = message.properties_map()
+            self.assertEqual(
+                [properties[name] for name in
+                 ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "WAIT", "TAGS", "UNIQ_KEY")],
+                ["T", offset_message_id(self.message.store_host, self.message.physical_offset),
+                 "false", "red", self.message.properties_map()["UNIQ_KEY"]])
+        self.assertEqual(self.kernel.stats.sums("GROUP_SEND_BACK", "T", "g").count, 2)
+
+    def test_level_of_the_client(self) -> None:
+        """A client may choose the level."""
+        self.assert_back(level=1)
+        self.let_pass(1000)
+        self.assertEqual(len(self.stored(RETRY)), 1)
+
+    def test_dead(self) -> None:
+        """Once the tries are used up, or at once where the client says so, it is a dead letter."""
+        self.set_group(retry_max_times=1)
+        self.assert_back(level=1)
+        self.let_pass(1000)
+        [tried] = self.stored(RETRY)
+        self.assert_back(tried)
+        self.assert_back(level=-1)
+        dead = self.stored(DLQ)
+        self.assertEqual([each.reconsume_times for each in dead], [2, 1])
+        self.let_pass(10 * 3_600_000)
+        self.assertEqual((len(self.stored(RETRY)), len(self.stored(DLQ))), (1, 2))
+        config = self.kernel.topic_config.get(DLQ)
+        assert config is not None
+        self.assertEqual((config.write_queue_nums, config.perm), (1, 6))
+
+    def test_tries_of_the_client(self) -> None:
+        """A client that says how often it wants to try is asked, if it is not too old to know."""
+        self.assert_back(max_reconsume_times=0)
+        self.assertEqual(len(self.stored(DLQ)), 1)
+        self.assert_back(max_reconsume_times=0, version=120)
+        self.assertEqual(len(self.stored(DLQ)), 1)
+
+    def test_swallowed(self) -> None:
+        """A group without retry queues has its messages taken and forgotten."""
+        self.set_group(retry_queue_nums=0)
+        end = self.kernel.store.max_offset
+        self.assert_back()
+        self.assertEqual(self.kernel.store.max_offset, end)
+
+    def test_refused(self) -> None:
+        """Each reason has the code and the words of Apache's broker."""
+        self.kernel.topic_config.update(TopicConfig("%RETRY%deaf", 1, 1, 4), {})
+        self.kernel.subscription_group.update(SubscriptionGroupConfig("deaf"), {})
+        for fields, code, remark in (
+            ({"group": "deaf"}, ResponseCode.NO_PERMISSION,
+             "the topic[%RETRY%deaf] sending message is forbidden"),
+            ({"offset": 7_777_777}, ResponseCode.SYSTEM_ERROR,
+             "look message by offset failed, 7777777"),
+            ({"offset": -1}, ResponseCode.SYSTEM_ERROR, "look message by offset failed, -1"),
+        ):
+            reply = self.back(**fields)
+            self.assertEqual((reply.code, reply.remark), (code, remark))
+        self.kernel.set_role("SLAVE", 1)
+        self.assertEqual(self.back().remark, "no master available along with 127.0.0.1")
+
+    def test_full_disk(self) -> None:
+        """What cannot be stored is not said to be: the client keeps it and tries again."""
+        self.disk.room_bytes = 0
+        self.assertEqual(self.back().code, ResponseCode.SYSTEM_ERROR)
+        self.disk.room_bytes = None
+        self.assert_back()
+
+
+class NoGroupTests(RetryTestCase):
+    """Groups that nobody makes by themselves, and a broker nobody may write to."""
+
+    settings = {"autoCreateSubscriptionGroup": "false"}  # noqa: RUF012
+
+    def test_unknown_group(self) -> None:
+        """An unknown group is refused by its name, also where a client sends to its topic."""
+        reply = self.back(group="nobody")
+        self.assertEqual(reply.code, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+        self.assertIn("subscription group not exist, nobody \nSee ", str(reply.remark))
+        header = send_header("%RETRY%nobody", self.box.now_ms)
+        reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"x")
+        self.assertEqual(reply.code, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+
+class WithoutScheduleTests(RetryTestCase):
+    """A broker that delays nothing."""
+
+    plugins = [("retry", retry)]  # noqa: RUF012
+
+    def test_at_once(self) -> None:
+        """A message that is sent back comes at once."""
+        self.assert_back()
+        self.assertEqual(len(self.stored(RETRY)), 1)
+
+
+class ResendTests(RetryTestCase):
+    """What clients send to a retry topic themselves."""
+
+    def resend(self, tries: int, most: int | None = None, level: str = "1") -> None:
+        """Send to the retry topic, as a client does that could not send back."""
+        header = send_header(RETRY, self.box.now_ms, properties={"DELAY": level})
+        header.reconsume_times, header.max_reconsume_times = tries, most
+        self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"again").code, 0)
+
+    def test_tries(self) -> None:
+        """One that was tried more often than allowed is a dead letter, at once."""
+        self.resend(2, 2)
+        self.assertEqual(len(self.stored(SCHEDULE_TOPIC)), 1)
+        self.resend(3, 2)
+        self.resend(17)
+        self.assertEqual((len(self.stored(SCHEDULE_TOPIC)), len(self.stored(DLQ))), (1, 2))
+        self.let_pass(1000)
+        self.assertEqual(len(self.stored(RETRY)), 1)
+
+    def test_order(self) -> None:
+        """What a group that holds locks sends is given up: it tried in place."""
+        body = LockBatchRequestBody("g", "client", mq_set=(MessageQueue("T", "broker-a", 0),))
+        self.assertEqual(self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body.encode()).code, 0)
+        self.resend(0)
+        self.assertEqual(len(self.stored(DLQ)), 1)
+        self.box.now_ms += 61_000
+        self.resend(0)
+        self.assertEqual(len(self.stored(DLQ)), 1)
