@@ -56,7 +56,7 @@ def pass_entered(
     offset: int,
     check_crc: bool,
     index_end: int,
-    tags_alone: bool,
+    made: frozenset[str],
     queues: Queues,
     read: ReadEntries,
     ends: Ends,
@@ -65,7 +65,7 @@ def pass_entered(
 
     :param chunk: bytes of the log; at byte ``at`` of it is place ``offset`` of the log.
     :param index_end: place of the newest message in the index.
-    :param tags_alone: whether the number of an entry is its message's tag's, whatever the topic.
+    :param made: topics in whose entries stands what a plugin makes, not the tag's number.
     :param read: the queues' entries; a record whose entry is not there is not passed.
     :param ends: is told of each record that is passed.
     :returns: bytes that were passed, and the store time in ms of the last record.
@@ -146,7 +146,7 @@ def pass_entered(
             break
         # A torn write leaves zeros at the end; they are right where there is no tag.
         if code & 0xFF == 0 and (
-            code != 0 or not tags_alone or chunk.find(_TAGS, properties, end) >= 0
+            code != 0 or name in made or chunk.find(_TAGS, properties, end) >= 0
         ):
             break
         ends[name, queue_id] = queue_offset + 1

@@ -63,7 +63,7 @@ class EntryCheck:
         :returns: bytes that were passed, and the store time in ms of the last record.
         """
         return pass_entered(
-            chunk, at, offset, check_crc, index_end, self._dispatch.make_tags_code is None,
+            chunk, at, offset, check_crc, index_end, frozenset(self._dispatch.tags_codes),
             self._queues.by_topic, self._read, self._ends)
 
     def check(self, message: StoredMessage) -> None:

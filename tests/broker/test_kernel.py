@@ -189,7 +189,7 @@ class InternalAppendTests(KernelTestCase):
         self.assertEqual(self.box.kernel.append([]), {})
 
     def test_redirect(self) -> None:
-        """A record whose topic and queue a plugin changes goes there; the sender hears where."""
+        """A record whose topic and queue a plugin changes goes there; its sender knows no other."""
         def redirect(records: Sequence[MessageRecord]) -> None:
             for each in records:
                 if "DELAY" in each.properties:
@@ -199,7 +199,7 @@ class InternalAppendTests(KernelTestCase):
         box.kernel.topic_config.create_in_send("SCHEDULE", "TBW102", "here", 8, 0)
         send(box, body=b"now")
         reply = send(box, body=b"later", properties={"DELAY": "3"})
-        self.assertEqual(reply.header(SendMessageResponseHeader).queue_id, 3)
+        self.assertEqual(reply.header(SendMessageResponseHeader).queue_id, 0)
         own = record(box, body=b"own", DELAY="1")
         box.kernel.append([own])
         self.assertEqual(bodies(box), [b"now"])
