@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.interop import clients
-from tests.interop.exchange import fields_of
+from tests.interop.contents import fields_of
 from tests.interop.peer import Peer, java_command
 from tests.interop.servers import Servers, wait_until
 from tests.interop.test_mixed_cluster import free_port
