@@ -33,11 +33,9 @@ from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.properties import (
     format_properties,
-    index_keys,
     parse_properties,
-    tags_code,
 )
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record, record_again
 from twistmq.plugins.orderly import find_queue_locks
 
 if TYPE_CHECKING:
@@ -97,13 +95,13 @@ class SendBack:
         level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
         if is_dead:
             topic, queue_id, level = _dead_letter_queue(kernel, header.group), 0, 0
-        record = self._again(message, topic, queue_id, level)
+        properties = message.properties_map()
+        record = self._again(message, properties, topic, queue_id, level)
         for error in kernel.append([record]).values():
             raise BrokerError(str(error))
-        properties = message.properties_map()
         kernel.stats.messages_put({record.topic: (1, record.size)})
         kernel.stats.message_sent_back(
-            header.group, properties.get(names.RETRY_TOPIC, message.topic))
+            header.group, properties[names.RETRY_TOPIC])
         if is_dead:
             _log.info("message {key} of {topic} goes to {dlq}: {group} tried it {times} times",
                       key=properties.get(names.UNIQ_KEY), topic=header.origin_topic, dlq=topic,
@@ -111,29 +109,25 @@ class SendBack:
         return Reply()
 
     def _again(
-        self, message: StoredMessage, topic: str, queue_id: int, level: int
+        self, message: StoredMessage, properties: dict[str, str], topic: str, queue_id: int,
+        level: int,
     ) -> MessageRecord:
-        """Make of a message the one of its next try."""
-        properties = message.properties_map()
+        """Make of a message the one of its next try.
+
+        :param properties: its own; get those of the next.
+        """
         properties.setdefault(names.RETRY_TOPIC, message.topic)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id(
             message.store_host, message.physical_offset))
         properties[names.WAIT] = "false"
         properties[names.DELAY] = str(level)
-        return MessageRecord(
-            topic=topic,
-            queue_id=queue_id,
-            body=message.body,
-            properties=format_properties(properties),
-            born_timestamp=message.born_timestamp,
-            born_host=message.born_host,
-            store_host=self._kernel.store_host,
-            keys=index_keys(properties),
-            tags_code=tags_code(properties.get(names.TAGS)),
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            reconsume_times=message.reconsume_times + 1,
-        )
+        record = record_again(message, properties)
+        record.topic, record.queue_id = topic, queue_id
+        record.properties = format_properties(properties)
+        record.store_host = self._kernel.store_host
+        record.reconsume_times += 1
+        record.prepared_transaction_offset = 0
+        return record
 
 
 def _find_group(kernel: Kernel, name: str) -> SubscriptionGroupConfig:

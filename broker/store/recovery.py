@@ -21,10 +21,7 @@ from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.wire.properties import (
     INNER_NUM,
-    TAGS,
-    index_keys,
     parse_properties,
-    tags_code,
 )
 from twistmq.broker.wire.record import (
     MAGIC_BLANK,
@@ -36,6 +33,7 @@ from twistmq.broker.wire.record import (
     check_record,
     decode_record,
     has_queue_entry,
+    record_again,
     record_size,
     record_store_timestamp,
     utf8,
@@ -201,23 +199,8 @@ def record_of(
     tags_codes: Mapping[str, TagsCode],
 ) -> MessageRecord:
     """Make of a stored message what its sender appended, to dispatch it again."""
-    properties = message.properties_map()
-    record = MessageRecord(
-        topic=message.topic,
-        queue_id=message.queue_id,
-        body=message.body,
-        properties=message.properties,
-        born_timestamp=message.born_timestamp,
-        born_host=message.born_host,
-        store_host=message.store_host,
-        keys=index_keys(properties),
-        tags_code=tags_code(properties.get(TAGS)),
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        reconsume_times=message.reconsume_times,
-        prepared_transaction_offset=message.prepared_transaction_offset,
-        message_count=message_count(message.sys_flag, message.properties),
-    )
+    record = record_again(message, message.properties_map())
+    record.message_count = message_count(message.sys_flag, message.properties)
     record.queue_offset = message.queue_offset
     record.physical_offset = message.physical_offset
     record.size = message.size

@@ -16,7 +16,7 @@ import zlib
 from typing import Any, Final
 
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
-from twistmq.broker.wire.properties import parse_properties
+from twistmq.broker.wire.properties import TAGS, index_keys, parse_properties, tags_code
 
 __all__ = [
     "MAGIC_BLANK",
@@ -32,6 +32,7 @@ __all__ = [
     "host_bytes",
     "host_parts",
     "host_text",
+    "record_again",
     "record_size",
 ]
 
@@ -253,6 +254,18 @@ class StoredMessage:
     def properties_map(self) -> dict[str, str]:
         """Parse the properties; each call parses anew and gives a dict of its own."""
         return parse_properties(self.properties)
+
+
+def record_again(message: StoredMessage, properties: dict[str, str]) -> MessageRecord:
+    """Make of a message that was read back the record it was sent as; it has no place yet.
+
+    :param properties: what its keys and its tag are taken from.
+    """
+    return MessageRecord(
+        message.topic, message.queue_id, message.body, message.properties,
+        message.born_timestamp, message.born_host, message.store_host, index_keys(properties),
+        tags_code(properties.get(TAGS)), message.flag, message.sys_flag, message.reconsume_times,
+        message.prepared_transaction_offset)
 
 
 def utf8(text: str) -> bytes:

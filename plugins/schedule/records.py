@@ -14,16 +14,14 @@ import re
 from typing import Final
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused, WireError
+from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.properties import (
     format_properties,
-    index_keys,
     parse_properties,
-    tags_code,
 )
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, has_queue_entry
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, has_queue_entry, record_again
 
 __all__ = ["DELAY_MARK", "delay_level", "delay_record", "due_record"]
 
@@ -74,25 +72,10 @@ def due_record(message: StoredMessage) -> MessageRecord:
 
     :raises BrokerError: when its properties do not say which.
     """
-    try:
-        properties = message.properties_map()
-    except WireError as error:
-        raise BrokerError(str(error)) from None
+    properties = message.properties_map()
     topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or _QUEUE_ID.fullmatch(queue_id) is None:
         raise BrokerError("its properties do not say where it belongs")
-    return MessageRecord(
-        topic=topic,
-        queue_id=int(queue_id),
-        body=message.body,
-        properties=message.properties,
-        born_timestamp=message.born_timestamp,
-        born_host=message.born_host,
-        store_host=message.store_host,
-        keys=index_keys(properties),
-        tags_code=tags_code(properties.get(names.TAGS)),
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        reconsume_times=message.reconsume_times,
-        prepared_transaction_offset=message.prepared_transaction_offset,
-    )
+    record = record_again(message, properties)
+    record.topic, record.queue_id = topic, int(queue_id)
+    return record
