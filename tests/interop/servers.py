@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,14 +15,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["MAIN", "Servers", "rss_anon_kib", "servers", "wait_until"]
+__all__ = ["MAIN", "PEER", "Servers", "free_port", "rss_anon_kib", "servers", "wait_until"]
 
 _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
 #: A program of Python that is the command line.
 MAIN: Final = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
+#: The script that runs Apache's servers.
+PEER: Final = Path(__file__).resolve().parent / "peer.py"
 #: How long a start and a stop may take, seconds.
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 20.0
+
+
+def free_port() -> int:
+    """A port that is free, with the ones around it that a broker takes."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            try:
+                first = stack.enter_context(socket.socket())
+                first.bind(("127.0.0.1", 0))
+                port: int = first.getsockname()[1]
+                for neighbour in (port - 2, port + 1):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", neighbour))
+            except OSError:
+                continue
+            return port
 
 
 class Servers:

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.questions import Question, questions
-from tests.interop.servers import Servers
-from tests.interop.test_mixed_cluster import PEER, free_port
+from tests.interop.servers import PEER, Servers, free_port
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing.blocking_client import records_of
 from twistmq.broker.wire.bodies import (

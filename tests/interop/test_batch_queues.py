@@ -10,8 +10,7 @@ from typing import Any, Final
 from tests.interop import clients
 from tests.interop.contents import fields_of
 from tests.interop.peer import Peer, java_command
-from tests.interop.servers import Servers, wait_until
-from tests.interop.test_mixed_cluster import free_port
+from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.inspect.check import StoreCheck
 from twistmq.broker.store.inspect.layout import StoreFiles

@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.exchange import Exchange
-from tests.interop.test_mixed_cluster import free_port
+from tests.interop.servers import free_port
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import BlockingClient
 from twistmq.broker.wire.json_dialect import decode as decode_json

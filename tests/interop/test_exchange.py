@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.interop.clients import JavaTestCase
 from tests.interop.contents import HALF_TOPIC, LONG_TOPIC, SCHEDULE_TOPIC, TOPICS
 from tests.interop.exchange import Exchange
-from tests.interop.test_mixed_cluster import free_port
+from tests.interop.servers import free_port
 
 #: More of it is tests/long/exchange.py's.
 COUNT = 1500

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from tests.interop import clients
 from tests.interop.contents import QUEUES, TOPICS, Contents, differences
 from tests.interop.exchange import Exchange, committed_offset, fill
-from tests.interop.test_mixed_cluster import free_port
+from tests.interop.servers import free_port
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.inspect.check import StoreCheck
 from twistmq.broker.store.inspect.layout import StoreFiles

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.interop.clients import JavaTestCase, java_round
-from tests.interop.servers import Servers
-
-PEER = Path(__file__).resolve().parent / "peer.py"
-
-
-def free_port() -> int:
-    """A port that is free, with the ones around it that a broker takes."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            try:
-                first = stack.enter_context(socket.socket())
-                first.bind(("127.0.0.1", 0))
-                port: int = first.getsockname()[1]
-                for neighbour in (port - 2, port + 1):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", neighbour))
-            except OSError:
-                continue
-            return port
+from tests.interop.servers import PEER, Servers, free_port
 
 
 class MixedClusterTests(JavaTestCase):

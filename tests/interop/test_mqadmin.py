@@ -15,8 +15,7 @@ from typing import Final
 
 from tests.interop.admin_tour import TOPIC, tour
 from tests.interop.clients import JavaTestCase
-from tests.interop.servers import Servers
-from tests.interop.test_mixed_cluster import PEER, free_port
+from tests.interop.servers import PEER, Servers, free_port
 
 #: What both brokers are told; other names would show in every line.
 _SETTINGS: Final = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "traceTopicEnable": "true",

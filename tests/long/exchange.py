@@ -25,7 +25,7 @@ from typing import Final
 from tests.interop.clients import java_missing
 from tests.interop.contents import HALF_TOPIC, LONG_TOPIC, SCHEDULE_TOPIC, TOPICS, Contents
 from tests.interop.exchange import Exchange
-from tests.interop.test_mixed_cluster import free_port
+from tests.interop.servers import free_port
 
 #: What Apache's broker of a version takes beside plain messages.
 KINDS: Final = {"5.3.3": "all", "4.9.4": "delayed"}

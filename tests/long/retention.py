@@ -31,8 +31,7 @@ from typing import Final
 from tests.hostile.mounts import mount_tmpfs, unmount
 from tests.interop.clients import java_missing
 from tests.interop.peer import Peer
-from tests.interop.servers import Servers, wait_until
-from tests.interop.test_mixed_cluster import free_port
+from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import BlockingClient
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
