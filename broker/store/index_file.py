@@ -1,8 +1,11 @@
 """One file of the index by key: its tail, and the round of a flush it is in.
 
 A round writes what is known when it begins, in small steps whose order ``IndexFiles`` decides:
-items, slots, header, with syncs between them. Until the header is written, what was written counts
-for nobody; a crash before that leaves slots ahead of the header, which ``repair`` leads back.
+items, their count, slots, header, with syncs between them. Apache's broker follows no slot that is
+ahead of the count, and would lose all older keys of that slot: so the count comes before the slots.
+For us a round counts with its header, whose end says up to which message the file is complete. A
+crash before that leaves count and slots ahead, which ``settle`` and ``repair`` lead back; Apache's
+broker finds what they lead to, and indexes again what is behind the end.
 
 Source: IndexFile @5.3.3.
 """
@@ -18,11 +21,13 @@ from twistmq.broker.constants import (
 )
 from twistmq.broker.interfaces import IStoreFile, IStoreIO
 from twistmq.broker.store.index_tail import (
+    HEADER,
     HEADER_SIZE,
     ITEM,
     ITEM_SIZE,
     SLOT_SIZE,
     IndexTail,
+    settled_count,
 )
 
 __all__ = ["IndexFile"]
@@ -42,8 +47,10 @@ class IndexFile:
         self._file: IStoreFile | None = None
         #: Whether the file's name may be lost with the power.
         self._is_new = False
-        #: Items the header in the file counts.
+        #: Items of the rounds that came to their end.
         self._flushed_count = 1
+        #: The header as the last of them left it, and as this one is going to.
+        self._flushed_header = bytes(HEADER_SIZE)
         self._header = b""
         self._target = 1
         self._pages: list[int] = []
@@ -61,8 +68,20 @@ class IndexFile:
     def load(self) -> None:
         """Open the file and read its header."""
         self._file = self._io.open_file(self.path)
-        self.tail.decode_header(self._file.read_at(0, HEADER_SIZE))
+        self._flushed_header = self._file.read_at(0, HEADER_SIZE)
+        self.tail.decode_header(self._flushed_header)
         self._flushed_count = self.tail.count
+
+    def follow(self, before: IndexFile) -> None:
+        """Begin where the file before ended, as long as there is no item."""
+        self.tail.follow(before.tail)
+        self._flushed_header = self.tail.encode_header()
+
+    def settle(self) -> None:
+        """After a crash, count the items of a round no more that did not come to its end."""
+        tail = self.tail
+        tail.count = settled_count(tail.count, tail.end_physical, self._read_items)
+        tail.items_start = self._flushed_count = tail.count
 
     def is_whole(self) -> bool:
         """Whether the header is of the items: the last one is of the newest message."""
@@ -73,7 +92,7 @@ class IndexFile:
         return len(data) == ITEM_SIZE and ITEM.unpack(data)[1] == tail.end_physical
 
     def repair(self) -> None:
-        """After a crash, lead slots that are ahead of the header to items that the header counts.
+        """After a crash, lead slots that are ahead to items that count, and the file's count too.
 
         They name items that are going to be written anew, perhaps of other messages, and must be
         on disk no more when these are: sync the file.
@@ -90,6 +109,12 @@ class IndexFile:
             if max(slots) >= tail.count:
                 fixed = [tail.counted(number) for number in slots]
                 self._file.write_at(position, struct.pack(f">{len(fixed)}i", *fixed))
+        header = tail.encode_header()
+        if header != self._flushed_header:
+            # No slot may be ahead of the count.
+            self._file.sync()
+            self._file.write_at(0, header)
+            self._flushed_header = header
 
     def begin_round(self) -> None:
         """Fix what this round writes: all that is known now."""
@@ -115,6 +140,15 @@ class IndexFile:
             tail.items_start += len(data) // ITEM_SIZE
         return tail.items_start >= self._target
 
+    def write_count(self) -> bool:
+        """Write how many items there will be, and nothing of where they end. True: it is a step."""
+        assert self._file is not None
+        # A new file's begin is that of its first item from now on.
+        begin_ms, _, begin, _, _, count = HEADER.unpack(self._header)
+        _, end_ms, _, end, slots_used, _ = HEADER.unpack(self._flushed_header)
+        self._file.write_at(0, HEADER.pack(begin_ms, end_ms, begin, end, slots_used, count))
+        return True
+
     def write_pages(self) -> bool:
         """Write some pages of slots; True when those of the round are written."""
         assert self._file is not None
@@ -133,6 +167,7 @@ class IndexFile:
         """Write the header: now the round's items count. True: it is one step."""
         assert self._file is not None
         self._file.write_at(0, self._header)
+        self._flushed_header = self._header
         self._flushed_count = self._target
         self.tail.flushing = {}
         return True
@@ -155,6 +190,11 @@ class IndexFile:
         """Whether the file may hold messages of a span of time."""
         tail = self.tail
         return begin_ms <= tail.end_timestamp and end_ms >= tail.begin_timestamp
+
+    def _read_items(self, number: int, count: int) -> bytes:
+        """Read items of the file from a number on."""
+        size = ITEM_SIZE * count
+        return self._read(self.tail.items_position(number), size).ljust(size, b"\0")
 
     def _read(self, position: int, size: int) -> bytes:
         """Read the file; nothing while it was never written."""

@@ -1,9 +1,10 @@
 """The index by key: files of up to 20 million items, the newest of which is being filled.
 
-A flush of a file is a round of small steps, so that the reactor is never held: items, sync, slots,
-sync, log and checkpoint, header, sync. Each is on disk before the next begins. A crash therefore
-leaves a file whose header counts only what can be found, and never one that is newer than the
-checkpoint says: such files are thrown away by recovery, as Apache's broker does it.
+A flush of a file is a round of small steps, so that the reactor is never held: items, sync, log,
+count, sync, slots, sync, checkpoint, header, sync. Each is on disk before the next begins. A crash
+therefore leaves a file in which Apache's broker and ours find all that its header tells of, and
+never one that is newer than the checkpoint says: such files are thrown away by recovery, as
+Apache's broker does it.
 
 Source: IndexService @5.3.3.
 """
@@ -39,8 +40,8 @@ class IndexFiles:
     """All index files of a store.
 
     :param in_thread: runs a function on a thread.
-    :param save_checkpoint: makes durable that the index is complete up to a store time, and first
-        the messages themselves.
+    :param flush_log: makes durable the messages that have items: others may take their places.
+    :param save_checkpoint: makes durable that the index is complete up to a store time.
     """
 
     log = Logger()
@@ -53,6 +54,7 @@ class IndexFiles:
         item_max: int,
         now_ms: Callable[[], int],
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
+        flush_log: Callable[[], Deferred[None]],
         save_checkpoint: Callable[[int], Deferred[None]],
     ) -> None:
         self.directory = directory
@@ -62,6 +64,7 @@ class IndexFiles:
         self._item_max = item_max
         self._now_ms = now_ms
         self._in_thread = in_thread
+        self._flush_log = flush_log
         self._save_checkpoint = save_checkpoint
         self._round: IndexFile | None = None
         self._steps: list[Callable[[], bool]] = []
@@ -91,6 +94,8 @@ class IndexFiles:
                 )
                 continue
             file.load()
+            if newest_ms is not None:
+                file.settle()
             if newest_ms is not None and not file.is_whole():
                 self.log.warn("{path} is torn and is removed", path=path)
                 file.close()
@@ -107,7 +112,7 @@ class IndexFiles:
                 file.sync()
             if file.tail.count <= 1 and self.files:
                 # A crash came between the making of the file and its first header.
-                file.tail.follow(self.files[-1].tail)
+                file.follow(self.files[-1])
             self.files.append(file)
         if newest_ms is not None and self.files:
             self._io.sync_path(self.directory)
@@ -140,7 +145,7 @@ class IndexFiles:
         path = f"{self.directory}/{name}"
         file = IndexFile(self._io, path, self._slot_count, self._item_max)
         if self.files:
-            file.tail.follow(self.files[-1].tail)
+            file.follow(self.files[-1])
         self.files.append(file)
         return file.tail
 
@@ -223,6 +228,9 @@ class IndexFiles:
         self._round = file
         self._steps = [
             file.write_items,
+            lambda: self._wait(self._in_thread(file.sync)),
+            lambda: self._wait(self._flush_log()),
+            file.write_count,
             lambda: self._wait(self._in_thread(file.sync)),
             file.write_pages,
             lambda: self._wait(self._in_thread(file.sync)),

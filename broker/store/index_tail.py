@@ -22,7 +22,7 @@ from typing import Final
 from twistmq.broker.wire.properties import java_hash_joined
 
 __all__ = ["HEADER", "HEADER_SIZE", "ITEM", "ITEM_SIZE", "SLOT", "SLOT_SIZE", "IndexTail",
-           "item_hash"]
+           "item_hash", "settled_count"]
 
 HEADER: Final = struct.Struct(">qqqqii")
 SLOT: Final = struct.Struct(">i")
@@ -34,6 +34,8 @@ ITEM_SIZE: Final = 20
 PAGE_SIZE: Final = 4096
 
 _INT_MAX: Final = 0x7FFFFFFF
+#: Items read at a time when they are counted anew.
+_ITEMS_AT_ONCE: Final = 4096
 
 
 def item_hash(prefix_hash: int, key: str) -> int:
@@ -47,6 +49,25 @@ def item_hash(prefix_hash: int, key: str) -> int:
         if code > _INT_MAX:
             code = 0
     return code
+
+
+def settled_count(count: int, end_physical: int, read_items: Callable[[int, int], bytes]) -> int:
+    """Count the items up to the newest of a header's end: a crash may leave the count ahead of it.
+
+    :param count: the header's, number of the next item.
+    :param end_physical: the header's, place of the newest message it tells of.
+    :param read_items: reads items: (number of the first, how many), zeros where there are none.
+    :returns: number of the item behind the last that is not of a later message.
+    """
+    while count > 1:
+        begin = max(1, count - _ITEMS_AT_ONCE)
+        data = read_items(begin, count - begin)
+        for at in range(len(data) - ITEM_SIZE, -1, -ITEM_SIZE):
+            place: int = ITEM.unpack_from(data, at)[1]
+            if place <= end_physical:
+                return count
+            count -= 1
+    return 1
 
 
 class IndexTail:

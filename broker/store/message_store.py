@@ -106,7 +106,8 @@ class MessageStore:
                 settings.max_index_num,
                 now_ms,
                 in_thread,
-                self._index_flushed,
+                self._flush_all,
+                self._note_index,
             )
         self._dispatch = Dispatch(self._log, self._queues, self._index)
         self._light: LightQueues | None = None
@@ -467,12 +468,12 @@ class MessageStore:
         if timestamp > 0:
             self._checkpoint.values.physic_msg_timestamp = timestamp
 
-    def _index_flushed(self, timestamp: int) -> Deferred[None]:
-        """Let the index count messages once they are durable; others may take their places."""
-        flushed = self._flush.flushed(self._log.max_offset) or succeed(None)
-        return flushed.addCallback(lambda _: self._note_index(timestamp))
+    def _flush_all(self) -> Deferred[None]:
+        """Make the log durable as it is now."""
+        return self._flush.flushed(self._log.max_offset) or succeed(None)
 
     def _note_index(self, timestamp: int) -> Deferred[None]:
+        """Make durable that the index is complete up to a store time, ms."""
         values = self._checkpoint.values
         values.index_msg_timestamp = max(values.index_msg_timestamp, timestamp)
         return self._checkpoint.save()

@@ -65,6 +65,8 @@ class IndexCheck:
             report.problem(view.path, None, "a header and items that fit", f"{view.size} bytes in "
                            "which none can be found; --index-slots says how many slots there are")
             self._views.remove(view)
+        for view in self._views:
+            view.settle()
         self.item_count = sum(view.count - 1 for view in self._views)
         self._items = self._all_items()
         self._ahead: deque[tuple[IndexView, int, Item]] = deque()
@@ -115,7 +117,8 @@ class IndexCheck:
             return
         if last < 1:
             return
-        expected: list[int | None] = [None, None, view.item(1)[1], view.item(last)[1], used, None]
+        expected: list[int | None] = [None, None, view.item(1)[1], view.item(last)[1],
+                                      None if view.is_ahead else used, None]
         for index, number in ((0, 1), (1, last)):
             place = view.item(number)[1]
             message = self._store.look(place) if place >= self._store.log_begin else ""

@@ -22,6 +22,7 @@ from twistmq.broker.store.index_tail import (
     SLOT,
     SLOT_SIZE,
     item_hash,
+    settled_count,
 )
 from twistmq.broker.store.inspect.files import Reader
 from twistmq.broker.wire.properties import java_string_hash
@@ -62,6 +63,14 @@ class IndexView:
         self.count = max(self.count, 1)
         #: 0 when it cannot be found out.
         self.slot_count = slot_count or self._find_slot_count()
+        #: Whether the file's count is ahead of its end, as a flush leaves it for a moment.
+        self.is_ahead = False
+
+    def settle(self) -> None:
+        """Count only what the header's end tells of; for who knows the count of slots."""
+        count = self._settled(self.slot_count)
+        self.is_ahead = count < self.count
+        self.count = count
 
     def read_header(self) -> tuple[int, ...]:
         """Read the header's six numbers as they are now."""
@@ -127,6 +136,15 @@ class IndexView:
         data = self._reader.cached(self.path, position, ITEM_SIZE)
         return ITEM.unpack(data.ljust(ITEM_SIZE, b"\0"))
 
+    def _settled(self, slot_count: int) -> int:
+        """Number of the item behind the last that the header tells of."""
+        def read(number: int, count: int) -> bytes:
+            size = ITEM_SIZE * count
+            return self._reader.read(
+                self.path, self.position(number, slot_count), size).ljust(size, b"\0")
+
+        return settled_count(self.count, self.end_physical, read)
+
     def _fits(self, slot_count: int) -> bool:
         """Whether the header is right of the items of so many slots."""
         items = self.size - self.position(0, slot_count)
@@ -135,14 +153,19 @@ class IndexView:
         if self.count <= 1:
             return True
         first = self._item_at(self.position(1, slot_count))
-        last = self._item_at(self.position(self.count - 1, slot_count))
+        if (first[1], first[3]) != (self.begin_physical, 0):
+            return False
+        count = self._settled(slot_count)
+        if count <= 1:
+            # The file's first flush did not come to its end.
+            return self.begin_physical > 0
+        last = self._item_at(self.position(count - 1, slot_count))
         data = self._reader.read(
             self.path, HEADER_SIZE + SLOT_SIZE * (last[0] % slot_count), SLOT_SIZE)
         # On a running broker the slot may be ahead already.
         return (
-            (first[1], first[3]) == (self.begin_physical, 0)
-            and last[1] == self.end_physical
-            and self.count - 1 <= int.from_bytes(data, "big", signed=True) < items // ITEM_SIZE
+            last[1] == self.end_physical
+            and count - 1 <= int.from_bytes(data, "big", signed=True) < items // ITEM_SIZE
         )
 
     def _find_slot_count(self) -> int:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.store.index_file import IndexFile
-from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
+from twistmq.broker.store.index_tail import (
+    HEADER,
+    HEADER_SIZE,
+    ITEM,
+    ITEM_SIZE,
+    SLOT_SIZE,
+    settled_count,
+)
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.wire.properties import java_string_hash
 
@@ -35,6 +42,7 @@ class IndexFileTests(SynchronousTestCase):
         self.file.begin_round()
         while not self.file.write_items():
             continue
+        self.file.write_count()
         while not self.file.write_pages():
             continue
         if header:
@@ -44,6 +52,7 @@ class IndexFileTests(SynchronousTestCase):
         """Another reader of what is on disk."""
         file = self.make()
         file.load()
+        file.settle()
         if repaired:
             file.repair()
         return file
@@ -92,14 +101,48 @@ class IndexFileTests(SynchronousTestCase):
         self.assertNotEqual(data, ahead)
         slots = [int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)]
         self.assertEqual(max(slots), 4)
+        self.assertEqual(HEADER.unpack(self.disk.read_file(PATH)[:HEADER_SIZE])[3:], (4, 3, 5))
         self.assertEqual([self.found(opened, number) for number in range(1, 8)],
                          [[1], [2], [3], [4], [], [], []])
 
+    def test_count_comes_first(self) -> None:
+        """With the end of the round before; in a new file with the begin of its first item."""
+        file = self.file
+        before = self.make()
+        before.tail.put(PREFIX, "other", 2, 2500)
+        file.follow(before)
+        for first, count, end in ((3, 4, (2500, 2)), (7, 2, (6000, 6))):
+            self.put(first, count)
+            file.begin_round()
+            file.write_items()
+            file.write_count()
+            header = HEADER.unpack(self.disk.read_file(PATH)[:HEADER_SIZE])
+            self.assertEqual((header[0:4:2], header[1:4:2], header[5]),
+                             ((3000, 3), end, first + count - 2))
+            self.assertEqual(self.opened().tail.count, first - 2)
+            file.write_pages()
+            file.write_header()
+
+    def test_settle_counts_many(self) -> None:
+        """However many items a round had."""
+        counts = []
+        for count in (1, 4096, 4097, 9000):
+            items = b"".join(ITEM.pack(0, place, 0, 0) for place in range(count + 3))
+
+            def read(number: int, how_many: int, items: bytes = items) -> bytes:
+                return items[number * ITEM_SIZE : (number + how_many) * ITEM_SIZE]
+
+            counts.append([settled_count(count, end, read)
+                           for end in (0, 1, count - 2, count - 1, count)])
+        self.assertEqual(counts, [[1, 1, 1, 1, 1], *(
+            [1, 2, count - 1, count, count] for count in (4096, 4097, 9000))])
+
     def test_torn(self) -> None:
-        """A header that is not of the last item's message, or of no item, is not whole."""
+        """A header whose end is no item's message is not whole; one before the last item's is."""
         self.put(1, 3)
         self.flush()
-        for header, whole in (((1000, 3000, 1, 3, 3, 4), True), ((1000, 3000, 1, 2, 3, 4), False),
+        for header, whole in (((1000, 3000, 1, 3, 3, 4), True), ((1000, 3000, 1, 2, 3, 4), True),
+                              ((1000, 3000, 1, 4, 3, 4), False),
                               ((0, 0, 0, 0, 0, 1), True), ((0, 0, 0, 7, 0, 1), False),
                               ((1000, 3000, 1, 3, 3, ITEMS + 5), False)):
             self.disk.open_file(PATH).write_at(0, HEADER.pack(*header))

@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.store.index_files import IndexFiles, index_file_name
-from twistmq.broker.store.index_tail import HEADER_SIZE
+from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE, ITEM, SLOT, item_hash
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.wire.properties import java_string_hash
 
@@ -22,13 +22,15 @@ class IndexFilesCase(SynchronousTestCase):
         """No files."""
         self.disk = FaultyDisk()
         self.checkpoint_ms = 0
-        self.added = 0
+        #: Messages there are, and those that are durable.
+        self.added = self.durable = 0
         self.index = self.make()
 
     def make(self, crashed: bool = False, item_max: int = 11) -> IndexFiles:
         """An index over what the disk holds."""
         index = IndexFiles(
-            self.disk, "/index", 7, item_max, lambda: NOW_MS, self.in_thread, self.save
+            self.disk, "/index", 7, item_max, lambda: NOW_MS, self.in_thread,
+            self.flush_log, self.save
         )
         index.load(self.checkpoint_ms if crashed else None)
         return index
@@ -36,6 +38,11 @@ class IndexFilesCase(SynchronousTestCase):
     def in_thread(self, job: Callable[[], None]) -> Deferred[None]:
         """Run a job at once."""
         return execute(job)
+
+    def flush_log(self) -> Deferred[None]:
+        """All messages are durable."""
+        self.durable = self.added
+        return succeed(None)
 
     def save(self, timestamp: int) -> Deferred[None]:
         """The checkpoint is durable."""
@@ -171,7 +178,8 @@ class IndexFilesTests(IndexFilesCase):
     def test_steps_of_a_large_flush(self) -> None:
         """Many pages and items take many steps, and additions between them are not lost."""
         self.index = IndexFiles(
-            self.disk, "/index", 800_000, 200_000, lambda: NOW_MS, self.in_thread, self.save
+            self.disk, "/index", 800_000, 200_000, lambda: NOW_MS, self.in_thread,
+            self.flush_log, self.save
         )
         self.index.load(None)
         tail = self.index.current()
@@ -185,7 +193,8 @@ class IndexFilesTests(IndexFilesCase):
             self.index.step(may_begin=True)
         self.assertGreater(steps, 8)
         again = IndexFiles(
-            self.disk, "/index", 800_000, 200_000, lambda: NOW_MS, self.in_thread, self.save
+            self.disk, "/index", 800_000, 200_000, lambda: NOW_MS, self.in_thread,
+            self.flush_log, self.save
         )
         again.load(None)
         for key, place in (("0", 0), ("59999", 59999), ("late", 7)):
@@ -228,6 +237,45 @@ class IndexCrashTests(IndexFilesCase):
             self.index.step(may_begin=True)
         self.assertTrue(self.index.is_flushed)
 
+    def test_apache_finds_at_any_step(self) -> None:
+        """What its broker would find in the files alone: no round hides a key from before.
+
+        It removes files that are newer than the checkpoint, follows no slot that is ahead of the
+        count, and indexes again from the end of the newest file's header on.
+        """
+        self.add(4)
+        self.flush()
+        self.add(40)
+        ends = set()
+        while not self.index.is_flushed:
+            end = max((header[3] for header in self.headers()), default=0)
+            ends.add(end)
+            for number in range(end // 100 + 1):
+                self.assertIn(number * 100, self.apache_finds(f"k{number}"), msg=f"end {end}")
+            self.assertLessEqual(max(self.apache_finds("all")), self.durable * 100)
+            self.index.step(may_begin=True)
+        self.assertGreater(len(ends), 5)
+
+    def headers(self) -> list[tuple[int, ...]]:
+        """Headers of the files that Apache's broker does not remove."""
+        headers = (HEADER.unpack(self.disk.read_file(f"/index/{name}")[:HEADER_SIZE])
+                   for name in self.disk.list_directory("/index"))
+        return [header for header in headers if header[1] <= self.checkpoint_ms]
+
+    def apache_finds(self, key: str) -> list[int]:
+        """Look a key up as Apache's broker does."""
+        found = []
+        code = item_hash(PREFIX, key)
+        for name in self.disk.list_directory("/index"):
+            data = self.disk.read_file(f"/index/{name}")
+            header = HEADER.unpack(data[:HEADER_SIZE])
+            number, = SLOT.unpack_from(data, HEADER_SIZE + SLOT.size * (code % 7))
+            while header[1] <= self.checkpoint_ms and 0 < number <= header[5]:
+                found_code, place, _, number = ITEM.unpack_from(
+                    data, HEADER_SIZE + SLOT.size * 7 + ITEM.size * number)
+                found += [place] if found_code == code else []
+        return found
+
     def test_slots_ahead_of_the_header(self) -> None:
         """They are led back before other items take the place of those they name."""
         self.add(2)
@@ -250,8 +298,8 @@ class IndexCrashTests(IndexFilesCase):
         self.add(3)
         self.flush()
         path = self.index.files[0].path
-        for position in (24, 36):
-            self.disk.open_file(path).write_at(position, bytes(8 if position == 24 else 4))
+        for position, torn in ((24, (50).to_bytes(8, "big")), (36, bytes(4))):
+            self.disk.open_file(path).write_at(position, torn)
             self.assertEqual(self.make(crashed=True).files, [])
             self.assertFalse(self.disk.exists(path))
             self.setUp()
@@ -307,11 +355,12 @@ class IndexCrashTests(IndexFilesCase):
             held.append((job, Deferred()))
             return held[-1][1]
 
-        self.index = IndexFiles(self.disk, "/index", 7, 11, lambda: NOW_MS, hold, self.save)
+        self.index = IndexFiles(
+            self.disk, "/index", 7, 11, lambda: NOW_MS, hold, self.flush_log, self.save)
         self.index.load(None)
         self.add(2)
         finished = Deferred.fromCoroutine(self.index.finish())
-        for _ in range(3):
+        for _ in range(4):
             self.assertNoResult(finished)
             self.assertFalse(self.index.step(may_begin=True))
             job, done = held.pop()

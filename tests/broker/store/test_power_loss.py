@@ -10,7 +10,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreFull
+from twistmq.broker.errors import StoreError, StoreFull
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 from twistmq.broker.testing.store import StoreBox, message
@@ -94,7 +94,7 @@ class PowerLossTests(SynchronousTestCase):
         self.box.step(11_000, 3)
         self.successResultOf(self.box.store.stop())
         self.assertTrue(self.disk.exists("/store/abort"))
-        self.flushLoggedErrors(OSError)
+        self.flushLoggedErrors(OSError, StoreError)
 
     def test_stop_after_a_failed_write(self) -> None:
         """What it left is gone for good, though nothing else has to be synced."""
