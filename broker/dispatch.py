@@ -117,13 +117,15 @@ class Dispatcher:
                 run = []
                 batch_handler = None
             if handler is None:
-                self._finish(self._request(command, channel, now_ms), _unsupported(command), ready)
+                request = self._request(command, channel, now_ms)
+                self._finish(request, self._denied(request) or _unsupported(command), ready)
                 continue
             try:
                 header = command.header(handler.header)
             except HeaderError as error:
                 request = self._request(command, channel, now_ms)
-                self._finish(request, self._refusal(request, error), ready)
+                answer = self._denied(request) or self._refusal(request, error)
+                self._finish(request, answer, ready)
                 continue
             request = Request(command, header, channel, now_ms)
             if self._guarded:
@@ -148,13 +150,20 @@ class Dispatcher:
 
     def _guard(self, request: Request[Any]) -> Reply | None:
         """Ask validators, then hooks; :returns: the reply that refuses the request, if any."""
+        denied = self._denied(request)
+        if denied is not None:
+            return denied
+        answer = self._hooks.refuse_request(request)
+        return self._refusal(request, answer) if isinstance(answer, BrokerError) else answer
+
+    def _denied(self, request: Request[Any]) -> Reply | None:
+        """Ask validators: nobody whom they stop learns what is served or how it is read."""
         try:
             for validator in self._validators:
                 validator.validate(request)
         except Exception as error:
             return self._refusal(request, error)
-        answer = self._hooks.refuse_request(request)
-        return self._refusal(request, answer) if isinstance(answer, BrokerError) else answer
+        return None
 
     def _run(self, handler: AnyHandler, request: Request[Any]) -> Handled:
         try:

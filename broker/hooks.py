@@ -221,12 +221,17 @@ class Hooks:
         return None
 
     def collect_access_validators(self, kernel: Kernel) -> list[IAccessValidator]:
-        """All validators; a plugin that fails to supply its own is replaced by one that denies."""
+        """All validators; a plugin that fails to supply its own is replaced by one that denies.
+
+        :raises SettingsError: when a plugin says so.
+        """
         hook = "provide_access_validators"
         validators: list[IAccessValidator] = []
         for implementation in self._implementations(hook):
             try:
                 validators += implementation.call(kernel) or ()
+            except SettingsError:
+                raise
             except FAULTS:
                 self.log.failure("plugin {plugin} raised in {hook}: every request is denied",
                                  plugin=implementation.plugin, hook=hook)

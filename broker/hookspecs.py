@@ -98,9 +98,12 @@ def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
 def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
     """Supply validators that each request must pass before anything else looks at it.
 
-    Called before the broker listens. All validators of all plugins must agree. When an
-    implementation raises, the broker starts and every request is denied: it must not serve
-    unguarded what it was told to guard. Cost class: once; what it returns, request.
+    Called before the broker listens. All validators of all plugins must agree. They are asked for
+    every request, also for one of an unknown code or with a header that cannot be read. A
+    SettingsError stops the start. When an implementation raises anything else, the broker starts
+    and every request is denied: it must not serve unguarded what it was told to guard. With
+    ``aclEnable=true`` and no validator at all it does not start either. Cost class: once; what it
+    returns, request.
     """
 
 

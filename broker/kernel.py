@@ -151,6 +151,8 @@ class Kernel:
         self.filters.add_languages(self.hooks.collect_filter_languages(self))
         self.transaction_service = self.hooks.transaction_service(self)
         validators = self.hooks.collect_access_validators(self)
+        if self.settings.flag("aclEnable") and not validators:
+            raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")
         self.dispatcher = Dispatcher(self.handler_table(), self.hooks, validators)
         self.periodic_tasks = [
             *periodic_tasks(self), *self.hooks.collect_periodic_tasks(self)]

@@ -20,6 +20,7 @@ from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import encode_request
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, encode_frame
 from twistmq.broker.wire.header import CommandHeader, Int32
+from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 
 ECHO, FAIL, WAIT, BATCH = 901, 902, 903, 904
 
@@ -298,15 +299,18 @@ class DispatchTests(SynchronousTestCase):
 
     def test_restricted(self) -> None:
         """Another port serves fewer rows with the same checks."""
-        server = make_server([RequestHandler(ECHO, echo, EchoHeader),
-                              RequestHandler(BATCH, lambda request: Reply())],
-                             validators=[Refuser()])
-        rows = {BATCH: server.dispatcher.handlers[BATCH]}
-        server.dispatcher = server.dispatcher.restricted_to(rows)
-        client = Conversation(server)
-        client.says(encode_request(ECHO, 1, EchoHeader(number=1)), encode_request(BATCH, 2))
-        self.assertEqual(client.hears(), [(1, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
-                                          (2, ResponseCode.NO_PERMISSION)])
+        for validators, codes in (
+            ([Agrees()], (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SUCCESS)),
+            ([Refuser()], (ResponseCode.NO_PERMISSION, ResponseCode.NO_PERMISSION)),
+        ):
+            server = make_server([RequestHandler(ECHO, echo, EchoHeader),
+                                  RequestHandler(BATCH, lambda request: Reply())],
+                                 validators=validators)
+            rows = {BATCH: server.dispatcher.handlers[BATCH]}
+            server.dispatcher = server.dispatcher.restricted_to(rows)
+            client = Conversation(server)
+            client.says(encode_request(ECHO, 1, EchoHeader(number=1)), encode_request(BATCH, 2))
+            self.assertEqual(client.hears(), list(enumerate(codes, 1)))
 
 
 @implementer(IAccessValidator)
@@ -360,6 +364,20 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual(self.answer(Refuser(KeyError("bug")))[0], ResponseCode.SYSTEM_ERROR)
         self.assertEqual(self.served, 0)
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
+
+
+    def test_what_is_not_served(self) -> None:
+        """An unknown code and a header that cannot be read pass them first as well."""
+        rows = [RequestHandler(ECHO, self.serve, GetMaxOffsetRequestHeader)]
+        for validators, unknown, unreadable in (
+            ([Refuser()], ResponseCode.NO_PERMISSION, ResponseCode.NO_PERMISSION),
+            ([Agrees()], ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR),
+        ):
+            client = Conversation(make_server(rows, validators=validators))
+            client.says(encode_request(ECHO + 5000, 1))
+            client.says(encode_request(ECHO, 2))
+            self.assertEqual(client.hears(), [(1, unknown), (2, unreadable)])
+        self.assertEqual(self.served, 0)
 
 
 class RpcHookTests(SynchronousTestCase):

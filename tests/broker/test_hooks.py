@@ -341,6 +341,14 @@ class IsolationTests(LoggedTestCase):
         self.assertIn("broken", str(error))
         self.flushLoggedErrors(ZeroDivisionError)
 
+    def test_settings_of_access(self) -> None:
+        """A plugin that finds no meaning in what it is to guard with stops the start."""
+        def refuses() -> None:
+            raise SettingsError("no such file")
+
+        hooks = Hooks([("strict", plugin(provide_access_validators=refuses))])
+        self.assertRaises(SettingsError, hooks.collect_access_validators, KERNEL)
+
     def test_wrong_answers(self) -> None:
         """What a hook does not allow is logged and counted as None."""
         wrong: Mapping[str, Any] = {

@@ -1,0 +1,170 @@
+"""Accounts: as files and tools write them, and as requests are checked against them.
+
+Source: PlainAccessConfig, PlainAccessResource, PlainPermissionManager.checkPlainAccessConfig,
+buildPlainAccessResource, PlainPermissionChecker.check @4.9.4 and 5.2.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from twistmq.acl.addresses import AddressPattern, parse_pattern
+from twistmq.acl.errors import AclError
+from twistmq.acl.permissions import (
+    ADMIN_CODES,
+    Permission,
+    allows,
+    check_resources,
+    parse_permission,
+    parse_resources,
+    resource_name,
+)
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.wire.bodies import Body
+
+__all__ = ["Account", "PlainAccessConfig", "account_of", "check_config", "config_of", "texts_of"]
+
+#: An access key and a secret key are longer than this, characters.
+_KEY_LENGTH: Final = 6
+#: What stands for a secret key wherever people read.
+HIDDEN: Final = "******"
+
+
+class PlainAccessConfig(Body):
+    """An account as a file has it and as tools are shown it; None: not given."""
+
+    access_key: str | None = None
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: list[str] | None = None
+    group_perms: list[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"PlainAccessConfig(access_key={self.access_key!r}, admin={self.admin})"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account as requests are checked against it.
+
+    :param permissions: by topic, or by the retry topic of a group.
+    :param white_address: whence it needs no signature.
+    """
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    is_admin: bool
+    default_topic: Permission
+    default_group: Permission
+    permissions: Mapping[str, Permission]
+    white_address: AddressPattern
+
+    def check(self, code: int, needed: Iterable[tuple[str, Permission]]) -> None:
+        """Let a request pass by returning.
+
+        :param code: the request's.
+        :param needed: the resources it needs, each with the permission.
+        :raises AclError: when the account may not do that.
+        """
+        if self.is_admin:
+            return
+        if code in ADMIN_CODES:
+            raise AclError(f"Need admin permission for request code={code}, "
+                           f"but accessKey={self.access_key} is not")
+        for resource, permission in needed:
+            if not allows(self._owned(resource), permission):
+                raise AclError(f"No default permission for {resource_name(resource)}")
+
+    def _owned(self, resource: str) -> Permission:
+        owned = self.permissions.get(resource)
+        if owned is not None:
+            return owned
+        is_group = resource.startswith(RETRY_GROUP_TOPIC_PREFIX)
+        return self.default_group if is_group else self.default_topic
+
+
+def check_config(config: PlainAccessConfig) -> None:
+    """Look at an account a tool sends.
+
+    :raises AclError: when it has no meaning.
+    """
+    _check_keys(config)
+    check_resources(config.topic_perms or ())
+    check_resources(config.group_perms or ())
+
+
+def _check_keys(config: PlainAccessConfig) -> None:
+    keys = (config.access_key, config.secret_key)
+    if any(key is None or len(key) <= _KEY_LENGTH for key in keys):
+        secret = "null" if config.secret_key is None else HIDDEN
+        raise AclError(f"The accessKey={config.access_key or 'null'} and secretKey={secret} "
+                       "cannot be null and length should longer than 6")
+
+
+def account_of(config: PlainAccessConfig) -> Account:
+    """Make what requests are checked against.
+
+    :raises AclError: when a key is too short, or a permission or an address has no meaning.
+    """
+    _check_keys(config)
+    assert config.access_key is not None and config.secret_key is not None
+    return Account(
+        config.access_key, config.secret_key, config.admin,
+        parse_permission(config.default_topic_perm), parse_permission(config.default_group_perm),
+        {**parse_resources(config.group_perms or (), groups=True),
+         **parse_resources(config.topic_perms or (), groups=False)},
+        parse_pattern(config.white_remote_address))
+
+
+def config_of(fields: Mapping[str, Any]) -> PlainAccessConfig:
+    """Read an account of a file; what nobody knows is left alone.
+
+    :raises AclError: when a value is of the wrong kind; the text names the field only.
+    """
+    return PlainAccessConfig(
+        access_key=text_of(fields, "accessKey"), secret_key=text_of(fields, "secretKey"),
+        white_remote_address=text_of(fields, "whiteRemoteAddress"),
+        admin=flag_of(fields, "admin"),
+        default_topic_perm=text_of(fields, "defaultTopicPerm"),
+        default_group_perm=text_of(fields, "defaultGroupPerm"),
+        topic_perms=texts_of(fields, "topicPerms"), group_perms=texts_of(fields, "groupPerms"))
+
+
+_FLAGS: Final = {
+    **dict.fromkeys(("true", "yes", "on"), True), **dict.fromkeys(("", "false", "no", "off"), False)
+}
+
+
+def text_of(fields: Mapping[str, Any], name: str) -> str | None:
+    """A text, or nothing; :raises AclError: for a list or a map."""
+    value = fields.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    raise AclError(f"{name} is no text")
+
+
+def flag_of(fields: Mapping[str, Any], name: str) -> bool:
+    """What YAML calls true or false; :raises AclError: for anything else."""
+    flag = _FLAGS.get((text_of(fields, name) or "").strip().lower())
+    if flag is None:
+        raise AclError(f"{name} is neither true nor false")
+    return flag
+
+
+def texts_of(fields: Mapping[str, Any], name: str) -> list[str] | None:
+    """A list of texts, or nothing; :raises AclError: for anything else."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise AclError(f"{name} is no list of texts")
+    return value

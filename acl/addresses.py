@@ -1,0 +1,175 @@
+"""Patterns of addresses that pass without a signature.
+
+    (blank)                              no address
+    *   *.*.*.*   *:*:*:*:*:*:*:*        every address
+    10.0.0.1   2001:db8::1               one
+    10.0.0.1,10.0.0.2                    several, no blanks between
+    10.0.0.{1,2,3}   2001:db8::{1,2}     several that differ in the last part
+    10.0.1-20.*   10.0.0.1-200           ranges; decimal, any part but the first
+    2001:db8::1-200:*   2001:db8::1-2f   ranges; hexadecimal, the last part, or the one before a *
+
+A ``*`` at the end of an IPv6 pattern that has less than eight parts and no ``::`` stands for all
+that are missing.
+
+Differs from Apache: every part of a pattern counts, where Apache's stops at the first range and
+lets ``10.*.1.1`` match ``10.2.3.4``; and a pattern that Apache's broker takes and then fails at for
+each request, such as ``*.1.1.1``, is refused when it is read.
+
+Source: RemoteAddressStrategyFactory, AclUtils @4.9.4.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, NoReturn
+
+from twistmq.acl.errors import AclError
+
+__all__ = ["AddressPattern", "parse_pattern", "parts_of"]
+
+_EVERY: Final = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
+#: How many parts an address has, and the greatest value of one.
+_V4: Final = (4, 255)
+_V6: Final = (8, 0xFFFF)
+
+#: Lowest and highest value of one part.
+Range = tuple[int, int]
+#: An address, part by part: 4 numbers of 8 bits or 8 numbers of 16.
+Parts = tuple[int, ...]
+
+
+class AddressPattern:
+    """What one text of a file allows.
+
+    :param alternatives: the ranges of each part; an address matches when it is in one of them.
+    """
+
+    __slots__ = ("_alternatives", "text")
+
+    def __init__(self, text: str, alternatives: Iterable[tuple[Range, ...]]) -> None:
+        self.text = text
+        self._alternatives = tuple(alternatives)
+
+    def matches(self, address: str) -> bool:
+        """Whether an address, without port, may pass."""
+        if self.text in _EVERY:
+            return True
+        parts = parts_of(address)
+        return parts is not None and any(
+            len(ranges) == len(parts)
+            and all(low <= part <= high for part, (low, high) in zip(parts, ranges, strict=True))
+            for ranges in self._alternatives)
+
+
+@lru_cache(maxsize=4096)
+def parts_of(address: str) -> Parts | None:
+    """An address as numbers; None for what is none. An IPv4 address within IPv6 is the former."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is None:
+            packed = parsed.packed
+            return tuple(packed[at] << 8 | packed[at + 1] for at in range(0, 16, 2))
+        parsed = parsed.ipv4_mapped
+    return tuple(parsed.packed)
+
+
+def parse_pattern(text: str | None) -> AddressPattern:
+    """Read a pattern.
+
+    :raises AclError: when it is none; the text is Apache's.
+    """
+    if text is None or not text.strip():
+        return AddressPattern("", ())
+    if text in _EVERY:
+        return AddressPattern(text, ())
+    if text.endswith("}"):
+        return AddressPattern(text, [_single(one) for one in _braces(text)])
+    if "," in text:
+        return AddressPattern(text, [_single(one) for one in text.split(",") if one])
+    if "*" in text or "-" in text:
+        return AddressPattern(text, [_v6_ranges(text) if ":" in text else _v4_ranges(text)])
+    return AddressPattern(text, [_single(text)])
+
+
+def _single(text: str) -> tuple[Range, ...]:
+    parts = None if "%" in text else parts_of(text)
+    if parts is None:
+        raise AclError(f"Netaddress examine Exception netaddress is {text}")
+    return tuple((part, part) for part in parts)
+
+
+def _braces(text: str) -> list[str]:
+    separator = ":" if ":" in text else "."
+    head, _, last = text.rpartition(separator)
+    if separator == "." and head.count(".") < 2:
+        raise AclError(f"MultipleRemoteAddressStrategy has got a/some wrong format IP(s) {text}")
+    if not last.startswith("{"):
+        raise AclError("MultipleRemoteAddressStrategy netaddress examine scope Exception "
+                       f"netaddress {text}")
+    return [f"{head}{separator}{one}" for one in last[1:-1].split(",") if one]
+
+
+def _out_of_scope(text: str) -> NoReturn:
+    raise AclError(f"Netaddress examine scope Exception netaddress is {text}")
+
+
+def _v4_ranges(text: str) -> tuple[Range, ...]:
+    parts = [part.strip() for part in text.split(".")]
+    count, most = _V4
+    if len(parts) != count or not parts[0].isdecimal():
+        _out_of_scope(text)
+    return tuple(_range(part, 10, most, text) for part in parts)
+
+
+def _v6_ranges(text: str) -> tuple[Range, ...]:
+    count, most = _V6
+    head, gap, tail = text.partition("::")
+    before = head.split(":") if head else []
+    after = tail.split(":") if tail else []
+    written = [*before, *after]
+    # Ranges are at the end: one, or one and a star.
+    if "*" in written[:-1] or any("-" in part for part in written[:-2]) or (
+            "-" in "".join(written[-2:-1]) and written[-1] != "*"):
+        _out_of_scope(text)
+    missing = count - len(written)
+    if missing < 0 or (missing and not gap and written[-1] != "*"):
+        _out_of_scope(text)
+    ranges = [_range(part, 16, most, text) for part in written]
+    if gap:
+        at = len(before)
+        ranges[at:at] = [(0, 0)] * missing
+    else:
+        ranges += [(0, most)] * missing
+    if not any(part != "*" for part in written):
+        _out_of_scope(text)
+    return tuple(ranges)
+
+
+_DIGITS: Final = {10: re.compile(r"[0-9]{1,3}"), 16: re.compile(r"[0-9a-fA-F]{1,4}")}
+
+
+def _range(part: str, base: int, most: int, text: str) -> Range:
+    """One part: a number, two with a minus between, or a star."""
+    if part == "*":
+        return 0, most
+    if part.startswith("-"):
+        raise AclError("RangeRemoteAddressStrategy netaddress examine scope Exception "
+                       f"value {part} ")
+    low, minus, high = part.partition("-")
+    if not minus:
+        high = low
+    if _DIGITS[base].fullmatch(low) is None or _DIGITS[base].fullmatch(high) is None:
+        _out_of_scope(text)
+    start, end = int(low, base), int(high, base)
+    if not start <= end <= most:
+        if not minus:
+            _out_of_scope(text)
+        raise AclError("RangeRemoteAddressStrategy netaddress examine scope Exception "
+                       f"start is {start} , end is {end}")
+    return start, end

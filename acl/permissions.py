@@ -1,0 +1,105 @@
+"""What an account may do with topics and groups, and which requests are for administrators.
+
+A group's permission is kept under its retry topic's name, in one table with the topics', and a
+resource without a row of its own has the account's default. DENY wins over everything, and a text
+that is no permission is DENY.
+
+Source: Permission @5.2.0, PlainPermissionManager.checkPerm @4.9.4, PlainPermissionChecker @5.2.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntFlag
+from typing import Final
+
+from twistmq.acl.errors import AclError
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, retry_topic
+
+__all__ = ["ADMIN_CODES", "Permission", "allows", "check_resources", "parse_permission",
+           "parse_resources", "resource_name"]
+
+
+class Permission(IntFlag):
+    """Apache's bits."""
+
+    DENY = 1
+    ANY = 2
+    PUB = 4
+    SUB = 8
+
+
+_BY_NAME: Final = {
+    "DENY": Permission.DENY, "PUB": Permission.PUB, "SUB": Permission.SUB,
+    "PUB|SUB": Permission.PUB | Permission.SUB, "SUB|PUB": Permission.PUB | Permission.SUB,
+}
+
+#: Differs from Apache: its list ends with 207. The codes behind do the same as those before, and
+#: an account that may write the accounts, or read their keys, would be whatever it likes.
+ADMIN_CODES: Final = frozenset({
+    RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+})
+
+
+def allows(owned: Permission, needed: Permission) -> bool:
+    """Whether somebody who has the one may do what needs the other."""
+    if owned & Permission.DENY:
+        return False
+    if needed & Permission.ANY:
+        return bool(owned & (Permission.PUB | Permission.SUB))
+    return bool(owned & needed)
+
+
+def parse_permission(text: str | None) -> Permission:
+    """The permission a text stands for; DENY for what stands for none."""
+    return _BY_NAME.get((text or "").strip(), Permission.DENY)
+
+
+def _pair(text: str) -> tuple[str, str] | None:
+    parts = [part.strip() for part in text.split("=") if part]
+    return (parts[0], parts[1]) if len(parts) == 2 else None
+
+
+def parse_resources(texts: Iterable[str], *, groups: bool) -> dict[str, Permission]:
+    """Read ``name=permission`` texts of topics or groups.
+
+    :raises AclError: when one is no such pair.
+    """
+    found: dict[str, Permission] = {}
+    for text in texts:
+        pair = _pair(text)
+        if pair is None:
+            kind = "group" if groups else "topic"
+            raise AclError(f"Parse resource permission failed for {kind}:{text}")
+        name, permission = pair
+        found[retry_topic(name) if groups else name] = parse_permission(permission)
+    return found
+
+
+def check_resources(texts: Iterable[str]) -> None:
+    """Look at what an administrator sends more closely than at a file.
+
+    :raises AclError: also when a permission is none.
+    """
+    for text in texts:
+        pair = _pair(text)
+        if pair is None:
+            raise AclError(f"Parse Resource format error for {text}.\n"
+                           "The expected resource format is 'Res=Perm'. For example: topicA=SUB")
+        if pair[1] not in _BY_NAME:
+            raise AclError(f"Parse resource permission error for {text}.\nThe expected permissions "
+                           "are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'.")
+
+
+def resource_name(resource: str) -> str:
+    """A topic or, for a retry topic, its group, as remarks name it."""
+    if resource.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        return f"group:{resource.removeprefix(RETRY_GROUP_TOPIC_PREFIX)}"
+    return f"topic:{resource}"

@@ -1,0 +1,102 @@
+"""Access control by accounts in ``conf/plain_acl.yml`` and ``conf/acl``, with ``aclEnable=true``.
+
+This is the ACL 1.0 of Apache's brokers 4.4 to 5.2. Every request must bring an access key and a
+signature that its secret key makes, or come from a white address; see ``validator``. Without
+aclEnable nothing is read and no request costs more.
+
+The scheme signs the content of a request and nothing else: connections are not encrypted, answers
+are not signed, and a request that somebody recorded passes again when it is sent again unchanged,
+in Apache's broker as well. What reads a message by its place in the log (33, 36) needs no
+permission for its topic, there as here.
+
+Source: BrokerController.initialAcl, PlainAccessValidator, AclFileWatchService @4.9.4.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from twistmq.acl.errors import AclError
+from twistmq.acl.requests import AccountRequests
+from twistmq.broker import hookimpl
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.interfaces import IAccessValidator
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import AnyHandler
+from twistmq.broker.settings import Setting
+
+if TYPE_CHECKING:
+    from twistmq.acl.table import AccountTable
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.settings import Settings
+
+__all__: list[str] = []
+
+#: How often files are looked at, ms. Source: AclFileWatchService.WATCH_INTERVAL.
+_WATCH_PERIOD_MS: Final = 5000
+
+#: A process may run several brokers: a test does.
+_tables: WeakKeyDictionary[Kernel, AccountTable] = WeakKeyDictionary()
+
+
+def _home() -> str:
+    return os.environ.get("ROCKETMQ_HOME", "")
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting("rocketmqHome", "path", _home,
+                "The folder whose conf/ holds the accounts; empty: the one above storePathRootDir.",
+                source="BrokerConfig", default_text="$ROCKETMQ_HOME"),
+        Setting("rocketmq.acl.plain.file", "path", "conf/plain_acl.yml",
+                "The file new accounts are written to, below rocketmqHome; Apache's system "
+                "property of this name.", source="PlainPermissionManager"),
+    )
+
+
+def home_of(settings: Settings) -> str:
+    """The broker's home."""
+    store = os.path.abspath(settings.text("storePathRootDir"))
+    return settings.text("rocketmqHome") or os.path.dirname(store)
+
+
+@hookimpl
+def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
+    """Read the accounts; :raises SettingsError: when a file has no meaning."""
+    if not kernel.settings.flag("aclEnable"):
+        return None
+    # A broker without accounts does without these, and without YAML.
+    from twistmq.acl.folder import AclFolder
+    from twistmq.acl.table import AccountTable
+    from twistmq.acl.validator import PlainAccessValidator
+
+    folder = AclFolder(home_of(kernel.settings), kernel.settings.text("rocketmq.acl.plain.file"))
+    table = AccountTable(folder, kernel.now_ms)
+    try:
+        table.load()
+    except AclError as error:
+        raise SettingsError(f"aclEnable=true: {error}") from None
+    _tables[kernel] = table
+    return (PlainAccessValidator(table),)
+
+
+@hookimpl
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
+    return AccountRequests(kernel, _tables.get(kernel)).handlers()
+
+
+@hookimpl
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
+    """Apache's broker watches its files too."""
+    table = _tables.get(kernel)
+    if table is None:
+        return ()
+
+    def look(now_ms: int) -> None:
+        table.reload()
+
+    return (PeriodicTask("watch the accounts' files", _WATCH_PERIOD_MS, _WATCH_PERIOD_MS, look),)

@@ -1,0 +1,183 @@
+"""The administration of accounts: 50, 51, 52, 53, 54.
+
+    50  add an account, or change it     52  the versions of the files
+    51  delete an account                54  all accounts, their secret keys among them
+    53  set white addresses
+
+Only administrators may send these, but for 52. A change is in the file and holds when the answer
+leaves.
+
+Source: AdminBrokerProcessor @4.9.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from twistmq.acl.accounts import PlainAccessConfig
+from twistmq.acl.errors import AclError
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.wire.bodies import Body, DataVersion
+from twistmq.broker.wire.header import CommandHeader, EmptyHeader
+
+if TYPE_CHECKING:
+    from twistmq.acl.table import AccountTable
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["AccountRequests"]
+
+
+class CreateAccessConfigRequestHeader(CommandHeader):
+    """An account; lists are joined by commas, what is not given stays as it is."""
+
+    access_key: str | None = None
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+    def __repr__(self) -> str:
+        return f"CreateAccessConfigRequestHeader(access_key={self.access_key!r})"
+
+
+class DeleteAccessConfigRequestHeader(CommandHeader):
+    access_key: str | None = None
+
+
+class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader):
+    """Patterns joined by commas, and the file they are for; none: the default one."""
+
+    global_white_addrs: str | None = None
+    acl_file_full_path: str | None = None
+
+
+class GetBrokerAclConfigResponseHeader(CommandHeader):
+    #: Of the default file, and of all by path; each as JSON.
+    version: str
+    all_acl_file_version: str
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+
+
+class GetBrokerClusterAclConfigResponseBody(Body):
+    global_white_addrs: list[str] = msgspec.field(default_factory=list)
+    plain_access_configs: list[PlainAccessConfig] = msgspec.field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.plain_access_configs)} accounts)"
+
+
+class _Versions(Body):
+    """The versions by path; written without the name of the field."""
+
+    table: dict[str, DataVersion]
+
+
+class AccountRequests:
+    """The handlers.
+
+    :param table: None while aclEnable is false: then all of them refuse.
+    """
+
+    def __init__(self, kernel: Kernel, table: AccountTable | None) -> None:
+        self._kernel = kernel
+        self._table = table
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, self._update,
+                           CreateAccessConfigRequestHeader),
+            RequestHandler(RequestCode.DELETE_ACL_CONFIG, self._delete,
+                           DeleteAccessConfigRequestHeader),
+            RequestHandler(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, self._versions, EmptyHeader),
+            RequestHandler(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, self._update_white,
+                           UpdateGlobalWhiteAddrsConfigRequestHeader),
+            RequestHandler(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, self._configs, EmptyHeader),
+        ]
+
+    def _need_table(self, code: ResponseCode) -> AccountTable:
+        if self._table is None:
+            raise RequestRefused(code, "aclEnable is false: there are no accounts")
+        return self._table
+
+    def _update(self, request: Request[CreateAccessConfigRequestHeader]) -> Reply:
+        code = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+        header = request.header
+        config = PlainAccessConfig(
+            header.access_key, header.secret_key, header.white_remote_address, header.admin,
+            header.default_topic_perm, header.default_group_perm,
+            _split(header.topic_perms), _split(header.group_perms))
+        table = self._need_table(code)
+        try:
+            table.update_account(config)
+        except AclError as error:
+            _refuse(code, error)
+        return Reply()
+
+    def _delete(self, request: Request[DeleteAccessConfigRequestHeader]) -> Reply:
+        code = ResponseCode.DELETE_ACL_CONFIG_FAILED
+        table = self._need_table(code)
+        key = request.header.access_key or ""
+        try:
+            deleted = table.delete_account(key)
+        except AclError as error:
+            _refuse(code, error)
+        if not deleted:
+            raise RequestRefused(code, f"The accesskey[{key}] corresponding to accessConfig "
+                                       "has been deleted failed.")
+        return Reply()
+
+    def _update_white(self, request: Request[UpdateGlobalWhiteAddrsConfigRequestHeader]) -> Reply:
+        code = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
+        table = self._need_table(code)
+        header = request.header
+        addresses = _split(header.global_white_addrs)
+        try:
+            updated = addresses is not None and table.update_white_addresses(
+                addresses, header.acl_file_full_path)
+        except AclError as error:
+            _refuse(code, error)
+        if not updated:
+            raise RequestRefused(code, f"The globalWhiteAddresses[{header.global_white_addrs}] "
+                                       "has been updated failed.")
+        return Reply()
+
+    def _versions(self, request: Request[EmptyHeader]) -> Reply:
+        table = self._need_table(ResponseCode.SYSTEM_ERROR)
+        kernel = self._kernel
+        return Reply(header=GetBrokerAclConfigResponseHeader(
+            version=table.default_version().encode_standard().decode(),
+            all_acl_file_version=_json(table.versions()), broker_name=kernel.broker_name,
+            broker_addr=kernel.broker_address, cluster_name=kernel.cluster_name))
+
+    def _configs(self, request: Request[EmptyHeader]) -> Reply:
+        table = self._need_table(ResponseCode.SYSTEM_ERROR)
+        return Reply(body=GetBrokerClusterAclConfigResponseBody(
+            table.white_addresses(), table.configs()).encode())
+
+
+def _json(versions: dict[str, DataVersion]) -> str:
+    text = _Versions(versions).encode_standard().decode()
+    return text.removeprefix('{"table":').removesuffix("}")
+
+
+def _refuse(code: ResponseCode, error: AclError) -> NoReturn:
+    raise RequestRefused(code, str(error)) from None
+
+
+def _split(text: str | None) -> list[str] | None:
+    """Parts between commas; as in Java, empty ones at the end are none."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts

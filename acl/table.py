@@ -1,0 +1,230 @@
+"""All accounts of a broker: read from its files, watched, and changed by request.
+
+An access key belongs to the first file that has it, a second account of the name is logged and
+left out. White addresses of all files count. A file that becomes unreadable or has no meaning any
+more keeps what it said, with one line in the log; at a start it stops the start, because a broker
+must not run with fewer accounts, or white addresses, than it was given.
+
+Differs from Apache: a file that changed is read anew as a whole, so that an account deleted in an
+editor is unknown, white addresses do not pile up, and a change by request holds at once; and a
+change that could not be read again is refused before it is written. Apache's broker does the first
+in part, and writes what it then cannot load.
+
+Source: PlainPermissionManager, AclFileWatchService @4.9.4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from twisted.logger import Logger
+
+from twistmq.acl.accounts import Account, PlainAccessConfig, check_config
+from twistmq.acl.acl_file import (
+    AclFile,
+    read_acl_file,
+    with_account,
+    with_white_addresses,
+    without_account,
+)
+from twistmq.acl.addresses import AddressPattern
+from twistmq.acl.errors import AclError
+from twistmq.acl.folder import AclFolder
+from twistmq.broker.wire.bodies import DataVersion
+
+__all__ = ["AccountTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file as it was read: a digest tells when to read it again."""
+
+    digest: bytes
+    file: AclFile
+    #: Unix ms; the version's time of a file that says none.
+    read_ms: int
+
+
+class AccountTable:
+    """The accounts in use.
+
+    :param folder: where they are.
+    :param now_ms: the clock, Unix ms.
+    """
+
+    log = Logger()
+
+    def __init__(self, folder: AclFolder, now_ms: Callable[[], int]) -> None:
+        self._folder = folder
+        self._now_ms = now_ms
+        self._files: dict[str, _Read] = {}
+        #: Digests of what could not be used, so that it is logged once.
+        self._refused: dict[str, bytes] = {}
+        self._accounts: dict[str, tuple[str, Account]] = {}
+        self._white: tuple[AddressPattern, ...] = ()
+
+    # --- questions
+
+    def account(self, access_key: str) -> Account | None:
+        """The account of an access key."""
+        found = self._accounts.get(access_key)
+        return found[1] if found is not None else None
+
+    def is_white(self, address: str) -> bool:
+        """Whether requests from an address need no account."""
+        return any(pattern.matches(address) for pattern in self._white)
+
+    def configs(self) -> list[PlainAccessConfig]:
+        """The accounts as the files say them, each key once."""
+        found: dict[str | None, PlainAccessConfig] = {}
+        for read in self._files.values():
+            for config in read.file.configs:
+                found.setdefault(config.access_key, config)
+        return list(found.values())
+
+    def white_addresses(self) -> list[str]:
+        """The white addresses of all files, as they say them."""
+        return [text for read in self._files.values() for text in read.file.white_addresses]
+
+    def versions(self) -> dict[str, DataVersion]:
+        """The version of each file that says something."""
+        return {path: read.file.version or DataVersion(timestamp=read.read_ms)
+                for path, read in self._files.items() if read.file.has_data}
+
+    def default_version(self) -> DataVersion:
+        """The version of the default file."""
+        return self.versions().get(self._folder.default_file, DataVersion())
+
+    # --- files
+
+    def load(self) -> None:
+        """Read all files.
+
+        :raises AclError: when one has no meaning; the text names it.
+        """
+        path = self._folder.home
+        self._files = {}
+        try:
+            for path in self._folder.paths():
+                self._files[path] = self._parse(self._folder.read(path))
+        except OSError as error:
+            raise AclError(f"{error.filename or path}: {error.strerror}") from None
+        except AclError as error:
+            raise AclError(f"{path}: {error}") from None
+        self._join()
+
+    def reload(self) -> bool:
+        """Read files that changed; :returns: whether anything did."""
+        try:
+            paths = self._folder.paths()
+        except OSError as error:
+            self.log.error("the accounts' files cannot be listed: {reason}", reason=error.strerror)
+            return False
+        files: dict[str, _Read] = {}
+        for path in paths:
+            read = self._read_again(path)
+            if read is not None:
+                files[path] = read
+        changed = list(files.items()) != list(self._files.items())
+        if changed:
+            self._files = files
+            self._join()
+            self.log.info("accounts are read anew: {count} of {files} files",
+                          count=len(self._accounts), files=len(files))
+        return changed
+
+    def _read_again(self, path: str) -> _Read | None:
+        """A file as it is to be used now; None for one that never had a meaning."""
+        old = self._files.get(path)
+        try:
+            data = self._folder.read(path)
+            if old is not None and _digest(data) == old.digest:
+                self._refused.pop(path, None)
+                return old
+            read = self._parse(data)
+            if old is not None and old.file.has_data and not read.file.has_data:
+                raise AclError("nothing is in it")
+        except (AclError, OSError) as error:
+            reason = str(error) if isinstance(error, AclError) else str(error.strerror)
+            mark = _digest(data) if isinstance(error, AclError) else reason.encode()
+            if self._refused.get(path) != mark:
+                self._refused[path] = mark
+                self.log.error("{path} cannot be used, what it said before holds: {reason}",
+                               path=path, reason=reason)
+            return old
+        self._refused.pop(path, None)
+        return read
+
+    def _parse(self, data: bytes) -> _Read:
+        return _Read(_digest(data), read_acl_file(data), self._now_ms())
+
+    def _join(self) -> None:
+        accounts: dict[str, tuple[str, Account]] = {}
+        for path, read in self._files.items():
+            for account in read.file.accounts:
+                if account.access_key in accounts:
+                    self.log.warn("the access key {key} is there more than once, the account in "
+                                  "{path} is left out", key=account.access_key, path=path)
+                    continue
+                accounts[account.access_key] = (path, account)
+        self._accounts = accounts
+        self._white = tuple(
+            pattern for read in self._files.values() for pattern in read.file.white_patterns)
+
+    # --- changes
+
+    def update_account(self, config: PlainAccessConfig) -> None:
+        """Add an account to the default file, or change it where it is.
+
+        :raises AclError: when it has no meaning or cannot be written.
+        """
+        check_config(config)
+        assert config.access_key is not None
+        found = self._accounts.get(config.access_key)
+        path = self._folder.default_file if found is None else found[0]
+        self._change(path, lambda data: with_account(data, config, self._now_ms()))
+
+    def delete_account(self, access_key: str) -> bool:
+        """Take an account out of its file; :returns: False when there is none.
+
+        :raises AclError: when the file cannot be written.
+        """
+        found = self._accounts.get(access_key)
+        if found is None:
+            return False
+        self._change(found[0], lambda data: without_account(data, access_key, self._now_ms()))
+        return True
+
+    def update_white_addresses(self, addresses: Sequence[str], path: str | None) -> bool:
+        """Set the white addresses of a file.
+
+        :param path: None or empty: the default file.
+        :returns: False when ``path`` is no file of accounts.
+        :raises AclError: when an address has no meaning or the file cannot be written.
+        """
+        target = path or self._folder.default_file
+        # Differs from Apache: which writes to whatever file below the broker's home is named.
+        if target != self._folder.default_file and target not in self._folder.paths():
+            return False
+        self._change(target, lambda data: with_white_addresses(
+            data, list(addresses), self._now_ms()))
+        return True
+
+    def _change(self, path: str, change: Callable[[bytes], bytes]) -> None:
+        """Change a file and use it, or leave it as it is."""
+        try:
+            data = change(self._folder.read(path))
+            read = self._parse(data)
+            self._folder.write(path, data)
+        except OSError as error:
+            raise AclError(f"{path} cannot be written: {error.strerror}") from None
+        self._refused.pop(path, None)
+        self._files = {**self._files, path: read}
+        if not self.reload():
+            self._join()
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()

@@ -1,0 +1,96 @@
+"""A kernel with accounts, and clients that sign, for the tests of this folder."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.acl import plain
+from twistmq.acl.signature import request_content, signature_of
+from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.wire.command import VERSION, RemotingCommand
+from twistmq.broker.wire.header import CommandHeader, ext_fields_of
+from twistmq.plugins import admin
+
+__all__ = ["ADMIN", "ALICE", "BOB", "PREFIX", "AclTestCase"]
+
+#: What remarks of refusals begin with.
+PREFIX = "org.apache.rocketmq.acl.common.AclException: "
+#: Access key and secret key: of an administrator, of one who may do a little, of one in a file of
+#: his own.
+ADMIN = ("admin-key", "secret-of-admin")
+ALICE = ("alice-key", "secret-of-alice")
+BOB = ("bob-key", "secret-of-bob")
+
+_PLAIN = """\
+accounts:
+- accessKey: admin-key
+  secretKey: secret-of-admin
+  admin: true
+- accessKey: alice-key
+  secretKey: secret-of-alice
+  whiteRemoteAddress: 10.1.1.1
+  defaultTopicPerm: DENY
+  defaultGroupPerm: SUB
+  topicPerms: [hers=PUB|SUB, read=SUB, write=PUB]
+  groupPerms: [not-hers=DENY]
+globalWhiteRemoteAddresses: [10.2.2.*]
+dataVersion: [{counter: 3, timestamp: 1600000000000}]
+"""
+_BOB = "accounts: [{accessKey: bob-key, secretKey: secret-of-bob}]\n"
+
+
+class AclTestCase(SynchronousTestCase):
+    """A test with a broker whose accounts are in a folder of its own."""
+
+    settings: Mapping[str, str] = {"aclEnable": "true"}
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.home = Path(folder.name)
+        (self.home / "conf/acl").mkdir(parents=True)
+        self.plain = self.home / "conf/plain_acl.yml"
+        self.plain.write_text(_PLAIN)
+        self.bobs = self.home / "conf/acl/bob.yml"
+        self.bobs.write_text(_BOB)
+        self.box = self.start()
+
+    def start(self, **settings: str) -> KernelBox:
+        """A broker over the folder."""
+        box = KernelBox([("acl", plain), ("admin", admin)],
+                        {"rocketmqHome": str(self.home), **self.settings, **settings})
+        self.addCleanup(box.stop)
+        return box
+
+    def peer(self, address: str = "127.0.0.1:50000") -> Peer:
+        """A connection from an address."""
+        peer = self.box.peer()
+        peer.remote_address = address
+        return peer
+
+    def ask(
+        self, keys: tuple[str, str] | None, code: int, header: CommandHeader | None = None,
+        body: bytes = b"", *, peer: Peer | None = None, signed_body: bytes | None = None,
+    ) -> RemotingCommand:
+        """Send a request that is signed with these keys, if any.
+
+        :param signed_body: None: the body.
+        """
+        extra: dict[str, str] = {}
+        if keys is not None:
+            extra["AccessKey"] = keys[0]
+            fields = {**(ext_fields_of(header) if header else {}), **extra}
+            content = request_content(fields, body if signed_body is None else signed_body, VERSION)
+            extra["Signature"] = signature_of(content, keys[1])
+        reply = self.box.send(peer or self.peer(), code, header, body, extra_fields=extra)
+        assert reply is not None, "the reply waits"
+        return reply
+
+    def look_at_files(self) -> None:
+        """Let the time pass after which files are looked at."""
+        [task] = [task for task in self.box.kernel.periodic_tasks if "accounts" in task.name]
+        task.run(self.box.now_ms)

@@ -1,0 +1,117 @@
+"""Accounts: how they are read, what they may do, and that nobody sees their secret keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.acl.accounts import Account, PlainAccessConfig, account_of, check_config, config_of
+from twistmq.acl.errors import AclError
+from twistmq.acl.permissions import Permission
+from twistmq.broker.codes import RequestCode
+
+SECRET = "secret-of-alice"
+
+
+def config(**fields: Any) -> PlainAccessConfig:
+    return PlainAccessConfig(**{"access_key": "alice-key", "secret_key": SECRET, **fields})
+
+
+def fault(account: Account, code: int, **needed: Permission) -> str:
+    """What the account is refused with; empty when it is not."""
+    try:
+        account.check(code, needed.items())
+    except AclError as error:
+        return str(error)
+    return ""
+
+
+class CheckTests(SynchronousTestCase):
+    """What an account may do."""
+
+    def test_defaults_and_rows(self) -> None:
+        """A resource with a row has that, any other the default of its kind."""
+        account = account_of(config(
+            default_topic_perm="SUB", default_group_perm="DENY",
+            topic_perms=["secret=DENY", "open=PUB|SUB"], group_perms=["g=SUB"]))
+        pub, sub = Permission.PUB, Permission.SUB
+        self.assertEqual(fault(account, 310, open=pub), "")
+        self.assertEqual(fault(account, 310, other=pub), "No default permission for topic:other")
+        self.assertEqual(fault(account, 11, other=sub), "")
+        self.assertEqual(fault(account, 11, secret=sub), "No default permission for topic:secret")
+        self.assertEqual(fault(account, 11, **{"%RETRY%g": sub}), "")
+        self.assertEqual(fault(account, 11, **{"open": sub, "%RETRY%h": sub}),
+                         "No default permission for group:h")
+
+    def test_no_defaults(self) -> None:
+        """Who is given nothing has nothing."""
+        account = account_of(config())
+        self.assertEqual(fault(account, 11, t=Permission.SUB), "No default permission for topic:t")
+        self.assertEqual(fault(account, RequestCode.GET_BROKER_CONFIG), "")
+
+    def test_admin_codes(self) -> None:
+        """Administrators alone change what brokers have; they pass everything."""
+        admin = account_of(config(admin=True, default_topic_perm="DENY", topic_perms=["t=DENY"]))
+        self.assertEqual(fault(admin, 17, t=Permission.PUB), "")
+        self.assertEqual(
+            fault(account_of(config()), 17),
+            "Need admin permission for request code=17, but accessKey=alice-key is not")
+
+
+class ConfigTests(SynchronousTestCase):
+    """What files and tools say of an account."""
+
+    def test_key_lengths(self) -> None:
+        """Both keys have more than six characters."""
+        self.assertEqual(account_of(config(access_key="7654321", secret_key="1234567")).access_key,
+                         "7654321")
+        for fields in ({"access_key": "654321"}, {"secret_key": "123456"}, {"access_key": None},
+                       {"secret_key": None}, {"secret_key": ""}):
+            for read in (account_of, check_config):
+                error = self.assertRaises(AclError, read, config(**fields))
+                self.assertIn("cannot be null and length should longer than 6", str(error))
+
+    def test_text_of_key_error(self) -> None:
+        """The error is Apache's, but that it does not tell the secret key."""
+        error = self.assertRaises(AclError, check_config, config(access_key="abc"))
+        self.assertEqual(str(error), "The accessKey=abc and secretKey=****** cannot be null and "
+                                     "length should longer than 6")
+        error = self.assertRaises(AclError, check_config, config(secret_key=None))
+        self.assertIn("secretKey=null", str(error))
+
+    def test_check_of_resources(self) -> None:
+        """A tool's permissions are looked at more closely than a file's."""
+        wrong = config(group_perms=["g=READ"])
+        self.assertRaises(AclError, check_config, wrong)
+        self.assertEqual(account_of(wrong).permissions, {"%RETRY%g": Permission.DENY})
+        self.assertRaises(AclError, account_of, config(topic_perms=["t"]))
+        self.assertRaises(AclError, account_of, config(white_remote_address="1.2.3"))
+
+    def test_fields(self) -> None:
+        """A file's names; what is not given is None."""
+        read = config_of({"accessKey": "alice-key", "secretKey": SECRET, "admin": "true",
+                          "topicPerms": ["a=PUB"], "unknown": "x", "defaultTopicPerm": None})
+        self.assertEqual(read, config(admin=True, topic_perms=["a=PUB"]))
+
+    def test_flags(self) -> None:
+        """What YAML takes for true and false."""
+        for flag, texts in ((True, ("true", "True", "yes", "on", True)),
+                            (False, ("false", "no", "off", "", None, False))):
+            for text in texts:
+                self.assertEqual(config_of({"admin": text}).admin, flag, msg=repr(text))
+        self.assertRaises(AclError, config_of, {"admin": "maybe"})
+
+    def test_kinds(self) -> None:
+        """A value of the wrong kind is named by its field, not by what it is."""
+        for name, value in (("secretKey", [SECRET]), ("accessKey", {"a": SECRET}),
+                            ("topicPerms", SECRET), ("groupPerms", [[SECRET]])):
+            error = self.assertRaises(AclError, config_of, {name: value})
+            self.assertIn(name, str(error))
+            self.assertNotIn(SECRET, str(error))
+
+    def test_representations(self) -> None:
+        """What a log or a traceback would show of them has no secret key."""
+        for value in (config(), account_of(config())):
+            self.assertNotIn(SECRET, f"{value!r} {value!s} {value}")
+            self.assertIn("alice-key", repr(value))

@@ -1,0 +1,104 @@
+"""Where files of accounts are, and how they are replaced."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from twistmq.acl.folder import AclFolder
+
+
+class FolderTests(SynchronousTestCase):
+    """A home with files."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.home = Path(folder.name)
+        self.folder = AclFolder(str(self.home), "conf/plain_acl.yml")
+
+    def put(self, *names: str) -> None:
+        for name in names:
+            path = self.home / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+
+    def names(self) -> list[str]:
+        return [os.path.relpath(path, self.home) for path in self.folder.paths()]
+
+    def test_nothing(self) -> None:
+        """A home without a conf has no files, and reading one gives nothing."""
+        self.assertEqual(self.names(), [])
+        self.assertEqual(self.folder.read(self.folder.default_file), b"")
+
+    def test_files(self) -> None:
+        """All below conf/acl but what is the tools', then the default one."""
+        self.put("conf/plain_acl.yml", "conf/acl/b.yaml", "conf/acl/a.yml", "conf/acl/deep/c.yml",
+                 "conf/acl/tools.yml", "conf/acl/a.yml.bak", "conf/acl/readme.txt",
+                 "conf/tools.yml", "conf/other.yml", "conf/acl/deep/tools.yml",
+                 "conf/acl/.old/a.yml")
+        self.assertEqual(self.names(), ["conf/acl/a.yml", "conf/acl/b.yaml", "conf/acl/deep/c.yml",
+                                        "conf/acl/deep/tools.yml", "conf/plain_acl.yml"])
+
+    def test_folder_that_cannot_be_listed(self) -> None:
+        """It is not taken for one without files."""
+        self.put("conf/acl/a.yml")
+        with mock.patch("os.scandir", side_effect=PermissionError(13, "Permission denied")):
+            self.assertRaises(PermissionError, self.folder.paths)
+
+    def test_default_file_among_the_others(self) -> None:
+        """It is there once."""
+        self.folder = AclFolder(str(self.home), "conf/acl/main.yml")
+        self.put("conf/acl/main.yml", "conf/acl/other.yml")
+        self.assertEqual(self.names(), ["conf/acl/other.yml", "conf/acl/main.yml"])
+
+    def test_absolute_default_file(self) -> None:
+        """The setting may name a place outside the home."""
+        self.assertEqual(AclFolder("/home", "/etc/acl.yml").default_file, "/etc/acl.yml")
+
+    def test_new_file_is_its_owners(self) -> None:
+        """Nobody else may read secret keys."""
+        path = self.folder.default_file
+        self.folder.write(path, b"a: b\n")
+        self.assertEqual(self.folder.read(path), b"a: b\n")
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        self.assertEqual(os.listdir(os.path.dirname(path)), ["plain_acl.yml"])
+
+    def test_mode_is_kept(self) -> None:
+        """What an administrator allowed stays allowed, and no more."""
+        self.put("conf/plain_acl.yml")
+        os.chmod(self.folder.default_file, 0o640)
+        self.folder.write(self.folder.default_file, b"a: b\n")
+        self.assertEqual(os.stat(self.folder.default_file).st_mode & 0o777, 0o640)
+
+    def test_link(self) -> None:
+        """A link stays one: what it points at is replaced."""
+        self.put("elsewhere/real.yml")
+        (self.home / "conf").mkdir()
+        os.symlink(self.home / "elsewhere/real.yml", self.folder.default_file)
+        self.folder.write(self.folder.default_file, b"a: b\n")
+        self.assertTrue(os.path.islink(self.folder.default_file))
+        self.assertEqual((self.home / "elsewhere/real.yml").read_bytes(), b"a: b\n")
+
+    def test_left_behind(self) -> None:
+        """What a crash left half written is in nobody's way, nor is a link put there."""
+        self.put("conf/plain_acl.yml", "victim")
+        os.symlink(self.home / "victim", self.folder.default_file + ".tmp")
+        self.folder.write(self.folder.default_file, b"a: b\n")
+        self.assertEqual((self.home / "victim").read_bytes(), b"")
+        self.assertEqual(self.folder.read(self.folder.default_file), b"a: b\n")
+
+    def test_folder_that_cannot_be_written(self) -> None:
+        """The old file stays."""
+        self.put("conf/plain_acl.yml")
+        conf = self.home / "conf"
+        conf.chmod(0o500)
+        self.addCleanup(conf.chmod, 0o700)
+        if os.access(conf, os.W_OK):
+            raise SkipTest("nothing is forbidden to this user")
+        self.assertRaises(OSError, self.folder.write, self.folder.default_file, b"a: b\n")
+        self.assertEqual(self.folder.read(self.folder.default_file), b"")

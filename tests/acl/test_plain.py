@@ -1,0 +1,134 @@
+"""The plugin: when it is on, where it looks, what it stops, what it never shows."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from typing import Any
+from unittest import mock
+
+from twisted.logger import LogLevel, globalLogPublisher, textFileLogObserver
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.acl.box import ADMIN, ALICE, BOB, AclTestCase
+from twistmq.acl import plain
+from twistmq.acl.requests import CreateAccessConfigRequestHeader
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.setting_rows import broker_rows
+from twistmq.broker.settings import Settings
+from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.bodies import HeartbeatData
+
+
+class StartTests(AclTestCase):
+    """What a start makes of settings and files."""
+
+    def test_off(self) -> None:
+        """Without aclEnable nobody is asked for a key, and files need not be readable."""
+        self.plain.write_text("accounts: [")
+        self.box = self.start(aclEnable="false")
+        self.assertEqual(self.ask(None, RequestCode.GET_BROKER_CONFIG).code, 0)
+        names = [task.name for task in self.box.kernel.periodic_tasks]
+        self.assertNotIn("watch the accounts' files", names)
+
+    def test_faulty_file(self) -> None:
+        """The broker does not start, and says which file it is."""
+        self.plain.write_text("accounts: [{accessKey: abc, secretKey: secret-of-nobody}]\n")
+        error = self.assertRaises(SettingsError, self.start)
+        self.assertEqual(str(error), f"aclEnable=true: {self.plain}: The accessKey=abc and "
+                         "secretKey=****** cannot be null and length should longer than 6")
+
+    def test_plugin_left_out(self) -> None:
+        """A broker that is told to check requests and has nothing to does not start."""
+        error = self.assertRaises(SettingsError, KernelBox, [], {"aclEnable": "true"})
+        self.assertIn("aclEnable=true", str(error))
+
+    def test_no_file(self) -> None:
+        """Without accounts everything is refused."""
+        self.box = self.start(rocketmqHome=str(self.home / "empty"))
+        self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_CONFIG).code, 1)
+
+    def test_other_plain_file(self) -> None:
+        """The setting names another file below the home."""
+        self.plain.rename(self.home / "other.yml")
+        self.box = self.start(**{"rocketmq.acl.plain.file": "other.yml"})
+        self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_CONFIG).code, 0)
+
+    def test_watched(self) -> None:
+        """A change of a file holds after the next look; a broken file changes nothing."""
+        self.plain.write_text("accounts: [")
+        self.look_at_files()
+        self.assertEqual(self.ask(ALICE, RequestCode.GET_BROKER_CONFIG).code, 0)
+        self.bobs.write_text(self.bobs.read_text().replace(BOB[1], "new-secret-of-bob"))
+        self.look_at_files()
+        self.assertEqual(self.ask(BOB, RequestCode.GET_BROKER_CONFIG).code, 1)
+        self.assertEqual(
+            self.ask((BOB[0], "new-secret-of-bob"), RequestCode.GET_BROKER_CONFIG).code, 0)
+
+
+class HomeTests(SynchronousTestCase):
+    """Where accounts are looked for."""
+
+    def home(self, **settings: str) -> str:
+        return plain.home_of(Settings.load([*broker_rows(), *plain.register_settings()],
+                                           overrides=settings))
+
+    def test_home(self) -> None:
+        """The setting, then the environment, then the folder above the store."""
+        with mock.patch.dict(os.environ):
+            os.environ.pop("ROCKETMQ_HOME", None)
+            self.assertEqual(self.home(storePathRootDir="/data/store"), "/data")
+            os.environ["ROCKETMQ_HOME"] = "/opt/rocketmq"
+            self.assertEqual(self.home(storePathRootDir="/data/store"), "/opt/rocketmq")
+            self.assertEqual(self.home(rocketmqHome="/home/mq"), "/home/mq")
+
+    def test_yaml_is_not_imported(self) -> None:
+        """A broker without access control does not pay for reading YAML."""
+        program = ("import sys; from twistmq.broker.settings import Settings; "
+                   "from twistmq.broker.edge.services import load_hooks; "
+                   "from twistmq.broker.setting_rows import broker_rows; "
+                   "from twistmq.acl import plain; load_hooks(Settings.load(broker_rows())); "
+                   "raise SystemExit('yaml' in sys.modules)")
+        self.assertEqual(subprocess.run([sys.executable, "-c", program], check=False).returncode, 0)
+
+
+class SecretTests(AclTestCase):
+    """Secret keys are in files and in the answer to 54, and nowhere else."""
+
+    def test_logs_and_answers(self) -> None:
+        """A full round with every kind of fault, everything logged and answered looked through."""
+        text = io.StringIO()
+        events: list[Any] = []
+        for observer in (textFileLogObserver(text), events.append):
+            globalLogPublisher.addObserver(observer)
+            self.addCleanup(globalLogPublisher.removeObserver, observer)
+        answers = []
+        header = send_header("hers", 0)
+        peers = [self.peer(), self.peer("10.2.2.2:1")]
+        for keys in (ADMIN, ALICE, BOB, (ALICE[0], "secret-of-other"), ("nobody-key", ALICE[1])):
+            for peer in peers:
+                for code in (26, 28, 52, 25, 9999):
+                    answers.append(self.ask(keys, code, peer=peer))
+                answers.append(self.ask(keys, 310, header, b"x", peer=peer))
+                answers.append(self.ask(keys, 34, None, HeartbeatData("c").encode(), peer=peer))
+                answers.append(self.ask(keys, 34, None, b"{junk", peer=peer))
+                for secret in ("secret-of-carol", "short", "secret-of-\x00"):
+                    for more in ({}, {"topic_perms": "x"}, {"white_remote_address": "1.2"}):
+                        answers.append(self.ask(keys, 50, CreateAccessConfigRequestHeader(
+                            "carol-key", secret, **more), peer=peer))
+        for broken in ("accounts: [secret-of-broken", "accounts: [{secretKey: [secret-of-list]}]",
+                       "a: *secret-of-alias", "a: 'secret-of-quote: x\n b: c"):
+            self.plain.write_text(broken)
+            self.look_at_files()
+        self.flushLoggedErrors()
+        self.assertGreater(len(events), 100, msg="the round is logged")
+        self.assertTrue([e for e in events if e["log_level"] is LogLevel.error])
+        shown = text.getvalue() + "".join(
+            f"{answer.remark} {answer.fields()} {answer.body!r}" for answer in answers)
+        shown += "".join(repr(sorted(event.items(), key=str)) for event in events)
+        self.assertIn("alice-key", shown)
+        self.assertNotIn("secret-of", shown)

@@ -1,0 +1,65 @@
+"""Which permissions each request needs."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.acl.errors import AclError
+from twistmq.acl.permissions import Permission
+from twistmq.acl.resources import needed_resources
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+
+PUB, SUB = Permission.PUB, Permission.SUB
+TOPIC_AND_GROUP = {"topic": "T", "consumerGroup": "g", "queueId": "0"}
+BOTH = {"T": SUB, "%RETRY%g": SUB}
+
+
+class NeededTests(SynchronousTestCase):
+    """One row a code."""
+
+    def test_codes(self) -> None:
+        """Every code with a row, with and without the fields it looks at."""
+        table = (
+            (10, {"topic": "T", "producerGroup": "p"}, {"T": PUB}),
+            (310, {"b": "T", "a": "p"}, {"T": PUB}),
+            (320, {"b": "T", "a": "p"}, {"T": PUB}),
+            (36, {"group": "g", "offset": "0"}, {"%RETRY%g": SUB}),
+            (11, TOPIC_AND_GROUP, BOTH), (361, TOPIC_AND_GROUP, BOTH),
+            (15, TOPIC_AND_GROUP, BOTH), (200050, TOPIC_AND_GROUP, BOTH),
+            (200051, TOPIC_AND_GROUP, BOTH), (200052, TOPIC_AND_GROUP, BOTH),
+            (200053, TOPIC_AND_GROUP, BOTH),
+            (12, {"topic": "T", "key": "k"}, {"T": SUB}),
+            (35, {"consumerGroup": "g", "producerGroup": "p"}, {"%RETRY%g": SUB}),
+            (35, {"producerGroup": "p"}, {}),
+            (38, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
+            (15, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
+            (14, TOPIC_AND_GROUP, {}), (26, {}, {}), (9999, {"topic": "T"}, {}),
+            (10, {}, {}), (310, {}, {}),
+        )
+        for code, fields, needed in table:
+            self.assertEqual(needed_resources(code, fields, b""), needed, msg=f"{code} {fields}")
+
+    def test_retry_topics(self) -> None:
+        """Who sends to a retry topic consumes: the topic's group and the sender's both count."""
+        both = {"%RETRY%g": SUB, "%RETRY%other": SUB}
+        self.assertEqual(needed_resources(310, {"b": "%RETRY%g", "a": "g"}, b""), {"%RETRY%g": SUB})
+        self.assertEqual(needed_resources(310, {"b": "%RETRY%g", "a": "other"}, b""), both)
+        self.assertEqual(needed_resources(320, {"b": "%RETRY%g", "a": "other"}, b""), both)
+        self.assertEqual(
+            needed_resources(10, {"topic": "%RETRY%g", "producerGroup": "other"}, b""), both)
+        self.assertEqual(needed_resources(10, {"topic": "%RETRY%g", "group": "other"}, b""), both)
+
+    def test_heartbeat(self) -> None:
+        """Consumer groups and what they subscribe to; producers need nothing."""
+        subscriptions = (SubscriptionData("T"), SubscriptionData("%RETRY%g"))
+        body = HeartbeatData("c", consumer_data_set=(
+            ConsumerData("g", subscription_data_set=subscriptions), ConsumerData("h")))
+        self.assertEqual(needed_resources(RequestCode.HEART_BEAT, {}, body.encode()),
+                         {"%RETRY%g": SUB, "T": SUB, "%RETRY%h": SUB})
+        self.assertEqual(needed_resources(34, {}, HeartbeatData("c").encode()), {})
+
+    def test_unreadable_heartbeat(self) -> None:
+        """A body nobody can read is no empty one."""
+        for body in (b"", b"{junk", b"[]"):
+            self.assertRaises(AclError, needed_resources, 34, {}, body)

@@ -1,0 +1,261 @@
+"""The table of accounts: files merged, watched, and changed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.acl.accounts import PlainAccessConfig
+from twistmq.acl.errors import AclError
+from twistmq.acl.folder import AclFolder
+from twistmq.acl.table import AccountTable
+from twistmq.broker.wire.bodies import DataVersion
+
+PLAIN, FIRST, SECOND = "conf/plain_acl.yml", "conf/acl/first.yml", "conf/acl/second.yml"
+
+
+def account(key: str, secret: str = "secret-of-all") -> str:
+    return f"accounts:\n- accessKey: {key}\n  secretKey: {secret}\n"
+
+
+class TableTestCase(SynchronousTestCase):
+    """A test with a home, a table over it, and what is logged."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.home = Path(folder.name)
+        self.now_ms = 1_700_000_000_000
+        self.table = AccountTable(AclFolder(str(self.home), PLAIN), lambda: self.now_ms)
+        self.events: list[Any] = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+
+    def put(self, name: str, text: str) -> Path:
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def keys(self) -> list[str | None]:
+        return [config.access_key for config in self.table.configs()]
+
+    def logged(self, level: LogLevel) -> list[str]:
+        return [event["log_format"] for event in self.events if event["log_level"] is level]
+
+
+class FilesTests(TableTestCase):
+    """What several files say together."""
+
+    def test_no_files(self) -> None:
+        """Nobody has an account, no address is white."""
+        self.table.load()
+        self.assertEqual((self.keys(), self.table.versions()), ([], {}))
+        self.assertFalse(self.table.is_white("127.0.0.1"))
+        self.assertIsNone(self.table.account("nobody-here"))
+
+    def test_merged(self) -> None:
+        """Accounts and white addresses of all files count, the default file's last."""
+        self.put(PLAIN, account("plain-key") + "globalWhiteRemoteAddresses: [10.0.0.1]\n")
+        self.put(FIRST, account("first-key") + "globalWhiteRemoteAddresses: [10.0.0.2]\n")
+        self.table.load()
+        self.assertEqual(self.keys(), ["first-key", "plain-key"])
+        self.assertEqual(self.table.white_addresses(), ["10.0.0.2", "10.0.0.1"])
+        self.assertTrue(self.table.is_white("10.0.0.1") and self.table.is_white("10.0.0.2"))
+        self.assertFalse(self.table.is_white("10.0.0.3"))
+
+    def test_key_in_two_files(self) -> None:
+        """It is the first's; the other is logged and left out."""
+        self.put(FIRST, account("same-key", "first-secret"))
+        self.put(SECOND, account("same-key", "second-secret"))
+        self.table.load()
+        found = self.table.account("same-key")
+        assert found is not None
+        self.assertEqual(found.secret_key, "first-secret")
+        self.assertEqual(self.keys(), ["same-key"])
+        self.assertEqual(len(self.logged(LogLevel.warn)), 1)
+
+    def test_versions(self) -> None:
+        """By path; a file that says none has the time it was read at; an empty one is left out."""
+        plain = self.put(PLAIN, "dataVersion: [{counter: 7, timestamp: 5}]\n")
+        first = self.put(FIRST, account("first-key"))
+        self.put(SECOND, "")
+        self.table.load()
+        self.assertEqual(self.table.versions(),
+                         {str(first): DataVersion(timestamp=self.now_ms),
+                          str(plain): DataVersion(timestamp=5, counter=7)})
+        self.assertEqual(self.table.default_version(), DataVersion(timestamp=5, counter=7))
+
+    def test_faulty_start(self) -> None:
+        """A file without meaning stops the start and is named."""
+        path = self.put(FIRST, "accounts: 5\n")
+        error = self.assertRaises(AclError, self.table.load)
+        self.assertTrue(str(error).startswith(f"{path}: "), msg=str(error))
+
+    def test_unreadable_start(self) -> None:
+        """So does one that cannot be read."""
+        path = self.put(FIRST, account("first-key"))
+        for method, named in (("read", str(path)), ("paths", str(self.home))):
+            with mock.patch.object(AclFolder, method, side_effect=OSError(13, "Permission denied")):
+                error = self.assertRaises(AclError, self.table.load)
+            self.assertEqual(str(error), f"{named}: Permission denied")
+
+
+class WatchTests(TableTestCase):
+    """Files that change while the broker runs."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.plain = self.put(PLAIN, account("plain-key") + "globalWhiteRemoteAddresses: ['*']\n")
+        self.table.load()
+
+    def test_nothing_changed(self) -> None:
+        """Nothing is read anew, also when only the file's time is another."""
+        os.utime(self.plain, (1, 1))
+        self.assertFalse(self.table.reload())
+
+    def test_changed(self) -> None:
+        """What the file says now holds alone, also when its time and length are as before."""
+        times = os.stat(self.plain)
+        self.plain.write_text(self.plain.read_text().replace("plain-key", "other-key"))
+        os.utime(self.plain, ns=(times.st_atime_ns, times.st_mtime_ns))
+        self.assertTrue(self.table.reload())
+        self.assertEqual(self.keys(), ["other-key"])
+        self.plain.write_text(account("third-key"))
+        self.assertTrue(self.table.reload())
+        self.assertFalse(self.table.is_white("127.0.0.1"))
+
+    def test_files_come_and_go(self) -> None:
+        """A new file counts, a removed one does not."""
+        first = self.put(FIRST, account("first-key"))
+        self.assertTrue(self.table.reload())
+        self.assertEqual(self.keys(), ["first-key", "plain-key"])
+        first.unlink()
+        self.plain.unlink()
+        self.assertTrue(self.table.reload())
+        self.assertEqual(self.keys(), [])
+
+    def test_broken(self) -> None:
+        """What the file said holds, with one line in the log however often it is looked at."""
+        good = self.plain.read_text()
+        for text in ("accounts: [", "", account("abc"), good + "- x"):
+            self.events.clear()
+            self.plain.write_text(text)
+            for _ in range(3):
+                self.assertFalse(self.table.reload(), msg=text)
+            self.assertEqual(self.keys(), ["plain-key"])
+            self.assertTrue(self.table.is_white("127.0.0.1"))
+            self.assertEqual(len(self.logged(LogLevel.error)), 1, msg=text)
+        self.events.clear()
+        self.plain.write_text(good)
+        self.assertFalse(self.table.reload())
+        self.plain.write_text("accounts: [")
+        self.table.reload()
+        self.assertEqual(len(self.logged(LogLevel.error)), 1, msg="broken again is said again")
+        self.plain.write_text(account("mended-key"))
+        self.assertTrue(self.table.reload())
+        self.assertEqual(self.keys(), ["mended-key"])
+
+    def test_new_broken_file(self) -> None:
+        """It says nothing; the others go on."""
+        self.put(FIRST, "accounts: [")
+        self.assertFalse(self.table.reload())
+        self.assertEqual(self.keys(), ["plain-key"])
+
+    def test_unreadable(self) -> None:
+        """A disk that fails takes no accounts away."""
+        with mock.patch.object(AclFolder, "read", side_effect=OSError(5, "Input/output error")):
+            for _ in range(3):
+                self.assertFalse(self.table.reload())
+        with mock.patch.object(AclFolder, "paths", side_effect=OSError(5, "Input/output error")):
+            self.assertFalse(self.table.reload())
+        self.assertEqual(self.keys(), ["plain-key"])
+        self.assertEqual(len(self.logged(LogLevel.error)), 2)
+
+
+class ChangeTests(TableTestCase):
+    """Changes by request."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.first = self.put(FIRST, account("first-key"))
+        self.table.load()
+
+    def test_new_account(self) -> None:
+        """It goes to the default file, which may have to be made, and holds at once."""
+        self.table.update_account(PlainAccessConfig("new-key", "new-secret"))
+        self.assertEqual(self.keys(), ["first-key", "new-key"])
+        self.assertIn("new-key", (self.home / PLAIN).read_text())
+        self.assertFalse(self.table.reload(), msg="the table knows what it wrote")
+        again = AccountTable(AclFolder(str(self.home), PLAIN), lambda: self.now_ms)
+        again.load()
+        self.assertEqual(again.configs(), self.table.configs())
+
+    def test_changed_account(self) -> None:
+        """It stays in its file."""
+        self.table.update_account(PlainAccessConfig("first-key", "new-secret", admin=True))
+        found = self.table.account("first-key")
+        assert found is not None
+        self.assertEqual((found.secret_key, found.is_admin), ("new-secret", True))
+        self.assertFalse((self.home / PLAIN).exists())
+        self.assertEqual(self.table.versions()[str(self.first)].counter, 1)
+
+    def test_change_beside_an_edit(self) -> None:
+        """What was edited since the files were looked at is not lost."""
+        self.first.write_text(account("edited-key"))
+        self.table.update_account(PlainAccessConfig("first-key", "new-secret"))
+        self.assertEqual(self.keys(), ["edited-key", "first-key"])
+
+    def test_deleted_account(self) -> None:
+        """It is gone from file and table; one that is not there is not deleted."""
+        self.assertTrue(self.table.delete_account("first-key"))
+        self.assertIsNone(self.table.account("first-key"))
+        self.assertNotIn("first-key", self.first.read_text())
+        self.assertFalse(self.table.delete_account("first-key"))
+
+    def test_white_addresses(self) -> None:
+        """Of the default file, or of one that is named by its path."""
+        self.assertTrue(self.table.update_white_addresses(["10.0.0.1"], None))
+        self.assertTrue(self.table.update_white_addresses(["10.0.0.2"], str(self.first)))
+        self.assertEqual(self.table.white_addresses(), ["10.0.0.2", "10.0.0.1"])
+        self.assertEqual(self.keys(), ["first-key"])
+
+    def test_other_files(self) -> None:
+        """A path that is no file of accounts is not written to."""
+        other = self.put("conf/other.yml", "a: b\n")
+        for path in (str(other), str(self.home / "conf/acl/none.yml"), "/etc/passwd",
+                     str(self.home / "conf/acl/../other.yml")):
+            self.assertFalse(self.table.update_white_addresses(["*"], path), msg=path)
+        self.assertEqual(other.read_text(), "a: b\n")
+        self.assertFalse(self.table.is_white("10.0.0.1"))
+
+    def test_refused_changes(self) -> None:
+        """What could not be read again is not written."""
+        before = self.first.read_bytes()
+        for config in (PlainAccessConfig("first-key", "short"),
+                       PlainAccessConfig("first-key", "new-secret", "1.2.3"),
+                       PlainAccessConfig("first-key", "new-secret", topic_perms=["a=x"])):
+            self.assertRaises(AclError, self.table.update_account, config)
+        self.assertRaises(AclError, self.table.update_white_addresses, ["1.2.3"], str(self.first))
+        self.assertEqual(self.first.read_bytes(), before)
+
+    def test_broken_file(self) -> None:
+        """A file that is broken now is not written over, and its accounts hold."""
+        self.first.write_text("accounts: [")
+        self.assertRaises(AclError, self.table.update_account,
+                          PlainAccessConfig("first-key", "new-secret"))
+        self.assertEqual(self.first.read_text(), "accounts: [")
+        self.assertEqual(self.keys(), ["first-key"])
+
+    def test_failed_write(self) -> None:
+        """The table stays what the files say."""
+        with mock.patch.object(AclFolder, "write", side_effect=OSError(28, "No space left")):
+            error = self.assertRaises(AclError, self.table.delete_account, "first-key")
+        self.assertIn("No space left", str(error))
+        self.assertEqual(self.keys(), ["first-key"])

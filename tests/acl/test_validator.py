@@ -1,0 +1,167 @@
+"""Which requests pass, and what those that do not are told: nothing is served before that."""
+
+from __future__ import annotations
+
+from tests.acl.box import ADMIN, ALICE, BOB, PREFIX, AclTestCase
+from twistmq.acl.validator import host_of
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from twistmq.broker.wire.command import decode_command, encode_request
+from twistmq.broker.wire.frame import JSON, FrameDecoder, encode_frame
+from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
+from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
+
+NO_KEY = (ResponseCode.SYSTEM_ERROR, f"{PREFIX}No accessKey is configured")
+UNKNOWN_CODE = 29_999
+
+
+class ValidatorTests(AclTestCase):
+    """Requests against the accounts of ``box``."""
+
+    def heartbeat(self, group: str, *topics: str) -> bytes:
+        return HeartbeatData("client", (ProducerData("p"),), (ConsumerData(
+            group, subscription_data_set=tuple(map(SubscriptionData, topics))),)).encode()
+
+    def refusal(self, *args: object, **kwargs: object) -> str:
+        """What a request is refused with by the validator; empty when it is not."""
+        reply = self.ask(*args, **kwargs)  # type: ignore[arg-type]
+        if reply.code != ResponseCode.SYSTEM_ERROR or not (reply.remark or "").startswith(PREFIX):
+            return ""
+        assert reply.remark is not None
+        return reply.remark.removeprefix(PREFIX)
+
+    def test_every_code_needs_an_account(self) -> None:
+        """Served or not, none is answered otherwise, and none does anything."""
+        bodies = {RequestCode.HEART_BEAT: self.heartbeat("g", "hers")}
+        codes = {*self.box.kernel.dispatcher.handlers, *RequestCode, UNKNOWN_CODE}
+        for code in sorted(codes):
+            reply = self.ask(None, code, None, bodies.get(RequestCode(code), b"")
+                             if code != UNKNOWN_CODE else b"")
+            self.assertEqual((reply.code, reply.remark), NO_KEY, msg=str(code))
+            self.assertEqual(reply.body, b"", msg=str(code))
+        self.assertEqual(self.box.kernel.clients.consumer_group("g"), None)
+
+    def test_unreadable_header(self) -> None:
+        """How a request is read is told to nobody without an account."""
+        header = GetMaxOffsetRequestHeader(topic="hers", queue_id=0)
+        frame = encode_request(RequestCode.GET_MAX_OFFSET, 1, header)
+        frame = frame.replace(b'"queueId":"0"', b'"queueId":"x"')
+        [reply] = self.box.kernel.dispatcher.execute(self.peer(), FrameDecoder().feed(frame), 0)
+        self.assertEqual(decode_command(FrameDecoder().feed(reply)[0]).remark, NO_KEY[1])
+
+    def test_fields_that_are_none(self) -> None:
+        """extFields that are no map are no account."""
+        header = b'{"code":26,"opaque":1,"extFields":["AccessKey"]}'
+        frames = FrameDecoder().feed(encode_frame(JSON, header, b""))
+        [reply] = self.box.kernel.dispatcher.execute(self.peer(), frames, 0)
+        command = decode_command(FrameDecoder().feed(reply)[0])
+        self.assertTrue((command.remark or "").startswith(PREFIX), msg=command.remark)
+
+    def test_one_way(self) -> None:
+        """A one-way request is neither answered nor served."""
+        header = send_header("hers", 0)
+        self.assertIsNone(self.box.send(self.peer(), RequestCode.SEND_MESSAGE_V2, header, b"x",
+                                        oneway=True))
+        self.assertEqual(self.box.kernel.store.max_offset, 0)
+
+    def test_replayed_with_another_body(self) -> None:
+        """The frame of an account with a changed body is refused; unchanged it passes again."""
+        header = send_header("hers", 0)
+        self.assertEqual(self.ask(ALICE, RequestCode.SEND_MESSAGE_V2, header, b"paid").code, 0)
+        self.assertEqual(self.ask(ALICE, RequestCode.SEND_MESSAGE_V2, header, b"paid").code, 0)
+        stored = self.box.kernel.store.max_offset
+        self.assertEqual(
+            self.refusal(ALICE, RequestCode.SEND_MESSAGE_V2, header, b"PAID", signed_body=b"paid"),
+            "Check signature failed for accessKey=alice-key")
+        self.assertEqual(self.box.kernel.store.max_offset, stored)
+
+    def test_keys(self) -> None:
+        """An unknown key, another's secret, no signature."""
+        code = RequestCode.GET_BROKER_CONFIG
+        self.assertEqual(self.refusal(("nobody-key", ALICE[1]), code),
+                         "No acl config for nobody-key")
+        self.assertEqual(self.refusal((ALICE[0], BOB[1]), code),
+                         "Check signature failed for accessKey=alice-key")
+        reply = self.box.send(self.peer(), code, extra_fields={"AccessKey": "alice-key"})
+        assert reply is not None
+        self.assertEqual(reply.remark, f"{PREFIX}Check signature failed for accessKey=alice-key")
+        for keys in (ADMIN, ALICE, BOB):
+            self.assertEqual(self.ask(keys, code).code, ResponseCode.SUCCESS, msg=keys[0])
+
+    def test_unknown_code(self) -> None:
+        """With an account it is as unknown as without access control."""
+        self.assertEqual(self.ask(ALICE, UNKNOWN_CODE).code,
+                         ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+    def test_topics(self) -> None:
+        """Sends need PUB on the topic, reads SUB on topic and group."""
+        send, pull = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
+        self.assertEqual(self.refusal(ALICE, send, send_header("hers", 0), b"x"), "")
+        self.assertEqual(self.refusal(ALICE, send, send_header("read", 0), b"x"),
+                         "No default permission for topic:read")
+        self.assertEqual(self.refusal(ALICE, send, send_header("any", 0), b"x"),
+                         "No default permission for topic:any")
+        self.assertEqual(self.refusal(ADMIN, send, send_header("any", 0), b"x"), "")
+        for code in (pull, RequestCode.LITE_PULL_MESSAGE):
+            self.assertEqual(self.refusal(ALICE, code, pull_header("hers", group="g")), "")
+            self.assertEqual(self.refusal(ALICE, code, pull_header("write", group="g")),
+                             "No default permission for topic:write")
+            self.assertEqual(self.refusal(ALICE, code, pull_header("hers", group="not-hers")),
+                             "No default permission for group:not-hers")
+
+    def test_trace_topic(self) -> None:
+        """Every account may send traces, none may read them without permission."""
+        topic = "RMQ_SYS_TRACE_TOPIC"
+        self.assertEqual(
+            self.refusal(BOB, RequestCode.SEND_MESSAGE_V2, send_header(topic, 0), b"x"), "")
+        self.assertEqual(
+            self.refusal(BOB, RequestCode.PULL_MESSAGE, pull_header(topic, group="g")),
+            f"No default permission for topic:{topic}")
+
+    def test_heartbeat(self) -> None:
+        """Each group and each topic of a consumer counts; who is refused is not registered."""
+        code = RequestCode.HEART_BEAT
+        self.assertEqual(self.refusal(ALICE, code, None, self.heartbeat("not-hers", "hers")),
+                         "No default permission for group:not-hers")
+        self.assertEqual(self.refusal(ALICE, code, None, self.heartbeat("g", "hers", "write")),
+                         "No default permission for topic:write")
+        self.assertIsNone(self.box.kernel.clients.consumer_group("g"))
+        self.assertEqual(self.refusal(ALICE, code, None, self.heartbeat("g", "hers", "read")), "")
+        self.assertIsNotNone(self.box.kernel.clients.consumer_group("g"))
+        self.assertNotEqual(self.refusal(ALICE, code, None, b"{junk"), "")
+
+    def test_unregister(self) -> None:
+        """A group leaves only by somebody who may consume in it."""
+        peer = self.peer()
+        self.ask(ALICE, RequestCode.HEART_BEAT, None, self.heartbeat("g", "hers"), peer=peer)
+        leave = UnregisterClientRequestHeader(client_id="client", consumer_group="g")
+        self.assertEqual(self.refusal(None, RequestCode.UNREGISTER_CLIENT, leave, peer=peer),
+                         "No accessKey is configured")
+        self.assertEqual(self.refusal(BOB, RequestCode.UNREGISTER_CLIENT, leave, peer=peer),
+                         "No default permission for group:g")
+        self.assertIsNotNone(self.box.kernel.clients.consumer_group("g"))
+        self.assertEqual(self.refusal(ALICE, RequestCode.UNREGISTER_CLIENT, leave, peer=peer), "")
+
+    def test_admin(self) -> None:
+        """Codes of administrators."""
+        self.assertEqual(
+            self.refusal(ALICE, RequestCode.UPDATE_BROKER_CONFIG, None, b"slaveReadEnable=true"),
+            "Need admin permission for request code=25, but accessKey=alice-key is not")
+        self.assertFalse(self.box.kernel.settings.flag("slaveReadEnable"))
+
+    def test_white_addresses(self) -> None:
+        """One for all, one for an account; the account's still has to be named."""
+        code = RequestCode.GET_BROKER_CONFIG
+        for address in ("10.2.2.7:1234", "[::ffff:10.2.2.7]:1234"):
+            self.assertEqual(self.refusal(None, code, peer=self.peer(address)), "", msg=address)
+        hers = "10.1.1.1:1234"
+        self.assertEqual(self.refusal((ALICE[0], "wrong"), code, peer=self.peer(hers)), "")
+        self.assertEqual(self.refusal(None, code, peer=self.peer(hers)),
+                         "No accessKey is configured")
+        self.assertEqual(self.refusal((BOB[0], "wrong"), code, peer=self.peer(hers)),
+                         "Check signature failed for accessKey=bob-key")
+
+    def test_hosts(self) -> None:
+        """Both ways to write an address with its port."""
+        self.assertEqual([host_of("10.0.0.1:80"), host_of("[::1]:80")], ["10.0.0.1", "::1"])
