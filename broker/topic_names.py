@@ -80,8 +80,11 @@ def is_light(name: str) -> bool:
 
 
 def allows_light_queues(topic: str) -> bool:
-    """Whether records of a topic may be in light queues as well."""
-    return topic != SCHEDULE_TOPIC and not topic.startswith(
+    """Whether records of a topic may be in light queues as well.
+
+    Differs from Apache, whose light queues show half messages.
+    """
+    return topic not in (SCHEDULE_TOPIC, HALF_TOPIC) and not topic.startswith(
         (RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX))
 
 

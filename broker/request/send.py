@@ -76,6 +76,8 @@ class SendRequests:
         self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
         #: Whether requests of the batch that is handled made topics.
         self._topics_made = False
+        #: The queues that half messages of the batch were sent to.
+        self._half_queue_ids: dict[MessageRecord, int] = {}
         self._reply_maker = StoredReplyMaker(self._region, self._trace_on)
         self._maker = RecordMaker(self._region, "true" if self._trace_on else "false",
                                   kernel.cluster_name, kernel.unique_ids)
@@ -175,6 +177,7 @@ class SendRequests:
         if service is None:
             raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                                  "no plugin of this broker provides transaction messages")
+        self._half_queue_ids[record] = record.queue_id
         service.prepare(record, parse_properties(record.properties))
 
     def _batch_records(
@@ -261,6 +264,10 @@ class SendRequests:
         owners: list[int] = []
         # A plugin may send a record elsewhere; its sender is told the queue that was meant.
         queue_ids = [records[0].queue_id if records else 0 for records in records_of]
+        if self._half_queue_ids:
+            queue_ids = [self._half_queue_ids.get(records[0], queue_id) if records else 0
+                         for records, queue_id in zip(records_of, queue_ids, strict=True)]
+            self._half_queue_ids = {}
         for index, records in enumerate(records_of):
             if replies[index] is None:
                 flat += records

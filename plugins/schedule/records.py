@@ -15,7 +15,7 @@ from typing import Final
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
+from twistmq.broker.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.properties import (
     format_properties,
@@ -48,11 +48,12 @@ def delay_level(properties: dict[str, str]) -> int:
 def delay_record(record: MessageRecord, level_most: int) -> None:
     """Send a record to the schedule topic if it is to wait.
 
-    Half messages and rollbacks do not wait; what they become may.
+    Half messages and rollbacks do not wait; what they become may. Differs from Apache, which
+    delays a half message and then drops it.
 
     :raises RequestRefused: when its level is none.
     """
-    if not has_queue_entry(record.sys_flag):
+    if not has_queue_entry(record.sys_flag) or record.topic == HALF_TOPIC:
         return
     properties = parse_properties(record.properties)
     level = delay_level(properties)

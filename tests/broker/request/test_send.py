@@ -402,8 +402,10 @@ class TransactionTests(SendTestCase):
     def test_prepared(self) -> None:
         """A half message is where the service puts it; other messages are not asked about."""
         self.box.kernel.topic_config.table["HALF"] = TopicConfig("HALF", 1, 1)
-        self.sent(body=b"half", properties=self.half)
-        self.sent(body=b"whole", properties={"TRAN_MSG": "false"})
+        reply = self.sent(body=b"half", properties=self.half, changes={"queue_id": 3})
+        self.assertEqual(reply.queue_id, 3)
+        reply = self.sent(body=b"whole", properties={"TRAN_MSG": "false"})
+        self.assertEqual(reply.queue_id, 0)
         self.assertEqual([m.body for m in self.messages()], [b"whole"])
         [message] = self.messages("HALF")
         self.assertEqual((message.body, message.properties_map()["REAL"]), (b"half", "g"))

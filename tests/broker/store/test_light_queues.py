@@ -94,10 +94,11 @@ class EntryTests(LightTestCase):
         records = [
             named("a", topic="%RETRY%g"), named("a", topic="rmq_sys_x"),
             named("a", topic="SCHEDULE_TOPIC_XXXX"), named("a", topic="Batches"),
+            named("a", topic="RMQ_SYS_TRANS_HALF_TOPIC"),
             named("a", sys_flag=SYS_TRANSACTION_PREPARED), inner_batch("Batches", [b"x"]),
         ]
         self.box.append(*records)
-        self.assertEqual([offsets_of(each) for each in records], [None] * 6)
+        self.assertEqual([offsets_of(each) for each in records], [None] * 7)
         self.assertIsNone(self.box.store.queue("%LMQ%a", 0))
 
     def test_own_messages_of_a_light_topic(self) -> None:

@@ -1,0 +1,423 @@
+"""The check: who is asked, when, how often, and what becomes of what nobody answers for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tests.transaction.case import (
+    COMMIT,
+    ROLLBACK,
+    TransactionTestCase,
+    questions,
+    run_task,
+)
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.record import MessageRecord, decode_record, record_again
+from twistmq.transaction import check, plugin
+
+TIMEOUT_MS = 6000
+
+
+class CheckTests(TransactionTestCase):
+    """Who is asked and when."""
+
+    def test_not_before_its_time(self) -> None:
+        """A half message is asked for when it is as old as set, not a millisecond before."""
+        self.half()
+        self.assertEqual(self.asked(TIMEOUT_MS - 1), [])
+        self.assertEqual(len(self.halves()), 1)
+        self.assertEqual(self.asked(1), [b"half"])
+
+    def test_question(self) -> None:
+        """Its header names the copy that was put back, its body is the message as it was sent."""
+        half = self.half(queue_id=3)
+        [asked] = self.check(TIMEOUT_MS)
+        first, copy = self.halves()
+        header, shown = asked.header, asked.message
+        self.assertEqual(
+            (header.topic, header.tran_state_table_offset, header.commit_log_offset, header.msg_id,
+             header.transaction_id, header.offset_msg_id, header.broker_name),
+            (HALF_TOPIC, copy.queue_offset, copy.physical_offset, half.transaction_id,
+             half.transaction_id, offset_message_id(copy.store_host, copy.physical_offset),
+             "broker-a"))
+        self.assertEqual((shown.topic, shown.queue_id, shown.body, shown.physical_offset),
+                         ("T", 3, b"half", copy.physical_offset))
+        self.assertEqual(shown.properties_map()["TRANSACTION_CHECK_TIMES"], "1")
+        self.assertEqual(first.born_timestamp, copy.born_timestamp)
+
+    def test_answers(self) -> None:
+        """A commit delivers, a rollback does not, and nobody is asked again."""
+        self.half(b"1")
+        self.half(b"2")
+        for asked, how in zip(self.check(TIMEOUT_MS), (COMMIT, ROLLBACK), strict=True):
+            self.answer(asked, how)
+        self.assertEqual(self.bodies(), [b"1"])
+        for _ in range(3):
+            self.assertEqual(self.asked(30_000), [])
+        self.assertEqual((self.bodies(), self.given_up()), ([b"1"], []))
+
+    def test_again_and_again(self) -> None:
+        """Without an answer each check asks once more."""
+        self.half()
+        counts = [asked.message.properties_map()["TRANSACTION_CHECK_TIMES"]
+                  for _ in range(4) for asked in self.check(30_000)]
+        self.assertEqual(counts, ["1", "2", "3", "4"])
+
+    def test_ended_ones_are_passed(self) -> None:
+        """Whatever their order, only open ones are asked for; an end that waits is one."""
+        halves = {b"%d" % number: self.half(b"%d" % number) for number in range(100)}
+        wanted = []
+        for number, (body, half) in enumerate(halves.items()):
+            if number % 3:
+                self.must_end(half, ROLLBACK)
+            else:
+                wanted.append(body)
+            if number == 50:
+                self.write_ends()
+        self.assertEqual(self.asked(TIMEOUT_MS), wanted)
+
+    def test_young_ones_end_the_check(self) -> None:
+        """Old ones in front of a young one are asked for, it is not."""
+        self.half(b"old")
+        self.box.now_ms += TIMEOUT_MS
+        self.half(b"young")
+        self.assertEqual(self.asked(), [b"old"])
+        self.assertEqual(self.progress()[0], 1)
+        self.assertEqual(self.asked(TIMEOUT_MS - 1), [])
+        self.assertEqual(self.asked(1), [b"young", b"old"])
+
+    def test_born_in_the_future(self) -> None:
+        """A producer whose clock is ahead is asked at once."""
+        self.half()
+        self.box.now_ms -= 60_000
+        self.assertEqual(self.asked(), [b"half"])
+
+    def test_other_producers(self) -> None:
+        """Any live producer of the group is asked, a dead one and another group's are not."""
+        second, stranger = self.new_producer(), self.new_producer("other")
+        for number in range(4):
+            self.half(b"%d" % number)
+        self.producer.active = False
+        self.assertEqual(self.asked(TIMEOUT_MS), [])
+        self.assertEqual([asked.message.body for asked in questions(second)],
+                         [b"0", b"1", b"2", b"3"])
+        self.assertEqual(stranger.requests, [])
+
+    def test_nobody_there(self) -> None:
+        """Without a producer a check counts all the same; who comes later is asked."""
+        self.half()
+        self.producer.active = False
+        self.assertEqual(self.asked(TIMEOUT_MS), [])
+        self.producer = self.new_producer()
+        [asked] = self.check(30_000)
+        self.assertEqual(asked.message.properties_map()["TRANSACTION_CHECK_TIMES"], "2")
+
+    def test_late_end(self) -> None:
+        """A producer that ends the first half message after it was put back is not asked again."""
+        half = self.half()
+        [asked] = self.check(TIMEOUT_MS)
+        self.must_end(half, COMMIT)
+        self.answer(asked, COMMIT)
+        self.assertEqual(self.bodies(), [b"half"])
+        for _ in range(3):
+            self.assertEqual(self.asked(30_000), [])
+
+    def test_late_answer(self) -> None:
+        """So it is with the answer to a question that was asked before the last one."""
+        self.half()
+        [asked] = self.check(TIMEOUT_MS)
+        self.assertEqual(self.asked(30_000), [b"half"])
+        self.answer(asked, COMMIT)
+        self.assertEqual(self.asked(30_000), [])
+        self.assertEqual(self.bodies(), [b"half"])
+
+    def test_late_end_behind_a_young_one(self) -> None:
+        """A late end is kept until the check comes to the copy, over a restart too."""
+        half = self.half(b"old")
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"old"])
+        self.box.now_ms += 10_000
+        # The copy is behind what was put back in the same check: another message is between.
+        self.half(b"between")
+        self.assertEqual(self.asked(), [b"old"])
+        self.must_end(half, COMMIT)
+        self.assertEqual(self.asked(TIMEOUT_MS - 1), [])
+        self.restart()
+        self.assertEqual(self.asked(1), [b"between"])
+        for _ in range(3):
+            self.assertEqual(self.asked(30_000), [b"between"])
+        self.assertEqual(self.bodies(), [b"old"])
+
+    def test_progress(self) -> None:
+        """The group's offsets follow, and what is consumed is not read again."""
+        for number in range(5):
+            self.must_end(self.half(b"%d" % number), ROLLBACK)
+        self.assertEqual(self.asked(TIMEOUT_MS), [])
+        self.assertEqual(self.progress(), (5, 1))
+        self.restart()
+        self.assertEqual(self.progress(), (5, 1))
+        self.assertEqual(self.asked(60_000), [])
+
+    def test_role(self) -> None:
+        """A slave does not check; made master it goes on from the group's offsets."""
+        self.half()
+        self.box.kernel.set_role("SLAVE", 1)
+        self.assertEqual(self.asked(TIMEOUT_MS), [])
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.assertEqual(self.asked(), [b"half"])
+
+
+class GivenUpTests(TransactionTestCase):
+    """Half messages nobody answers for."""
+
+    settings = {"transactionCheckMax": "2"}  # noqa: RUF012
+
+    def setUp(self) -> None:
+        self.discarded: list[bytes] = []
+        listener = SimpleNamespace(on_half_message_discarded=hookimpl(
+            lambda record: self.discarded.append(decode_record(record).body)))
+        self.plugins = (("transaction", plugin), ("listener", listener))
+        super().setUp()
+
+    def test_checked_too_often(self) -> None:
+        """After the last check there is an interval for the answer, then it is given up."""
+        self.half()
+        self.assertEqual(self.asked(TIMEOUT_MS) + self.asked(30_000), [b"half"] * 2)
+        self.assertEqual(self.given_up(), [])
+        self.assertEqual(self.asked(30_000), [])
+        self.assertEqual((self.given_up(), self.discarded), ([b"half"], [b"half"]))
+        [found] = self.stored(CHECK_MAX_TIME_TOPIC, 0)
+        self.assertEqual([found.properties_map()[name] for name in (
+            "REAL_TOPIC", "REAL_QID", "TRANSACTION_CHECK_TIMES")], ["T", "1", "2"])
+        self.assertEqual(self.service.metrics.count("T"), 0)
+        self.assertEqual(self.asked(30_000), [])
+        self.assertEqual((self.given_up(), self.stored()), ([b"half"], []))
+        self.assertEqual(self.box.kernel.topic_config.table[CHECK_MAX_TIME_TOPIC].perm, 6)
+
+    def test_last_answer_counts(self) -> None:
+        """The answer to the last question is in time until the next check."""
+        self.half()
+        self.check(TIMEOUT_MS)
+        [asked] = self.check(30_000)
+        self.answer(asked, COMMIT)
+        self.assertEqual(self.asked(30_000), [])
+        self.assertEqual((self.bodies(), self.given_up()), ([b"half"], []))
+
+    def test_too_old(self) -> None:
+        """One whose file might go any time is given up unasked."""
+        self.half()
+        self.assertEqual(self.asked(72 * 3_600_000 + 1), [])
+        self.assertEqual(self.given_up(), [b"half"])
+
+    def test_ended_and_old(self) -> None:
+        """What was ended is not given up, however old it is."""
+        self.must_end(self.half(), COMMIT)
+        self.assertEqual(self.asked(100 * 3_600_000), [])
+        self.assertEqual(self.given_up(), [])
+
+    def test_not_stored(self) -> None:
+        """A disk that fails holds the check up; nothing is lost and nothing asked twice."""
+        self.half()
+        self.disk.fail_write_in = 1
+        self.assertEqual(self.asked(TIMEOUT_MS), [])
+        self.disk.fail_write_in = None
+        self.assertEqual(self.asked(), [b"half"])
+        self.assertEqual(self.asked(30_000), [b"half"])
+        self.disk.fail_write_in = 1
+        self.assertEqual(self.asked(30_000), [])
+        self.assertEqual(self.discarded, [])
+        self.disk.fail_write_in = None
+        self.assertEqual(self.asked(), [])
+        self.assertEqual((self.discarded, self.given_up()), ([b"half"], [b"half"]))
+
+    def test_no_room_for_a_property(self) -> None:
+        """One that cannot be put back is given up and does not hold others up."""
+        room = 32_767 - len(self.halves_properties())
+        self.half(b"full", filling="x" * room)
+        self.half(b"next")
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"next"])
+        self.assertEqual(self.given_up(), [b"full"])
+
+    def halves_properties(self) -> bytes:
+        """The properties of a half message with an almost empty filling."""
+        half = self.half(b"full", filling="")
+        self.must_end(half, ROLLBACK)
+        [found] = self.halves()
+        return found.properties.encode() + b"filling\x01\x02"
+
+
+class ImmunityTests(TransactionTestCase):
+    """Half messages with a time of their own."""
+
+    settings = {"transactionCheckMax": "2"}  # noqa: RUF012
+
+    def immune(self, body: bytes, seconds: str) -> None:
+        self.half(body, CHECK_IMMUNITY_TIME_IN_SECONDS=seconds)
+
+    def test_own_time(self) -> None:
+        """It is put back unasked until its time comes, and that counts as no check."""
+        self.immune(b"late", "100")
+        self.half(b"plain")
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"plain"])
+        self.assertEqual(self.asked(30_000) + self.asked(30_000), [b"plain"])
+        self.assertEqual(self.given_up(), [b"plain"])
+        self.assertEqual(self.asked(100_000 - 66_001), [])
+        self.assertEqual(self.asked(1), [b"late"])
+        self.assertEqual(self.asked(30_000), [b"late"])
+        self.assertEqual(self.asked(30_000), [])
+        self.assertEqual(self.given_up(), [b"plain", b"late"])
+
+    def test_short_time(self) -> None:
+        """It may be shorter than the broker's."""
+        self.immune(b"soon", "1")
+        self.assertEqual(self.asked(999), [])
+        self.assertEqual(self.asked(1), [b"soon"])
+
+    def test_ended_meanwhile(self) -> None:
+        """One that was put back and then ended is not asked for when its time comes."""
+        half = self.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+        self.assertEqual(self.asked(TIMEOUT_MS) + self.asked(30_000), [])
+        self.must_end(half, COMMIT)
+        for _ in range(5):
+            self.assertEqual(self.asked(30_000), [])
+        self.assertEqual((self.bodies(), self.given_up()), ([b"half"], []))
+
+    def test_no_number(self) -> None:
+        """Then it is the broker's."""
+        self.immune(b"x", "soon")
+        self.assertEqual(self.asked(TIMEOUT_MS - 1), [])
+        self.assertEqual(self.asked(1), [b"x"])
+
+
+class StepTests(TransactionTestCase):
+    """A check in small steps."""
+
+    def test_many(self) -> None:
+        """No step looks at more than it may; all are asked for in order."""
+        bodies = [b"%d" % number for number in range(3 * check.STEP_COUNT)]
+        for body in bodies:
+            self.half(body)
+        self.box.now_ms += TIMEOUT_MS
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "check half messages"]
+        assert callable(task.period_ms)
+        counts, found = [], []
+        self.assertEqual(task.period_ms(), 30_000)
+        while task.period_ms() == 1 or not counts:
+            task.run(self.box.now_ms)
+            step = [asked.message.body for asked in questions(self.producer)]
+            counts.append(len(step))
+            found += step
+        self.assertEqual(found, bodies)
+        self.assertLessEqual(max(counts), check.STEP_COUNT)
+        self.assertGreaterEqual(len(counts), 3)
+
+    def test_ends_between_steps(self) -> None:
+        """What is ended while a check is under way is not asked for."""
+        halves = [self.half(b"%d" % number) for number in range(2 * check.STEP_COUNT)]
+        self.box.now_ms += TIMEOUT_MS
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "check half messages"]
+        task.run(self.box.now_ms)
+        self.assertLess(len(self.producer.requests), len(halves) - 1)
+        self.must_end(halves[-1], ROLLBACK)
+        run_task(self.box, "check half messages")
+        asked = [each.message.body for each in questions(self.producer)]
+        self.assertEqual(asked, [b"%d" % number for number in range(len(halves) - 1)])
+
+    def test_time_ends_a_step(self) -> None:
+        """So does time: a slow disk holds the reactor for one half message, not for all."""
+        for number in range(10):
+            self.half(b"%d" % number)
+        self.box.now_ms += TIMEOUT_MS
+        late = iter(range(10_000))
+        self.box.clock = lambda: self.box.now_ms + 5 * next(late)
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "check half messages"]
+        task.run(self.box.now_ms)
+        self.assertLessEqual(len(questions(self.producer)), 1)
+        self.box.clock = lambda: self.box.now_ms
+
+    def test_stop_in_the_middle(self) -> None:
+        """What a check did before a stop is not done again."""
+        bodies = [b"%d" % number for number in range(2 * check.STEP_COUNT)]
+        for body in bodies:
+            self.half(body)
+        self.box.now_ms += TIMEOUT_MS
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "check half messages"]
+        task.run(self.box.now_ms)
+        before = [asked.message.body for asked in questions(self.producer)]
+        self.assertTrue(before)
+        self.restart()
+        after = self.asked()
+        self.assertEqual(before + after[:len(bodies) - len(before)], bodies)
+
+    def test_unreadable(self) -> None:
+        """A half message that is gone is logged and passed."""
+        self.half(b"gone")
+        self.half(b"there")
+        [gone, _] = self.halves()
+        store = self.box.kernel.store
+        look = store.look_message
+        self.patch(store, "look_message", lambda place, size=None: (
+            None if place == gone.physical_offset else look(place, size)))
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"there"])
+
+    def test_saved_offset_is_outside(self) -> None:
+        """A group's offset that its queue does not have is corrected and logged."""
+        self.half()
+        self.box.kernel.consumer_offset.commit("", "CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, 99)
+        self.assertEqual(self.asked(TIMEOUT_MS), [])
+        self.assertEqual(self.progress()[0], 1)
+        self.half(b"new")
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"new"])
+
+    def test_more_half_queues(self) -> None:
+        """Each queue of the half topic is checked; its ends are in the op queue of its number."""
+        config = self.box.kernel.topic_config.table[HALF_TOPIC]
+        config.read_queue_nums = config.write_queue_nums = 2
+        self.half(b"0")
+        [found] = self.halves()
+        self.half(b"1")
+        # Another broker may have filled the second queue.
+        other = record_again(found, found.properties_map())
+        other.queue_id, other.body = 1, b"other"
+        self.assertEqual(self.box.kernel.append([other]), {})
+        asked = self.check(TIMEOUT_MS)
+        self.assertEqual([each.message.body for each in asked], [b"0", b"1", b"other"])
+        self.answer(asked[2], COMMIT)
+        self.write_ends()
+        [op] = self.stored(OP_HALF_TOPIC, 1)
+        self.assertEqual(op.body, b"1,0,")
+
+
+class ReplacedTests(TransactionTestCase):
+    """Another plugin's service."""
+
+    def test_stands_back(self) -> None:
+        """Where another plugin provides the service this one serves and checks nothing."""
+        self.half()
+
+        class Other:
+            def prepare(self, record: MessageRecord, properties: object) -> None:
+                record.topic, record.sys_flag = "ELSEWHERE", 0
+
+        other = SimpleNamespace(provide_transaction_service=hookimpl(lambda: Other()))
+        self.restart((("transaction", plugin), ("other", other)))
+        names = [task.name for task in self.box.kernel.periodic_tasks]
+        self.assertNotIn("check half messages", names)
+        self.assertNotIn(37, self.box.kernel.dispatcher.handlers)
+        self.assertEqual(self.send(b"2").code, ResponseCode.SUCCESS)
+        self.assertEqual(self.bodies("ELSEWHERE"), [b"2"])
+
+    def test_without_the_plugin(self) -> None:
+        """Half messages are refused, and so are their ends; what is there waits."""
+        half = self.half()
+        self.restart(())
+        self.assertEqual(self.send(b"2").code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        self.restart()
+        self.assertEqual(self.asked(60_000), [b"half"])

@@ -1,0 +1,177 @@
+"""END_TRANSACTION: what it takes, what it answers, what is stored."""
+
+from __future__ import annotations
+
+from tests.transaction.case import COMMIT, ROLLBACK, UNKNOWN, TransactionTestCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.record import SYS_TRANSACTION_COMMIT
+from twistmq.plugins import schedule
+from twistmq.transaction import plugin
+
+
+class SendTests(TransactionTestCase):
+    """Half messages come."""
+
+    def test_reply(self) -> None:
+        """The sender is told the queue it meant and the half message's place."""
+        reply = self.half(queue_id=3)
+        [found] = self.halves()
+        self.assertEqual((reply.queue_id, reply.queue_offset, reply.transaction_id),
+                         (3, found.queue_offset, "U-half"))
+        self.assertEqual(parse_offset_message_id(reply.msg_id)[2], found.physical_offset)
+        self.assertEqual((found.queue_id, found.sys_flag), (0, 0))
+
+    def test_others_of_the_same_read(self) -> None:
+        """A message that is no half one is told its own queue too."""
+        self.half(queue_id=3)
+        reply = self.send(b"whole", queue_id=2, TRAN_MSG="false")
+        self.assertIn(b"whole", self.bodies(queue_id=2))
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+
+    def test_not_visible(self) -> None:
+        """Nothing is in the topic before the commit."""
+        self.half()
+        self.assertEqual(self.stored(), [])
+
+    def test_counted(self) -> None:
+        """Half messages that are stored are counted until they are ended, whatever comes of it."""
+        first, second = self.half(b"1"), self.half(b"2")
+        self.disk.fail_write_in = 1
+        self.assertNotEqual(self.send(b"3").code, ResponseCode.SUCCESS)
+        self.disk.fail_write_in = None
+        self.assertEqual(self.service.metrics.count("T"), 2)
+        self.must_end(first, COMMIT)
+        self.must_end(second, ROLLBACK)
+        self.assertEqual(self.service.metrics.count("T"), 0)
+
+
+class EndTests(TransactionTestCase):
+    """Half messages are ended."""
+
+    def test_commit(self) -> None:
+        """The message is where it was sent, once, with its tag and its keys."""
+        sent_ms = self.box.now_ms
+        half = self.half(queue_id=2)
+        self.box.now_ms += 50
+        self.must_end(half, COMMIT)
+        [found] = self.stored(queue_id=2)
+        place = parse_offset_message_id(half.msg_id)[2]
+        self.assertEqual(
+            (found.body, found.sys_flag, found.prepared_transaction_offset, found.queue_offset,
+             found.born_timestamp, found.store_timestamp),
+            (b"half", SYS_TRANSACTION_COMMIT, place, 0, sent_ms, sent_ms + 50))
+        messages, *_ = self.box.kernel.store.query("T", "k", 10, 0, 2**62)
+        self.assertEqual(len(messages), 1)
+
+    def test_rollback(self) -> None:
+        """The message is never there."""
+        self.must_end(self.half(), ROLLBACK)
+        self.assertEqual(self.stored(), [])
+        self.assertEqual(self.asked(60_000), [])
+
+    def test_not_known(self) -> None:
+        """Who does not know gets no answer, and nothing happens; neither does what is no end."""
+        half = self.half()
+        for how in (UNKNOWN, 4, 99):
+            for asked in (False, True):
+                self.assertIsNone(self.box.send(
+                    self.producer, RequestCode.END_TRANSACTION,
+                    self.end_header(half, how, from_transaction_check=asked)))
+        self.assertEqual((self.stored(), self.service.metrics.count("T")), ([], 1))
+        self.assertEqual(self.asked(6000), [b"half"])
+
+    def test_wrong_requests(self) -> None:
+        """Apache's code and remarks; the half message stays one."""
+        half = self.half()
+        whole = self.send(b"whole", TRAN_MSG="false")
+        self.assertEqual(whole.code, ResponseCode.SUCCESS)
+        [other] = self.stored()
+        not_found = "Find prepared transaction message failed"
+        for changes, remark in (
+            ({"producer_group": "other"}, "The producer group wrong"),
+            ({"tran_state_table_offset": 77}, "The transaction state table offset wrong"),
+            ({"commit_log_offset": 10**9}, not_found),
+            ({"commit_log_offset": 1}, not_found),
+            ({"commit_log_offset": -1}, not_found),
+            ({"commit_log_offset": other.physical_offset}, not_found),
+        ):
+            for how in (COMMIT, ROLLBACK):
+                self.assertEqual(self.end(half, how, **changes),
+                                 (ResponseCode.SYSTEM_ERROR, remark))
+        self.assertEqual(self.bodies(), [b"whole"])
+        self.must_end(half, COMMIT)
+
+    def test_group_is_not_said(self) -> None:
+        """A half message without a producer group cannot be ended by one."""
+        half = self.half(PGROUP="")
+        self.assertEqual(self.end(half, COMMIT),
+                         (ResponseCode.SYSTEM_ERROR, "The producer group wrong"))
+
+    def test_ended_twice(self) -> None:
+        """The second time it is answered as the first, and delivered no more."""
+        half = self.half()
+        for _ in range(3):
+            self.must_end(half, COMMIT)
+        self.assertEqual(self.bodies(), [b"half"])
+        self.assertEqual(self.service.metrics.count("T"), 0)
+        self.assertEqual(self.end(half, ROLLBACK),
+                         (ResponseCode.SYSTEM_ERROR, "The transaction has ended otherwise"))
+
+    def test_committed_after_rollback(self) -> None:
+        """What was rolled back stays away."""
+        half = self.half()
+        self.must_end(half, ROLLBACK)
+        self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.stored(), [])
+
+    def test_store_does_not_take_it(self) -> None:
+        """A commit that cannot be stored is refused, and can be tried again."""
+        half = self.half()
+        self.disk.fail_write_in = 1
+        self.assertNotEqual(self.end(half, COMMIT)[0], ResponseCode.SUCCESS)
+        self.disk.fail_write_in = None
+        self.assertEqual(self.stored(), [])
+        self.must_end(half, COMMIT)
+        self.assertEqual(self.bodies(), [b"half"])
+
+    def test_slave(self) -> None:
+        """A slave ends nothing."""
+        half = self.half()
+        self.box.kernel.set_role("SLAVE", 1)
+        self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.SLAVE_NOT_AVAILABLE)
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.must_end(half, COMMIT)
+
+    def test_own_time_is_over(self) -> None:
+        """Who set its own time for the first check ends in time, or when it is asked."""
+        half = self.half(b"1", CHECK_IMMUNITY_TIME_IN_SECONDS="10")
+        short = self.half(b"2", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+        self.box.now_ms += 6000
+        self.must_end(short, COMMIT)
+        self.box.now_ms += 4001
+        self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.ILLEGAL_OPERATION)
+        self.assertEqual(self.end(half, ROLLBACK)[0], ResponseCode.ILLEGAL_OPERATION)
+        self.assertEqual(self.end(half, COMMIT, from_transaction_check=True)[0],
+                         ResponseCode.SUCCESS)
+        self.assertEqual(self.bodies(), [b"2", b"1"])
+
+
+class DelayTests(TransactionTestCase):
+    """Half messages with a delay level."""
+
+    plugins = (("schedule", schedule), ("transaction", plugin))
+
+    def test_delay_begins_with_the_commit(self) -> None:
+        """The half message does not wait; what it becomes does, and comes."""
+        half = self.half(DELAY="1")
+        self.assertEqual([each.body for each in self.halves()], [b"half"])
+        self.box.now_ms += 3000
+        self.must_end(half, COMMIT)
+        self.assertEqual(self.stored(), [])
+        self.box.now_ms += 1000
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "deliver delayed messages"]
+        task.run(self.box.now_ms)
+        self.assertEqual(self.bodies(), [b"half"])
+        self.assertEqual(len(self.halves()), 1)

@@ -1,0 +1,54 @@
+"""The count of open half messages and its file."""
+
+from __future__ import annotations
+
+import json
+
+from tests.transaction.case import COMMIT, TransactionTestCase, run_task
+
+PATH = "/store/config/transactionMetrics"
+
+
+class MetricsTests(TransactionTestCase):
+    """config/transactionMetrics."""
+
+    def test_file(self) -> None:
+        """It is Apache's form, saved by a task and at a stop, and read at a start."""
+        half = self.half()
+        self.half(b"2", topic="U")
+        run_task(self.box, "save how many half messages are open")
+        saved = json.loads(self.disk.read_file(PATH))
+        now_ms = self.box.now_ms
+        self.assertEqual(saved, {
+            "dataVersion": {"counter": 2, "stateVersion": 0, "timestamp": now_ms},
+            "transactionCount": {"T": {"count": 1, "timeStamp": now_ms},
+                                 "U": {"count": 1, "timeStamp": now_ms}}})
+        self.must_end(half, COMMIT)
+        self.restart()
+        self.assertEqual([self.service.metrics.count(topic) for topic in "TUV"], [0, 1, 0])
+
+    def test_apaches_file(self) -> None:
+        """What Apache's broker wrote is read."""
+        self.box.stop()
+        self.disk.write_file(PATH, b'{"dataVersion":{"counter":11,"stateVersion":0,"timestamp":17},'
+                             b'"transactionCount":{"orders":{"count":-3,"timeStamp":16}}}')
+        self.box = self.start()
+        self.assertEqual(self.service.metrics.count("orders"), -3)
+
+    def test_damaged_file(self) -> None:
+        """A count is no reason not to start."""
+        self.box.stop()
+        self.disk.write_file(PATH, b"{")
+        self.box = self.start()
+        self.assertEqual(self.service.metrics.count("T"), 0)
+        self.half()
+        self.assertEqual(self.service.metrics.count("T"), 1)
+
+    def test_not_saved(self) -> None:
+        """What cannot be saved is saved the next time."""
+        self.half()
+        self.disk.fail_sync_in = 1
+        run_task(self.box, "save how many half messages are open")
+        self.disk.fail_sync_in = None
+        run_task(self.box, "save how many half messages are open")
+        self.assertEqual(json.loads(self.disk.read_file(PATH))["transactionCount"]["T"]["count"], 1)

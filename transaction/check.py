@@ -1,0 +1,249 @@
+"""The check of one half queue: which half messages are open, and who is asked how they ended.
+
+A check goes through the queue in small steps, from where the last one ended to where the queue
+ended when it began. A half message that was ended is passed. One that is open is put back at the
+queue's end and passed, so that others do not wait for it, and its producer group is asked; one
+that was checked too often, or is too old, is given up. A young one ends the check: those behind it
+are younger.
+
+Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener,
+DefaultTransactionalMessageCheckListener @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, StoreDamaged
+from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+from twistmq.transaction.half import (
+    check_body,
+    checks_of,
+    discarded_record,
+    half_again,
+    immunity_ms,
+    origin_of,
+)
+from twistmq.transaction.ops import KnownOps, OpBatches
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.transaction.metrics import TransactionMetrics
+
+__all__ = ["HalfQueue"]
+
+#: What ends a step: half messages looked at, their bytes, time. A step appends and encodes what it
+#: puts back, so that this many bytes take some ms.
+STEP_COUNT: Final = 64
+STEP_BYTES: Final = 1024 * 1024
+STEP_MS: Final = 4
+#: Half messages known to be ended that are passed as one.
+PASSED_COUNT: Final = 1000
+#: Entries of the half queue that are read at once.
+READ_COUNT: Final = 32
+_HOUR_MS: Final = 3_600_000
+_READ_WRITE: Final = 6
+
+
+class HalfQueue:
+    """One half queue and how far its check has come.
+
+    :param offset: the first half message to look at.
+    :param op_offset: the first op message that is not consumed.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, kernel: Kernel, batches: OpBatches, metrics: TransactionMetrics, queue_id: int,
+        offset: int, op_offset: int,
+    ) -> None:
+        self._kernel = kernel
+        self._batches = batches
+        self._metrics = metrics
+        self.queue_id = queue_id
+        self.offset = offset
+        self.ops = KnownOps(kernel, queue_id, op_offset)
+        #: Where the queue ended when the check began: what is behind that was put back by it.
+        self._end = 0
+        self._entries: list[tuple[int, int, int]] = []
+        self._bytes = 0
+        #: Groups whose half messages could not be checked; said once a check.
+        self._without_producer: set[str] = set()
+
+    def begin(self) -> None:
+        """Begin a check; :meth:`step` goes on with it."""
+        self._end = self._kernel.store.max_offset_in_queue(HALF_TOPIC, self.queue_id)
+        self._without_producer.clear()
+
+    def step(self) -> bool:
+        """Do some of the check; :returns: whether there is more to do."""
+        begin_ms = self._kernel.now_ms()
+        self._bytes = 0
+        for _ in range(STEP_COUNT):
+            if not self._one():
+                return False
+            if self._bytes >= STEP_BYTES or self._kernel.now_ms() - begin_ms >= STEP_MS:
+                break
+        return True
+
+    def _one(self) -> bool:
+        """Look at one half message; :returns: False when the check is at its end."""
+        if self._pass_ended():
+            return True
+        if self.offset >= self._end:
+            return False
+        message = self._read()
+        if message is None:
+            return True
+        now_ms = self._kernel.now_ms()
+        settings = self._kernel.settings
+        properties = message.properties_map()
+        timeout_ms = settings.int("transactionTimeOut")
+        age_ms = now_ms - message.born_timestamp
+        own_ms = immunity_ms(properties, timeout_ms)
+        if own_ms is None and 0 <= age_ms < timeout_ms:
+            return False
+        # Whether a half message is open is known once no op message is unread or unwritten.
+        if self._batches.waits(self.queue_id) and not self._batches.write():
+            return False
+        if not self.ops.all_read:
+            self.ops.read(self.offset)
+            return True
+        self._bytes += message.size
+        if origin_of(message, properties) in self.ops.late:
+            self._advance()
+            return True
+        checks = checks_of(properties)
+        if (
+            (names.TRANSACTION_CHECK_TIMES in properties
+             and checks >= settings.int("transactionCheckMax"))
+            or age_ms > settings.int("fileReservedTime") * _HOUR_MS
+        ):
+            return self._discard(message, properties)
+        try:
+            if own_ms is not None and age_ms < own_ms:
+                self._put_back(half_again(message, properties))
+            else:
+                self._check(message, properties, checks + 1)
+        except BrokerError as error:
+            if error.response_code == ResponseCode.MESSAGE_ILLEGAL:
+                # It will never be stored: its properties leave no room for one more.
+                return self._discard(message, properties)
+            self.log.error("half message {offset} of queue {queue_id} cannot be put back: {error}",
+                           offset=self.offset, queue_id=self.queue_id, error=str(error))
+            return False
+        return True
+
+    def _advance(self) -> None:
+        self.offset += 1
+        del self._entries[:1]
+
+    def _pass_ended(self) -> bool:
+        """Pass what is known to be ended; :returns: whether there was any."""
+        first = self.offset
+        while self.offset - first < PASSED_COUNT and self.ops.take(self.offset):
+            self._advance()
+        return self.offset > first
+
+    def _read(self) -> StoredMessage | None:
+        """The half message the check is at; one that cannot be read is passed, and None."""
+        store = self._kernel.store
+        if not self._entries:
+            least = store.min_offset_in_queue(HALF_TOPIC, self.queue_id)
+            if self.offset < least:
+                self.log.warn("half queue {queue_id} begins at {least}, its check is at {offset}",
+                              queue_id=self.queue_id, least=least, offset=self.offset)
+                self.offset = least
+                self.ops.skip_to(least)
+                return None
+            self._entries = store.queue_entries(
+                HALF_TOPIC, self.queue_id, self.offset, READ_COUNT)
+        place = self._entries[0][0] if self._entries else -1
+        try:
+            data = store.look_message(place)
+            if data is None:
+                raise StoreDamaged("it is not in the commit log")
+            return decode_record(data)
+        except StoreDamaged as error:
+            self.log.error("half message {offset} of queue {queue_id}, at {place}, cannot be "
+                           "checked: {error}", offset=self.offset, queue_id=self.queue_id,
+                           place=place, error=str(error))
+            self._advance()
+            return None
+
+    # --- what becomes of one that is open
+
+    def _put_back(self, copy: MessageRecord) -> None:
+        """Store the copy of a half message and pass the half message.
+
+        :raises BrokerError: when it cannot be stored.
+        """
+        for error in self._kernel.append([copy]).values():
+            raise error
+        self._kernel.stats.messages_put({copy.topic: (1, copy.size)})
+        self._advance()
+
+    def _check(self, message: StoredMessage, properties: dict[str, str], checks: int) -> None:
+        """Put a half message back and ask its producer group how it ended.
+
+        :raises BrokerError: when it cannot be put back.
+        """
+        copy = half_again(message, properties, checks=checks)
+        self._put_back(copy)
+        group = properties.get(names.PGROUP, "")
+        producer = self._kernel.clients.available_producer(group)
+        if producer is None:
+            if group not in self._without_producer:
+                self._without_producer.add(group)
+                self.log.warn("no producer of {group} is there to be asked how half messages "
+                              "ended, the first at {offset}", group=group,
+                              offset=message.queue_offset)
+            return
+        unique_key = properties.get(names.UNIQ_KEY)
+        header = CheckTransactionStateRequestHeader(
+            topic=HALF_TOPIC, tran_state_table_offset=copy.queue_offset,
+            commit_log_offset=copy.physical_offset, msg_id=unique_key, transaction_id=unique_key,
+            offset_msg_id=offset_message_id(copy.store_host, copy.physical_offset),
+            broker_name=self._kernel.broker_name)
+        try:
+            body = check_body(message, copy, properties)
+        except BrokerError as error:
+            self.log.error("half message {offset} of queue {queue_id} cannot be checked: {error}",
+                           offset=copy.queue_offset, queue_id=self.queue_id, error=str(error))
+            return
+        self.log.debug("{group} is asked how {key} ended, check {checks}", group=group,
+                       key=unique_key, checks=checks)
+        producer.channel.send_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, body)
+
+    def _discard(self, message: StoredMessage, properties: dict[str, str]) -> bool:
+        """Give a half message up; :returns: False when that cannot be stored now."""
+        kernel = self._kernel
+        if kernel.topic_config.get(CHECK_MAX_TIME_TOPIC) is None:
+            kernel.topic_config.create_in_send_back(CHECK_MAX_TIME_TOPIC, 1, _READ_WRITE, 0)
+            kernel.topics_changed()
+        record = discarded_record(message)
+        for error in kernel.append([record]).values():
+            self.log.error("half message {offset} of queue {queue_id} cannot be given up: {error}",
+                           offset=self.offset, queue_id=self.queue_id, error=str(error))
+            if error.response_code != ResponseCode.MESSAGE_ILLEGAL:
+                return False
+            self._advance()
+            return True
+        kernel.stats.messages_put({record.topic: (1, record.size)})
+        self.log.warn("half message {key} of {topic} is given up: its producers were asked "
+                      "{checks} times", key=properties.get(names.UNIQ_KEY),
+                      topic=properties.get(names.REAL_TOPIC), checks=checks_of(properties))
+        self._metrics.add(properties.get(names.REAL_TOPIC, ""), -1)
+        self._advance()
+        data = kernel.store.look_message(message.physical_offset)
+        assert data is not None, "it was read in this turn"
+        kernel.hooks.half_message_discarded(kernel, data)
+        return True

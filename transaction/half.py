@@ -1,0 +1,142 @@
+"""A half message's record on its way into the half topic, back into it, and out of it.
+
+A half message lies in RMQ_SYS_TRANS_HALF_TOPIC; its real topic and queue stand in the properties
+REAL_TOPIC and REAL_QID. One that is put back for another check is a new record: its property
+TRAN_PREPARED_QUEUE_OFFSET names the queue offset of the first, which is what tells a transaction.
+
+Source: TransactionalMessageBridge, TransactionalMessageUtil, EndTransactionProcessor,
+DefaultTransactionalMessageCheckListener @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.properties import format_properties
+from twistmq.broker.wire.record import (
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_MASK,
+    MessageRecord,
+    StoredMessage,
+    encode_record,
+    record_again,
+)
+
+__all__ = ["check_body", "checks_of", "discarded_record", "final_record", "half_again",
+           "immunity_ms", "make_half", "origin_of"]
+
+_NUMBER: Final = re.compile(r"\d{1,18}", re.ASCII)
+
+
+def make_half(record: MessageRecord, properties: Mapping[str, str]) -> None:
+    """Make of a record that was sent a half message.
+
+    :param properties: the record's, parsed.
+    """
+    fields = dict(properties)
+    # A client may pass on what it consumed; this transaction was neither checked nor put back.
+    for name in (names.TRANSACTION_CHECK_TIMES, names.TRAN_PREPARED_QUEUE_OFFSET):
+        fields.pop(name, None)
+    unique_key = fields.get(names.UNIQ_KEY)
+    if unique_key:
+        fields[names.TRANSACTION_ID] = unique_key
+    fields[names.REAL_TOPIC] = record.topic
+    fields[names.REAL_QID] = str(record.queue_id)
+    record.properties = format_properties(fields)
+    record.sys_flag &= ~SYS_TRANSACTION_MASK
+    record.topic, record.queue_id = HALF_TOPIC, 0
+
+
+def final_record(message: StoredMessage) -> MessageRecord:
+    """Make of a half message the one consumers see.
+
+    Its properties stay as they are, with REAL_TOPIC, REAL_QID and TRAN_MSG, as in Apache's store.
+
+    :raises BrokerError: when they do not say where it belongs.
+    """
+    properties = message.properties_map()
+    record = record_again(message, properties)
+    record.topic, record.queue_id = _real_queue(properties)
+    record.sys_flag = message.sys_flag & ~SYS_TRANSACTION_MASK | SYS_TRANSACTION_COMMIT
+    record.prepared_transaction_offset = message.physical_offset
+    return record
+
+
+def half_again(
+    message: StoredMessage, properties: dict[str, str], *, checks: int | None = None
+) -> MessageRecord:
+    """Make the record of a half message that is put back.
+
+    Differs from Apache: the message keeps its flag, and each copy names the first.
+
+    :param properties: the message's, parsed; get those of the copy.
+    :param checks: how often its producer was asked, this time counted; None: as before.
+    """
+    if checks is not None:
+        properties[names.TRANSACTION_CHECK_TIMES] = str(checks)
+    properties[names.TRAN_PREPARED_QUEUE_OFFSET] = str(origin_of(message, properties))
+    record = record_again(message, properties)
+    record.properties = format_properties(properties)
+    return record
+
+
+def discarded_record(message: StoredMessage) -> MessageRecord:
+    """Make the record of a half message that is given up."""
+    record = record_again(message, message.properties_map())
+    record.topic, record.queue_id = CHECK_MAX_TIME_TOPIC, 0
+    return record
+
+
+def check_body(message: StoredMessage, copy: MessageRecord, properties: dict[str, str]) -> bytes:
+    """Write the message a producer is asked about: the copy, under its real topic and queue.
+
+    :param message: what the copy was made of; the store time is this one's.
+    :param copy: has its place.
+    :param properties: the copy's, parsed.
+    :raises BrokerError: when they do not say where it belongs.
+    """
+    topic, queue_id = _real_queue(properties)
+    shown = MessageRecord(
+        topic, queue_id, copy.body, copy.properties, copy.born_timestamp, copy.born_host,
+        copy.store_host, [], 0, copy.flag, copy.sys_flag, copy.reconsume_times,
+        copy.prepared_transaction_offset)
+    shown.queue_offset, shown.physical_offset = copy.queue_offset, copy.physical_offset
+    shown.store_timestamp = message.store_timestamp
+    return encode_record(shown)
+
+
+def _real_queue(properties: Mapping[str, str]) -> tuple[str, int]:
+    """:raises BrokerError: when a half message does not say where it belongs."""
+    topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
+    if not topic or _NUMBER.fullmatch(queue_id) is None or int(queue_id) >= 2**31:
+        raise BrokerError("the half message's properties do not say where it belongs")
+    return topic, int(queue_id)
+
+
+def origin_of(message: StoredMessage, properties: Mapping[str, str]) -> int:
+    """Queue offset of the half message that this one is, or is a copy of."""
+    text = properties.get(names.TRAN_PREPARED_QUEUE_OFFSET, "")
+    return int(text) if _NUMBER.fullmatch(text) else message.queue_offset
+
+
+def checks_of(properties: Mapping[str, str]) -> int:
+    """How often the producer of a half message was asked how it ended."""
+    text = properties.get(names.TRANSACTION_CHECK_TIMES, "")
+    return int(text) if _NUMBER.fullmatch(text) else 0
+
+
+def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
+    """How long after its birth a half message is not to be checked.
+
+    :param timeout_ms: what holds when it says something that is no number.
+    :returns: None when it says nothing.
+    """
+    text = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
+    if text is None:
+        return None
+    return int(text) * 1000 if _NUMBER.fullmatch(text) else timeout_ms

@@ -1,0 +1,77 @@
+"""How many half messages are open, by their real topic; ``config/transactionMetrics`` holds it.
+
+A figure for people: a crash may leave it a little wrong, as a message that is ended twice does.
+
+Source: TransactionMetrics @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import field
+from twisted.logger import Logger
+
+from twistmq.broker.errors import StoreDamaged, StoreError
+from twistmq.broker.wire.bodies import Body, DataVersion
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["Metric", "TransactionMetrics", "TransactionMetricsSerializeWrapper"]
+
+
+class Metric(Body):
+    """The open half messages of one topic."""
+
+    count: int = 0
+    #: Unix ms of the last change.
+    time_stamp: int = 0
+
+
+class TransactionMetricsSerializeWrapper(Body):
+    """All topics; the file transactionMetrics holds it."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    transaction_count: dict[str, Metric] = field(default_factory=dict)
+
+
+class TransactionMetrics:
+    """The open half messages of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._file = kernel.store.config_file("transactionMetrics")
+        self.saved = TransactionMetricsSerializeWrapper(DataVersion(timestamp=kernel.now_ms()))
+
+    def load(self) -> None:
+        """Take over what was saved; what cannot be read is logged and begins at nothing."""
+        try:
+            self._file.load(self._decode)
+        except StoreDamaged as error:
+            self.log.error("open half messages are counted anew: {error}", error=str(error))
+
+    def _decode(self, text: str) -> None:
+        self.saved = TransactionMetricsSerializeWrapper.decode_saved(text.encode())
+
+    def add(self, topic: str, count: int) -> None:
+        """Count half messages that came, or below zero those that are ended."""
+        now_ms = self._kernel.now_ms()
+        metric = self.saved.transaction_count.setdefault(topic, Metric())
+        metric.count += count
+        metric.time_stamp = now_ms
+        self.saved.data_version.next_version(now_ms)
+
+    def count(self, topic: str) -> int:
+        """Open half messages of a topic."""
+        metric = self.saved.transaction_count.get(topic)
+        return 0 if metric is None else metric.count
+
+    def save(self) -> None:
+        """Save them if they changed; one that cannot be is logged and tried again."""
+        try:
+            self._file.save(self.saved.encode_standard().decode())
+        except (StoreError, OSError) as error:
+            self.log.error("transactionMetrics cannot be saved: {error}", error=str(error))

@@ -1,0 +1,222 @@
+"""Op messages: which half messages need no more checks. They are written in batches, and read.
+
+An op message lies in RMQ_SYS_TRANS_OP_HALF_TOPIC, in the queue with the id of its half queue. Its
+tag is "d", its body lists queue offsets of half messages, a comma after each. The end of a copy
+names the first half message as well: by that other copies of it are known to be ended.
+
+Source: TransactionalMessageServiceImpl.deletePrepareMessage, batchSendOpMessage, fillOpRemoveMap,
+calculateOpOffset @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.topic_names import HALF_TOPIC, OP_HALF_TOPIC
+from twistmq.broker.wire.properties import TAGS, WAIT, format_properties, tags_code
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["KnownOps", "OpBatches", "op_record"]
+
+REMOVE_TAG: Final = "d"
+#: Op messages that are read at once. Source: OP_MSG_PULL_NUMS.
+READ_COUNT: Final = 32
+_OFFSET: Final = re.compile(rb"\d{1,18}")
+
+
+def op_record(kernel: Kernel, queue_id: int, offsets: Iterable[int]) -> MessageRecord:
+    """Make the op message of half messages that are ended.
+
+    :param offsets: their queue offsets.
+    """
+    properties = {TAGS: REMOVE_TAG, WAIT: "true"}
+    body = "".join([f"{offset}," for offset in offsets]).encode()
+    return MessageRecord(
+        OP_HALF_TOPIC, queue_id, body, format_properties(properties), kernel.now_ms(),
+        kernel.store_host, kernel.store_host, [], tags_code(REMOVE_TAG))
+
+
+class OpBatches:
+    """Ends of half messages that wait to be written as op messages, by half queue."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        #: Queue offsets by half queue, and the bytes they will take.
+        self._waiting: dict[int, list[int]] = {}
+        self._sizes: dict[int, int] = {}
+        self._failing = False
+
+    def waits(self, queue_id: int) -> bool:
+        """Whether ends of a half queue are not written yet."""
+        return queue_id in self._waiting
+
+    def add(self, queue_id: int, offsets: Sequence[int]) -> None:
+        """Note half messages that are ended; many are written at once."""
+        self._waiting.setdefault(queue_id, []).extend(offsets)
+        size = self._sizes.get(queue_id, 0) + sum([len(str(each)) + 1 for each in offsets])
+        self._sizes[queue_id] = size
+        if size > self._kernel.settings.int("transactionOpMsgMaxSize"):
+            self.write()
+
+    def write(self) -> bool:
+        """Write all that waits; :returns: False when some of it still does."""
+        size_max = self._kernel.settings.int("transactionOpMsgMaxSize")
+        for queue_id in list(self._waiting):
+            parts = _parts(self._waiting.pop(queue_id), size_max)
+            del self._sizes[queue_id]
+            records = [op_record(self._kernel, queue_id, part) for part in parts]
+            refusals = self._kernel.append(records)
+            stored = [each for index, each in enumerate(records) if index not in refusals]
+            if stored:
+                self._kernel.stats.messages_put(
+                    {OP_HALF_TOPIC: (len(stored), sum([each.size for each in stored]))})
+            for index, error in refusals.items():
+                if not self._failing:
+                    self.log.error("ends of half messages cannot be written: {error}",
+                                   error=str(error))
+                self._failing = True
+                self._waiting.setdefault(queue_id, []).extend(parts[index])
+                self._sizes[queue_id] = self._sizes.get(queue_id, 0) + len(records[index].body)
+        self._failing = self._failing and bool(self._waiting)
+        return not self._waiting
+
+
+def _parts(offsets: Sequence[int], size_max: int) -> list[list[int]]:
+    """Split offsets so that each part ends with the one that reaches ``size_max`` bytes."""
+    parts: list[list[int]] = [[]]
+    size = 0
+    for offset in offsets:
+        if size >= size_max:
+            parts.append([])
+            size = 0
+        parts[-1].append(offset)
+        size += len(str(offset)) + 1
+    return parts
+
+
+class KnownOps:
+    """What the op messages of one half queue say, from where they are not yet consumed.
+
+    It outlives a check: an op message that ends a half message which was put back stays until a
+    check has come to where the copy is.
+    """
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, queue_id: int, offset: int) -> None:
+        self._store = kernel.store
+        self._queue_id = queue_id
+        #: The first op message that is not consumed, and the next to read.
+        self.offset = offset
+        self._next = offset
+        #: Op message by half message that a check has still to pass; how many each one has.
+        self._ends: dict[int, int] = {}
+        self._open: dict[int, int] = {}
+        #: Half messages that a check passed before they were ended.
+        self.late: set[int] = set()
+        #: Op messages that name such: they count until a check has come to this half message.
+        self._until: dict[int, tuple[int, list[int]]] = {}
+        self._done: set[int] = set()
+
+    @property
+    def all_read(self) -> bool:
+        return self._next >= self._store.max_offset_in_queue(OP_HALF_TOPIC, self._queue_id)
+
+    def take(self, half_offset: int) -> bool:
+        """Whether a half message is ended; a check passes it then."""
+        op_offset = self._ends.pop(half_offset, None)
+        if op_offset is None:
+            return False
+        self._passed(op_offset)
+        return True
+
+    def skip_to(self, half_offset: int) -> None:
+        """Half messages before this one are no longer there."""
+        for offset in [offset for offset in self._ends if offset < half_offset]:
+            self.take(offset)
+
+    def _passed(self, op_offset: int) -> None:
+        self._open[op_offset] -= 1
+        if not self._open[op_offset]:
+            del self._open[op_offset]
+            if op_offset not in self._until:
+                self._done.add(op_offset)
+
+    def read(self, half_offset: int) -> None:
+        """Read the next op messages.
+
+        :param half_offset: where the check is; it does not look at half messages before that.
+        """
+        least = self._store.min_offset_in_queue(OP_HALF_TOPIC, self._queue_id)
+        self._next = max(self._next, least)
+        self.offset = max(self.offset, least)
+        entries = self._store.queue_entries(OP_HALF_TOPIC, self._queue_id, self._next, READ_COUNT)
+        for place, _, _ in entries:
+            data = self._store.look_message(place)
+            try:
+                if data is None:
+                    raise StoreDamaged("it is not in the commit log")
+                self._note(self._next, decode_record(data), half_offset)
+            except StoreDamaged as error:
+                self.log.error("op message {offset} of queue {queue_id}, at {place}, cannot be "
+                               "read: {error}", offset=self._next, queue_id=self._queue_id,
+                               place=place, error=str(error))
+                self._done.add(self._next)
+            self._next += 1
+        if not entries:
+            # Nothing can be read where there should be something.
+            self._next = self._store.max_offset_in_queue(OP_HALF_TOPIC, self._queue_id)
+
+    def _note(self, op_offset: int, message: StoredMessage, half_offset: int) -> None:
+        tag = message.properties_map().get(TAGS)
+        if tag != REMOVE_TAG:
+            self.log.error("op message {offset} of queue {queue_id} has the tag {tag}",
+                           offset=op_offset, queue_id=self._queue_id, tag=tag)
+            self._done.add(op_offset)
+            return
+        late: list[int] = []
+        for text in message.body.split(b","):
+            if _OFFSET.fullmatch(text) is None:
+                continue
+            offset = int(text)
+            if offset >= half_offset:
+                before = self._ends.get(offset)
+                self._ends[offset] = op_offset
+                self._open[op_offset] = self._open.get(op_offset, 0) + 1
+                if before is not None:
+                    self._passed(before)
+            else:
+                late.append(offset)
+        if late:
+            self.late.update(late)
+            most = self._store.max_offset_in_queue(HALF_TOPIC, self._queue_id)
+            self._until[op_offset] = (most, late)
+        elif op_offset not in self._open:
+            self._done.add(op_offset)
+
+    def consume(self, half_offset: int) -> int:
+        """Let go of the op messages that a check needs no more.
+
+        :param half_offset: where the check has come to.
+        :returns: the first op message that is still needed.
+        """
+        for op_offset, (until, late) in list(self._until.items()):
+            if half_offset >= until:
+                del self._until[op_offset]
+                self.late.difference_update(late)
+                if op_offset not in self._open:
+                    self._done.add(op_offset)
+        while self.offset in self._done:
+            self._done.remove(self.offset)
+            self.offset += 1
+        return self.offset

@@ -1,0 +1,107 @@
+"""Transactions: a producer sends a half message nobody sees, and says later whether it counts.
+
+A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC until its producer commits it or rolls it back.
+When it says nothing the broker asks it, or another producer of its group, again and again; when
+that does not help either, the message goes to TRANS_CHECK_MAX_TIME_TOPIC. Topics, op messages and
+the offsets of the checks are those of Apache's store: either broker goes on with what the other
+left open. The plugin stands back where another one provides the transaction service.
+
+Source: EndTransactionProcessor, TransactionalMessageServiceImpl @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.interfaces import ITransactionService
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import AnyHandler, RequestHandler
+from twistmq.broker.settings import Setting
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq.transaction.end import EndTransaction
+from twistmq.transaction.service import TransactionService
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.request.send_context import SendBatch
+
+__all__: list[str] = []
+
+
+def _in_use(kernel: Kernel) -> TransactionService | None:
+    """The broker's service, if it is one of this plugin's."""
+    service = kernel.transaction_service
+    return service if isinstance(service, TransactionService) else None
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting("transactionTimeOut", "int", 6000,
+                "How old a half message is when its producer is first asked how it ended, unless "
+                "it says otherwise.", unit="ms", least=0, source="BrokerConfig"),
+        Setting("transactionCheckInterval", "int", 30_000,
+                "How often half messages are checked.", unit="ms", least=1, source="BrokerConfig"),
+        Setting("transactionCheckMax", "int", 15,
+                "After so many checks an open half message is given up.", least=0,
+                source="BrokerConfig"),
+        Setting("transactionOpMsgMaxSize", "int", 4096,
+                "Bytes of ended half messages' offsets that are written at once.", unit="bytes",
+                least=1, source="BrokerConfig"),
+        Setting("transactionOpBatchInterval", "int", 3000,
+                "How often fewer are written.", unit="ms", least=1, source="BrokerConfig"),
+        Setting("transactionMetricFlushInterval", "int", 10_000,
+                "How often it is saved how many half messages are open.", unit="ms", least=1,
+                source="BrokerConfig"),
+    )
+
+
+@hookimpl
+def provide_transaction_service(kernel: Kernel) -> ITransactionService:
+    return TransactionService(kernel)
+
+
+@hookimpl
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
+    service = _in_use(kernel)
+    if service is None:
+        return ()
+    return (RequestHandler(RequestCode.END_TRANSACTION, EndTransaction(kernel, service).handle,
+                           EndTransactionRequestHeader),)
+
+
+@hookimpl
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
+    service = _in_use(kernel)
+    if service is None:
+        return ()
+    service.metrics.load()
+    settings = kernel.settings
+    return (
+        PeriodicTask("check half messages", settings.int("transactionCheckInterval"),
+                     service.period_ms, service.step),
+        PeriodicTask("write ends of half messages", settings.int("transactionOpBatchInterval"),
+                     lambda: settings.int("transactionOpBatchInterval"), service.write_ends),
+        PeriodicTask("save how many half messages are open",
+                     settings.int("transactionMetricFlushInterval"),
+                     lambda: settings.int("transactionMetricFlushInterval"),
+                     lambda now_ms: service.metrics.save()),
+    )
+
+
+@hookimpl
+def after_send(batch: SendBatch) -> None:
+    service = _in_use(batch.kernel)
+    if service is not None:
+        service.sends_handled(batch)
+
+
+@hookimpl
+def on_stop(kernel: Kernel) -> Deferred[None] | None:
+    service = _in_use(kernel)
+    return None if service is None else service.stop()

@@ -1,0 +1,197 @@
+"""The transaction service of one broker: it takes half messages, ends them, and has them checked.
+
+How far the checks have come are the consumer offsets of the group CID_RMQ_SYS_TRANS in half and op
+topic, as in Apache's store. They are set only to what no loss of power takes away again: the copy
+of a half message that was passed must be there.
+
+Source: TransactionalMessageServiceImpl, TransactionalMessageBridge,
+TransactionalMessageCheckService, TransactionalOpBatchService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.interfaces import ITransactionService
+from twistmq.broker.remoting import Held, Reply
+from twistmq.broker.topic_names import HALF_TOPIC, OP_HALF_TOPIC
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.properties import parse_properties
+from twistmq.broker.wire.record import MessageRecord
+from twistmq.transaction.check import HalfQueue
+from twistmq.transaction.half import make_half
+from twistmq.transaction.metrics import TransactionMetrics
+from twistmq.transaction.ops import OpBatches
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.request.send_context import SendBatch
+
+__all__ = ["SYSTEM_GROUP", "TransactionService"]
+
+#: The group whose offsets tell how far checks have come. Source: MixAll.CID_SYS_RMQ_TRANS.
+SYSTEM_GROUP: Final = "CID_RMQ_SYS_TRANS"
+#: Transactions whose end is remembered, so that one ended twice is delivered once.
+ENDED_COUNT: Final = 16_384
+
+
+@implementer(ITransactionService)
+class TransactionService:
+    """The half messages of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.metrics = TransactionMetrics(kernel)
+        self.batches = OpBatches(kernel)
+        #: Half messages of the sends that are handled now; those that are stored are counted.
+        self._prepared: list[MessageRecord] = []
+        #: By half queue and queue offset of the first half message: how a transaction ended.
+        self._ended: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._queues: dict[int, HalfQueue] = {}
+        #: Queues whose check is under way or yet to come; None: no check is.
+        self._checking: list[HalfQueue] | None = None
+
+    # --- half messages come
+
+    def prepare(self, record: MessageRecord, properties: Mapping[str, str]) -> None:
+        make_half(record, properties)
+        self._prepared.append(record)
+
+    def sends_handled(self, batch: SendBatch) -> None:
+        """The sends of one read are stored or refused: count the half messages among them."""
+        if not self._prepared:
+            return
+        prepared, self._prepared = set(self._prepared), []
+        for records, answer in zip(batch.records, batch.replies, strict=True):
+            reply = answer.reply if isinstance(answer, Held) else answer
+            if isinstance(reply, Reply) and reply.code == ResponseCode.SUCCESS:
+                for record in prepared.intersection(records):
+                    fields = parse_properties(record.properties)
+                    self.metrics.add(fields.get(names.REAL_TOPIC, ""), 1)
+
+    # --- and are ended
+
+    def how_ended(self, queue_id: int, origin: int) -> int | None:
+        """How a transaction ended, when it did lately: commit or roll back.
+
+        :param origin: queue offset of its first half message.
+        """
+        return self._ended.get((queue_id, origin))
+
+    def ended(self, queue_id: int, offset: int, origin: int, topic: str, how: int) -> None:
+        """A half message was committed or rolled back: it needs no more checks.
+
+        :param offset: its queue offset, that of a copy perhaps.
+        :param origin: queue offset of its first half message.
+        :param topic: its real one.
+        """
+        self.batches.add(queue_id, [offset] if offset == origin else [offset, origin])
+        self.metrics.add(topic, -1)
+        self._ended[queue_id, origin] = how
+        if len(self._ended) > ENDED_COUNT:
+            self._ended.popitem(last=False)
+
+    def write_ends(self, now_ms: int) -> None:
+        """Write what waits as op messages."""
+        if not self._kernel.is_slave:
+            self.batches.write()
+
+    # --- the check
+
+    def period_ms(self) -> int:
+        """When to go on with the check, or begin the next one."""
+        if self._checking is not None:
+            return 1
+        return max(self._kernel.settings.int("transactionCheckInterval"), 1)
+
+    def step(self, now_ms: int) -> Deferred[None] | None:
+        """Begin a check or do some of it; waits at its end until what it stored is durable."""
+        if self._kernel.is_slave:
+            self._queues.clear()
+            self._checking = None
+            return None
+        if self._checking is None:
+            self._checking = self._begin()
+        while self._checking:
+            if self._checking[0].step():
+                return None
+            self._checking.pop(0)
+        self._checking = None
+        return self.save_progress()
+
+    def _begin(self) -> list[HalfQueue]:
+        """Begin a check of every half queue."""
+        config = self._kernel.topic_config.get(HALF_TOPIC)
+        queues = [self._queue(queue_id)
+                  for queue_id in range(config.read_queue_nums if config else 0)]
+        for queue in queues:
+            queue.begin()
+        return queues
+
+    def _queue(self, queue_id: int) -> HalfQueue:
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            queue = self._queues[queue_id] = HalfQueue(
+                self._kernel, self.batches, self.metrics, queue_id,
+                self._saved_offset(HALF_TOPIC, queue_id),
+                self._saved_offset(OP_HALF_TOPIC, queue_id))
+        return queue
+
+    def _saved_offset(self, topic: str, queue_id: int) -> int:
+        """How far the last broker over this store has come in a queue, if it goes that far."""
+        store = self._kernel.store
+        least = store.min_offset_in_queue(topic, queue_id)
+        most = store.max_offset_in_queue(topic, queue_id)
+        saved = self._kernel.consumer_offset.query(SYSTEM_GROUP, topic, queue_id)
+        offset = max(least, min(saved, most))
+        if saved not in (-1, offset):
+            self.log.error("checks of {topic}-{queue_id} go on at {offset}: they were at {saved}, "
+                           "the queue has {least} to {most}", topic=topic, queue_id=queue_id,
+                           offset=offset, saved=saved, least=least, most=most)
+        return offset
+
+    def save_progress(self) -> Deferred[None] | None:
+        """Set the group's offsets to where the checks are, once what they stored is durable."""
+        offsets = {(topic, queue.queue_id): offset for queue in self._queues.values()
+                   for topic, offset in ((HALF_TOPIC, queue.offset),
+                                         (OP_HALF_TOPIC, queue.ops.consume(queue.offset)))}
+        table = self._kernel.consumer_offset
+        changed = {key: offset for key, offset in offsets.items()
+                   if table.query(SYSTEM_GROUP, *key) != offset}
+        if not changed:
+            return None
+        durable = self._kernel.store.flushed(self._kernel.store.max_offset)
+        if durable is None:
+            self._set_offsets(changed)
+            return None
+        return durable.addCallbacks(
+            lambda _: self._set_offsets(changed),
+            lambda failure: self.log.error("how far checks have come is not saved: {error}",
+                                           error=failure.getErrorMessage()))
+
+    def _set_offsets(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        kernel = self._kernel
+        for (topic, queue_id), offset in offsets.items():
+            kernel.consumer_offset.commit(
+                kernel.broker_address, SYSTEM_GROUP, topic, queue_id, offset)
+        # A crash before they are saved would have what was put back checked twice.
+        kernel.persist((kernel.consumer_offset,))
+
+    # --- stop
+
+    def stop(self) -> Deferred[None] | None:
+        """Write the ends that wait, save how far checks have come."""
+        if self._kernel.is_slave:
+            return None
+        self.batches.write()
+        self.metrics.save()
+        return self.save_progress()
