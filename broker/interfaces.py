@@ -112,6 +112,15 @@ class IStoreIO(Interface):
     def clear_from(path: str, position: int) -> None:
         """Make the rest of a file read as zeros; its length is the same at every moment."""
 
+    def rewrite(path: str) -> None:
+        """Write again all that was ever written to a file, so that the next sync writes it too.
+
+        After a sync that failed the kernel may take what it could not write for written. Nobody
+        may write to the file meanwhile.
+
+        :raises OSError: when it cannot be read or written.
+        """
+
     def sync_path(path: str) -> None:
         """Make a file, or a directory's entries, survive a loss of power. Blocks."""
 

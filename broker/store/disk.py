@@ -14,7 +14,7 @@ import mmap
 import os
 import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from zope.interface import implementer
@@ -24,7 +24,7 @@ from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
 
 __all__ = ["RealDisk", "RealFile"]
 
-#: Bytes that clear_from writes at a time.
+#: Bytes that clear_from and rewrite write at a time.
 _CLEAR_SIZE: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -34,6 +34,22 @@ def _full_or_same(error: OSError, path: str) -> Exception:
     if error.errno in _FULL:
         return StoreFull(f"the disk is full: {path}")
     return error
+
+
+def _written_parts(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
+    """The parts of a file from a position on that are no holes: (begin, end) of each."""
+    size = os.fstat(descriptor).st_size
+    assert 0 <= position <= size, (position, size)
+    while position < size:
+        try:
+            begin = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            # From here on there are only holes.
+            return
+        position = os.lseek(descriptor, begin, os.SEEK_HOLE)
+        yield begin, position
 
 
 @implementer(IStoreFile)
@@ -114,20 +130,18 @@ class RealDisk:
         # Cut and made long again, a file would have a wrong length if a crash came in between.
         with open(path, "r+b", buffering=0) as file:
             descriptor = file.fileno()
-            size = os.fstat(descriptor).st_size
-            assert 0 <= position <= size, (path, position, size)
-            while position < size:
-                try:
-                    begin = os.lseek(descriptor, position, os.SEEK_DATA)
-                except OSError as error:
-                    if error.errno != errno.ENXIO:
-                        raise
-                    # From here on there are only holes.
-                    return
-                hole = os.lseek(descriptor, begin, os.SEEK_HOLE)
-                while begin < hole:
-                    begin += os.pwrite(descriptor, bytes(min(_CLEAR_SIZE, hole - begin)), begin)
-                position = hole
+            for begin, end in _written_parts(descriptor, position):
+                while begin < end:
+                    begin += os.pwrite(descriptor, bytes(min(_CLEAR_SIZE, end - begin)), begin)
+
+    def rewrite(self, path: str) -> None:
+        """See IStoreIO."""
+        with open(path, "r+b", buffering=0) as file:
+            descriptor = file.fileno()
+            for begin, end in _written_parts(descriptor, 0):
+                while begin < end:
+                    data = os.pread(descriptor, min(_CLEAR_SIZE, end - begin), begin)
+                    begin += os.pwrite(descriptor, data, begin)
 
     def sync_path(self, path: str) -> None:
         """See IStoreIO."""

@@ -11,6 +11,7 @@ Differs from Apache, which looks at the form of the entries of the last three fi
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from twistmq.broker.store.batch_queue import (
@@ -68,25 +69,29 @@ class EntryCheck:
 
     def check(self, message: StoredMessage) -> None:
         """Drop a message's entries and those behind them when they are not this message's."""
-        for topic, queue_id, offset in self._dispatch.entries_of(message):
-            self._check_entry(topic, queue_id, offset, message)
-
-    def _check_entry(
-        self, topic: str, queue_id: int, offset: int, message: StoredMessage
-    ) -> None:
-        end = offset + 1
-        queue = self._queues.find(topic, queue_id)
-        if isinstance(queue, BatchQueue):
-            end = offset + message_count(message.sys_flag, message.properties)
-        self._ends[topic, queue_id] = end
-        # What is in memory was made of the log just now.
-        if queue is None or not queue.min_offset <= offset < queue.written_end:
-            return
-        if not self._is_entry_right(queue, message, offset, end - offset):
+        for queue, offset in self._wrong_entries(message):
             self._read.pop(queue, None)
             self._units.pop(queue, None)
             if not queue.tail:
                 self._queues.files_of(queue).cut_at(queue, offset)
+
+    def is_right(self, message: StoredMessage) -> bool:
+        """Whether the entries of a message that are in files are this message's."""
+        return not any(True for _ in self._wrong_entries(message))
+
+    def _wrong_entries(self, message: StoredMessage) -> Iterator[tuple[ConsumeQueue, int]]:
+        """Say where a message should have entries, and others are: queue and offset of each."""
+        for topic, queue_id, offset in self._dispatch.entries_of(message):
+            end = offset + 1
+            queue = self._queues.find(topic, queue_id)
+            if isinstance(queue, BatchQueue):
+                end = offset + message_count(message.sys_flag, message.properties)
+            self._ends[topic, queue_id] = end
+            # What is in memory was made of the log just now.
+            if queue is None or not queue.min_offset <= offset < queue.written_end:
+                continue
+            if not self._is_entry_right(queue, message, offset, end - offset):
+                yield queue, offset
 
     def finish(self) -> None:
         """Drop the entries behind the last message of each queue."""

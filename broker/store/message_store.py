@@ -36,6 +36,7 @@ from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.light_queues import LightQueues
 from twistmq.broker.store.queue_extension import QueueExtensions
 from twistmq.broker.store.queue_reader import QueueReader
+from twistmq.broker.store.queue_rewrite import compare_entries
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import TagsCode
 from twistmq.broker.store.retention import CommitLogRetention, QueueRetention
@@ -130,6 +131,8 @@ class MessageStore:
             self._checkpoint,
             in_thread,
             lambda: (self._dispatch.timestamp, self._dispatch.offset),
+            lambda begin, end: compare_entries(
+                self._log, self._queues, self._dispatch, begin, end),
             now_ms,
         )
         #: Remove what is old, a step at a time; who has a reactor calls them.
@@ -187,7 +190,7 @@ class MessageStore:
         recovery = StoreRecovery(
             self.settings, self._log, self._queues, self._index, self._dispatch, crashed
         )
-        recovery.run(self._checkpoint.values)
+        self._upkeep.durable_offset = recovery.run(self._checkpoint.values)
 
     def _load_extensions(self) -> QueueExtensions | None:
         """Extensions of queue entries, if there are any or are to be."""

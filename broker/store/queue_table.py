@@ -17,10 +17,40 @@ from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.queue_files import QueueFiles
 
-__all__ = ["QueueTable"]
+__all__ = ["QueueSync", "QueueTable"]
 
 #: Bytes of a file name: topics are names of directories.
 _NAME_SIZE_MAX = 255
+
+
+class QueueSync:
+    """A job that syncs what was written of queues.
+
+    :param paths: files, and directories that got new names.
+    """
+
+    def __init__(self, io: IStoreIO, paths: set[str]) -> None:
+        #: What is not synced: all, then those that failed.
+        self.paths = paths
+        self._io = io
+
+    def __call__(self) -> None:
+        """Sync each, also behind one that fails. Blocks.
+
+        :raises OSError: the last failure, when there was any.
+        """
+        failure: OSError | None = None
+        for path in sorted(self.paths):
+            try:
+                # A file that is removed meanwhile needs no sync.
+                with suppress(FileNotFoundError):
+                    self._io.sync_path(path)
+            except OSError as error:
+                failure = error
+            else:
+                self.paths.discard(path)
+        if failure is not None:
+            raise failure
 
 
 class QueueTable:
@@ -216,22 +246,24 @@ class QueueTable:
         self.begin_writing()
         self.write_tails(len(self._writing))
 
-    def sync_job(self) -> Callable[[], None]:
+    def sync_job(self) -> QueueSync:
         """Make the job that puts all written entries on disk; run it on a thread."""
         paths = self.files.unsynced | self.batch_files.unsynced
         self.files.unsynced, self.batch_files.unsynced = set(), set()
         if self.files.extensions is not None:
             paths |= self.files.extensions.unsynced
             self.files.extensions.unsynced = set()
-        io = self._io
+        return QueueSync(self._io, paths)
 
-        def sync() -> None:
-            for path in sorted(paths):
-                # A file that is removed meanwhile needs no sync.
-                with suppress(FileNotFoundError):
-                    io.sync_path(path)
+    def rewrite(self, path: str) -> None:
+        """Write a file of a queue, or of its extension, again; the next sync is for it too.
 
-        return sync
+        :param path: may be that of a directory, which only has to be synced again, or gone.
+        :raises OSError: when it cannot be read or written.
+        """
+        with suppress(FileNotFoundError, IsADirectoryError):
+            self._io.rewrite(path)
+        self.files.unsynced.add(path)
 
     # --- read
 

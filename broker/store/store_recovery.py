@@ -61,8 +61,11 @@ class StoreRecovery:
         #: Up to here the log is read.
         self._end = 0
 
-    def run(self, checkpoint: Checkpoint) -> None:
-        """Find the end of the log, enter what queues and index lack, cut what is too much."""
+    def run(self, checkpoint: Checkpoint) -> int:
+        """Find the end of the log, enter what queues and index lack, cut what is too much.
+
+        :returns: place in the log; entries of messages before it are durable.
+        """
         log, queues = self._log, self._queues
         self._durable_ms = checkpoint.physic_msg_timestamp
         if not log.starts and any(True for _ in queues):
@@ -87,6 +90,7 @@ class StoreRecovery:
             queue.next_offset = queue.max_offset
         self._dispatch.reset(end)
         self.log.info("the commit log goes from {start} to {end}", start=log.min_offset, end=end)
+        return start
 
     def _start(self, checkpoint: Checkpoint) -> int:
         """Where to read the log from."""

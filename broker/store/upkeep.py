@@ -9,7 +9,7 @@ Source: FlushConsumeQueueService, StoreCheckpoint, DefaultMessageStore.addSchedu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
@@ -23,11 +23,11 @@ from twistmq.broker.constants import (
     QUEUE_TAIL_LEAST_BYTES,
     QUEUE_TAILS_FLUSH_BYTES,
 )
-from twistmq.broker.errors import StoreError
+from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.index_files import IndexFiles
-from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.queue_table import QueueSync, QueueTable
 from twistmq.broker.store.settings import StoreSettings
 
 __all__ = ["CheckpointFile", "Upkeep"]
@@ -83,6 +83,8 @@ class Upkeep:
     :param index: None when messages are not indexed.
     :param dispatched: gives the store time in ms of the newest dispatched message, and up to where
         the commit log is dispatched.
+    :param compare: compares the entries of a part of the log, (begin, end), a little a step; it
+        raises StoreError when one is wrong.
     """
 
     log = Logger()
@@ -95,6 +97,7 @@ class Upkeep:
         checkpoint: CheckpointFile,
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
         dispatched: Callable[[], tuple[int, int]],
+        compare: Callable[[int, int], Iterator[None]],
         now_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
@@ -103,16 +106,25 @@ class Upkeep:
         self._checkpoint = checkpoint
         self._in_thread = in_thread
         self._dispatched = dispatched
+        self._compare = compare
         self._now_ms = now_ms
         #: Up to here in the commit log a loss of power loses no entry of a queue.
         self.synced_offset = 0
+        #: Entries of messages before this place were durable when the store was opened.
+        self.durable_offset = 0
         #: What of the log the tails being written cover; None: not all are written.
         self._covered: tuple[int, int] | None = None
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
         self._sync_lock = DeferredLock()
         self._failing = False
-        self._queues_lost = False
+        #: Paths whose sync failed, and up to where in the log their entries go.
+        self._lost: set[str] = set()
+        self._lost_end = 0
+        #: They are being written again.
+        self._rewriting: Iterator[None] | None = None
+        #: Whether some are gone: the next start makes them anew.
+        self._gone = False
 
     def begin(self, now_ms: int, at_once: bool = False) -> None:
         """Start all intervals.
@@ -127,6 +139,7 @@ class Upkeep:
         """Do a little of what is due; failures of the disk are logged and tried again."""
         try:
             self._step_tails(now_ms)
+            self._step_rewriting(now_ms)
             self._step_index(now_ms)
         except (StoreError, OSError) as error:
             # Said once: a full disk stays full for many steps.
@@ -162,8 +175,44 @@ class Upkeep:
         self._writing_tails = False
         if self._covered is not None and not self._sync_lock.locked:
             self._thorough_ms = now_ms
-            synced = self.sync_queues(*self._covered)
-            synced.addCallback(lambda _: self._checkpoint.save()).addErrback(self._failed)
+            if not self._lost:
+                self._sync_and_save(*self._covered)
+            elif self._rewriting is None and not self._gone:
+                self._rewriting = self._rewrite(*self._covered)
+
+    def _sync_and_save(self, timestamp: int, offset: int, again: frozenset[str] = frozenset()
+                       ) -> None:
+        synced = self.sync_queues(timestamp, offset, again)
+        synced.addCallback(lambda _: self._checkpoint.save()).addErrback(self._failed)
+
+    def _step_rewriting(self, now_ms: int) -> None:
+        """Go on with what failed syncs left, until the time of a step is over."""
+        try:
+            while self._rewriting is not None:
+                next(self._rewriting)
+                if self._now_ms() - now_ms >= FLUSH_STEP_MS:
+                    return
+        except StopIteration:
+            self._rewriting = None
+        except (StoreError, OSError) as error:
+            self._rewriting = None
+            self._gone = isinstance(error, StoreDamaged)
+            self.log.error("entries of queues cannot be written again: {error}", error=error)
+
+    def _rewrite(self, timestamp: int, offset: int) -> Iterator[None]:
+        """Write again what a sync could not, if it is all there, and sync it.
+
+        What the kernel could not write it may take for written: no sync alone would prove anything.
+
+        :raises StoreDamaged: when an entry is gone.
+        :raises StoreFull, OSError: when the disk is full or fails; to be tried again.
+        """
+        lost = frozenset(self._lost)
+        yield from self._compare(max(self.synced_offset, self.durable_offset), self._lost_end)
+        for path in sorted(lost):
+            self._queues.rewrite(path)
+            yield
+        self._sync_and_save(timestamp, offset, lost)
 
     def _write_some(self, began_ms: int) -> bool:
         """Write tails until the time of a step is over; whether none is left."""
@@ -174,32 +223,46 @@ class Upkeep:
                 break
         return False
 
-    def sync_queues(self, timestamp: int, offset: int) -> Deferred[None]:
+    def sync_queues(
+        self, timestamp: int, offset: int, again: frozenset[str] = frozenset()
+    ) -> Deferred[None]:
         """Make every written entry durable, one sync after the other.
 
         :param timestamp: the entries of all messages up to this store time are written, ms.
         :param offset: those are the messages before this place of the commit log.
+        :param again: what syncs before could not write, and was written again.
         """
-        return self._sync_lock.run(self._sync_queues, timestamp, offset)
+        return self._sync_lock.run(self._sync_queues, timestamp, offset, again)
 
-    def _sync_queues(self, timestamp: int, offset: int) -> Deferred[None]:
-        synced = self._in_thread(self._queues.sync_job())
-        return synced.addBoth(self._synced, timestamp, offset)
+    def _sync_queues(
+        self, timestamp: int, offset: int, again: frozenset[str]
+    ) -> Deferred[None]:
+        job = self._queues.sync_job()
+        synced = self._in_thread(job)
+        return synced.addBoth(self._synced, job, timestamp, offset, again)
 
-    def _synced(self, result: Failure | None, timestamp: int, offset: int) -> Failure | None:
+    def _synced(
+        self, result: Failure | None, job: QueueSync, timestamp: int, offset: int,
+        again: frozenset[str],
+    ) -> Failure | None:
         if result is not None:
-            # The kernel may have dropped what it could not write: a later sync proves nothing.
-            if not self._queues_lost:
+            if not self._lost:
                 self.log.error(
-                    "entries of queues may never come on disk: {error}. No commit-log file is "
-                    "removed from {offset} on until the broker is started again",
+                    "entries of queues may not come on disk: {error}. No commit-log file is "
+                    "removed from {offset} on until they are written again, or the broker is "
+                    "started again",
                     error=result.value, offset=self.synced_offset)
-            self._queues_lost = True
-        elif not self._queues_lost:
+            self._lost |= job.paths
+            self._lost_end = max(self._lost_end, offset)
+            return result
+        if again:
+            self.log.info("entries of queues are written again and on disk")
+        self._lost -= again
+        if not self._lost:
             self.synced_offset = offset
             if timestamp > 0:
                 self._checkpoint.values.logics_msg_timestamp = timestamp
-        return result
+        return None
 
     def _step_index(self, now_ms: int) -> None:
         """Go on with a round of the index, or begin one when it is due."""
@@ -220,7 +283,7 @@ class Upkeep:
         """
         self._queues.write_all()
         await self.sync_queues(*self._dispatched())
-        if self._queues_lost:
+        if self._lost:
             raise StoreError("entries of queues were lost by a sync that failed")
         if self._index is not None:
             await self._index.finish()

@@ -128,6 +128,11 @@ class MemoryDisk:
         contents.data = mmap.mmap(-1, max(contents.size, 1))
         contents.data[:position] = kept
 
+    def rewrite(self, path: str) -> None:
+        """See IStoreIO."""
+        self._contents(path)
+        self.before_write(path, 0)
+
     def sync_path(self, path: str) -> None:
         """See IStoreIO."""
         if path not in self._directories:

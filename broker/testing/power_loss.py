@@ -74,7 +74,8 @@ class PowerLossDisk(FaultyDisk):
     """A disk that forgets.
 
     Set ``cut_in`` to n to make the nth change or sync from now and all after it raise PowerCut,
-    until ``crash`` or ``kill``.
+    until ``crash`` or ``kill``; ``fail_sync_of`` to the beginning of a path to make the next sync
+    of such a path fail, and no other.
     """
 
     _files: dict[str, TrackedContents]  # type: ignore[assignment]
@@ -82,6 +83,7 @@ class PowerLossDisk(FaultyDisk):
     def __init__(self) -> None:
         super().__init__()
         self.cut_in: int | None = None
+        self.fail_sync_of: str | None = None
         #: What the directories hold on the disk; None is a directory.
         self._durable: dict[str, TrackedContents | None] = {"/": None}
         #: By directory, in order: (path, what is there now; False: nothing).
@@ -143,6 +145,9 @@ class PowerLossDisk(FaultyDisk):
     def before_sync(self, path: str) -> None:
         """Cut, fail, or count."""
         self._count_to_cut()
+        if self.fail_sync_of is not None and path.startswith(self.fail_sync_of):
+            self.fail_sync_of = None
+            raise OSError(errno.EIO, "input/output error", path)
         super().before_sync(path)
 
     def _count_to_cut(self) -> None:
@@ -194,6 +199,12 @@ class PowerLossDisk(FaultyDisk):
         contents = self._contents(path)
         self.before_write(path, 0)
         contents.write(position, bytes(contents.size - position))
+
+    def rewrite(self, path: str) -> None:
+        """See IStoreIO."""
+        contents = self._contents(path)
+        self.before_write(path, 0)
+        contents.write(0, bytes(contents.data))
 
     def sync_path(self, path: str) -> None:
         """See IStoreIO."""

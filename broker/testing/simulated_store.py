@@ -67,6 +67,8 @@ class SimulatedStore:
         while True:
             self._jobs = []
             self.removing = None
+            # It is for a store that runs: the failed sync is over before the next one starts.
+            self.disk.fail_sync_of = None
             self.store = MessageStore(
                 self.settings, self.disk, lambda: self.now_ms, self._in_thread
             )
@@ -162,4 +164,5 @@ class SimulatedStore:
     def heal(self) -> None:
         """End all faults of the disk."""
         self.disk.room_bytes = self.disk.fail_write_in = self.disk.fail_sync_in = None
+        self.disk.fail_sync_of = None
         self.note("the disk is well")

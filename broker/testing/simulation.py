@@ -66,6 +66,7 @@ class Simulation(SimulatedStore):
             self._remove_expired: chance.choice((0, 3)),
             self._fill_disk: chance.choice((0, 0, 1)),
             self._break_disk: chance.choice((0, 0, 0, 1)),
+            self._lose_entries: chance.choice((0, 3)),
             self.heal: 1,
         }
 
@@ -211,6 +212,12 @@ class Simulation(SimulatedStore):
         else:
             self.disk.fail_sync_in = after
             self.note(f"syncs fail in {after}")
+
+    def _lose_entries(self) -> None:
+        """Let the next sync of entries, of units or of their directories fail, once."""
+        self.disk.fail_sync_of = self.chance.choice((
+            "/store/consumequeue/", "/store/consumequeue", "/store/consumequeue_ext/"))
+        self.note(f"a sync below {self.disk.fail_sync_of} fails")
 
 
 def _choose_settings(chance: random.Random) -> StoreSettings:

@@ -229,6 +229,22 @@ class PowerLossTests(SynchronousTestCase):
         self.lose()
         self.assertEqual(self.box.bodies(), bodies)
 
+    def test_entries_are_written_again(self) -> None:
+        """Then they outlive a loss of power, as those of a sync that did not fail."""
+        bodies = self.sent(5)
+        self.flushed()
+        self.disk.fail_sync_in = 1
+        self.box.step(61_000, 3)
+        self.disk.fail_sync_in = None
+        file = self.disk._contents(segment_path("/store/consumequeue/TopicTest/0", 0))
+        self.assertTrue(file.dropped)
+        self.assertFalse(any(file.durable))
+        self.box.step(61_000, 3)
+        self.assertEqual((file.dropped, file.durable), (set(), file.data))
+        self.lose()
+        self.assertEqual(self.box.bodies(), bodies)
+        self.flushLoggedErrors(OSError)
+
     def test_stop_waits_for_the_sync_before(self) -> None:
         """The stop is clean when that of the last minute is done as well."""
         bodies = self.sent(5)

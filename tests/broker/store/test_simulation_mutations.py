@@ -12,6 +12,7 @@ from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.index_file import IndexFile
 from twistmq.broker.store.queue_files import QueueFiles
+from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import start_after_crash
 from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.testing.simulation import Simulation, SimulationFailed
@@ -72,6 +73,10 @@ class MutationTests(SynchronousTestCase):
     def test_entries_are_trusted(self) -> None:
         """An entry that has the right form counts as the message's."""
         self.assert_found(EntryCheck, "check", nothing)
+
+    def test_failed_syncs_are_forgotten(self) -> None:
+        """A sync that succeeds later counts for what a failed one left."""
+        self.assert_found(QueueTable, "rewrite", nothing)
 
     def test_names_are_trusted(self) -> None:
         """The names of new queues' files are not synced."""

@@ -12,6 +12,9 @@ from twistmq.broker.store.upkeep import CheckpointFile
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
 
+#: The queue's file.
+FILE = "/store/consumequeue/TopicTest/0/00000000000000000000"
+
 
 class UpkeepTests(SynchronousTestCase):
     """Upkeep, in a store whose clock the test moves."""
@@ -123,22 +126,86 @@ class UpkeepTests(SynchronousTestCase):
         self.flushLoggedErrors()
         self.assertEqual(len(self.box.after_kill().bodies()), 5)
 
-    def test_failed_sync_of_queues_stops_the_checkpoint(self) -> None:
-        """A later sync that succeeds proves nothing, which is said once."""
+    def failed(self) -> list[str]:
+        """Let the sync of queues fail once; :returns: what is logged from then on."""
+        said: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            if event["log_level"] is LogLevel.error or "again" in (event["log_format"] or ""):
+                said.append(event["log_format"].split(":")[0])
+
         self.box.append(message())
         self.box.step(1000)
-        events: list[LogEvent] = []
-        globalLogPublisher.addObserver(events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
         self.disk.fail_sync_in = 1
-        self.box.step(60_000, 3)
+        self.box.step(60_000)
+        self.box.step(0, 2)
         self.disk.fail_sync_in = None
-        self.box.append(message())
-        self.box.step(60_000, 3)
-        self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
-        said = [event for event in events if "started again" in (event["log_format"] or "")]
-        self.assertEqual([event["log_level"] for event in said], [LogLevel.error])
         self.flushLoggedErrors(OSError)
+        self.assertEqual(self.box.store._upkeep.synced_offset, 0)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
+        said[:] = [text for text in said if "entries" in text]
+        return said
+
+    def test_entries_are_written_again(self) -> None:
+        """Of what a sync failed with, no later one says anything until that is done."""
+        rewritten: list[str] = []
+        rewrite = self.disk.rewrite
+
+        def note(path: str) -> None:
+            rewritten.append(path)
+            rewrite(path)
+
+        self.patch(self.disk, "rewrite", note)
+        said = self.failed()
+        self.assertEqual(rewritten, [])
+        self.box.append(message())
+        self.box.step(60_000, 2)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, self.box.now_ms - 120_000)
+        self.assertIn(FILE, rewritten)
+        self.assertEqual(self.box.store._upkeep.synced_offset, self.box.store.max_offset)
+        self.assertEqual(said, ["entries of queues may not come on disk",
+                                "entries of queues are written again and on disk"])
+        self.successResultOf(self.box.store.stop())
+        self.assertFalse(self.disk.exists("/store/abort"))
+
+    def test_entries_that_are_gone(self) -> None:
+        """They are not written again; the next start makes them anew."""
+        said = self.failed()
+        self.disk.open_file(FILE).write_at(0, bytes(8) + b"x")
+        self.box.step(60_000, 4)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
+        self.assertEqual(said, ["entries of queues may not come on disk",
+                                "entries of queues cannot be written again"])
+        self.successResultOf(self.box.store.stop())
+        self.assertTrue(self.disk.exists("/store/abort"))
+        self.assertEqual(len(self.box._again().open().bodies()), 1)
+
+    def test_written_again_in_vain(self) -> None:
+        """It is tried each minute."""
+        self.failed()
+        for name in ("fail_write_in", "fail_sync_in"):
+            setattr(self.disk, name, 1)
+            self.box.step(60_000, 2)
+            setattr(self.disk, name, None)
+            self.flushLoggedErrors(OSError)
+            self.assertEqual(self.checkpoint().logics_msg_timestamp, 0, msg=name)
+        self.box.step(60_000, 2)
+        self.assertGreater(self.checkpoint().logics_msg_timestamp, 0)
+
+    def test_much_is_compared_in_many_steps(self) -> None:
+        """The reactor goes on between them."""
+        self.box.append(*[message("T", bytes(9000), queue_id=number % 3) for number in range(300)])
+        self.failed()
+        # Each look at the clock finds the time of a step over.
+        self.box.store._upkeep._now_ms = lambda: self.box.now_ms + 1000
+        steps = 0
+        while not self.box.store._upkeep.synced_offset:
+            steps += 1
+            self.assertLess(steps, 100)
+            self.box.step(60_000 if steps == 1 else 0)
+        self.assertGreater(steps, 8)
 
 
 class CheckpointFileTests(SynchronousTestCase):

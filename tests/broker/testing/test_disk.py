@@ -1,5 +1,6 @@
 """The disks: the real one and the one in memory behave alike; the faulty one fails as told."""
 
+import os
 from collections.abc import Callable
 from itertools import count
 
@@ -19,6 +20,7 @@ class DiskContract:
     root: str
     now_ms: Callable[[], int]
     assertEqual: Callable[..., None]
+    assertLess: Callable[..., None]
     assertRaises: Callable[..., Exception]
 
     def test_file_is_sparse_and_keeps_its_length(self) -> None:
@@ -63,6 +65,21 @@ class DiskContract:
         self.io.clear_from(path, 1 << 24)
         self.assertEqual(self.io.file_size(path), 1 << 24)
         file.close()
+
+    def test_rewrite(self) -> None:
+        """A file is the same after it, a hole in it a hole."""
+        path = f"{self.root}/file"
+        file = self.io.allocate(path, 1 << 24)
+        for position in (5, (1 << 23) - 5):
+            file.write_at(position, b"123456789" * 300_000)
+        before = self.io.read_file(path)
+        self.io.rewrite(path)
+        self.assertEqual(self.io.read_file(path), before)
+        if isinstance(self.io, RealDisk):
+            self.assertLess(os.stat(path).st_blocks * 512, 1 << 23)
+        file.close()
+        self.assertRaises(FileNotFoundError, self.io.rewrite, f"{self.root}/none")
+        self.assertRaises(IsADirectoryError, self.io.rewrite, self.root)
 
     def test_missing_file(self) -> None:
         """Opening or reading what is not there fails; removing it does not."""

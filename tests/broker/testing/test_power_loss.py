@@ -150,6 +150,20 @@ class PowerLossDiskTests(SynchronousTestCase):
             states.add(self.disk.read_file("/d/f")[:1])
         self.assertEqual(states, {b"1", b"2"})
 
+    def test_rewritten_after_a_failed_sync(self) -> None:
+        """Then the next sync covers it, and nothing of it is lost."""
+        for seed in SEEDS:
+            file = self.synced().open_file("/d/f")
+            file.write_at(0, b"2" * 512)
+            self.disk.fail_sync_of = "/d/"
+            self.disk.sync_path("/d")
+            self.assertRaises(OSError, file.sync)
+            self.disk.rewrite("/d/f")
+            file.sync()
+            self.assertFalse(self.disk.has_dropped)
+            self.crash(seed)
+            self.assertEqual(self.disk.read_file("/d/f")[:512], b"2" * 512)
+
     def test_kill(self) -> None:
         """All that was written is there, and locks are free."""
         file = self.disk.allocate("/d/f", 10)
