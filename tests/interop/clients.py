@@ -48,6 +48,10 @@ ROUND_TIMEOUT: Final = 180.0
 BUILD_TIMEOUT: Final = 600.0
 
 
+#: Access key and secret key.
+Keys = tuple[str, str]
+
+
 class RoundError(Exception):
     """A client's round failed, or did not end in time. The text is what it printed."""
 
@@ -152,7 +156,7 @@ def java_classes(version: str, folder: Path = HERE / "java") -> Path:
 
 def java_round(
     version: str, phase: str, namesrv: str, state: Path, *, serialize_type: str = "JSON",
-    redelivery_ms: int = 40_000, timeout: float = ROUND_TIMEOUT,
+    redelivery_ms: int = 40_000, timeout: float = ROUND_TIMEOUT, keys: Keys | None = None,
 ) -> str:
     """Run one phase of the Java client's round; what it printed.
 
@@ -160,6 +164,7 @@ def java_round(
     :param state: a file that the first phase writes and the second reads.
     :param serialize_type: the header's encoding, ``JSON`` or ``ROCKETMQ``.
     :param redelivery_ms: longest wait until a failed message comes again.
+    :param keys: access key and secret key that requests are signed with.
     :raises RoundError: when a check fails.
     """
     classes = java_classes(version)
@@ -167,6 +172,8 @@ def java_round(
         command = java_command(home, [str(classes), class_path(version)])
         options = [f"-Drocketmq.serialize.type={serialize_type}",
                    f"-Dround.redelivery_ms={redelivery_ms}", f"-Dround.wait_ms={WAIT_MS}"]
+        if keys is not None:
+            options += [f"-Dround.access_key={keys[0]}", f"-Dround.secret_key={keys[1]}"]
         return run([*command, *options, "SpineRound", phase, namesrv, state], timeout)
 
 
@@ -182,9 +189,12 @@ def go_missing() -> str:
     return ""
 
 
-def go_round(namesrv: str, *, timeout: float = ROUND_TIMEOUT) -> str:
+def go_round(
+    namesrv: str, *, timeout: float = ROUND_TIMEOUT, keys: Keys | None = None
+) -> str:
     """Run the Go client's round; what it printed.
 
+    :param keys: access key and secret key that requests are signed with.
     :raises RoundError: when a check fails.
     """
     source = HERE / "go_round"
@@ -193,7 +203,8 @@ def go_round(namesrv: str, *, timeout: float = ROUND_TIMEOUT) -> str:
         if work is not None:
             run(["go", "build", "-o", work / "go_round", "."], BUILD_TIMEOUT, cwd=source)
     with _home() as home:
-        return run([target / "go_round", "-namesrv", namesrv], timeout,
+        signing = [] if keys is None else ["-access-key", keys[0], "-secret-key", keys[1]]
+        return run([target / "go_round", "-namesrv", namesrv, *signing], timeout,
                    environment={"HOME": str(home)})
 
 
@@ -222,15 +233,18 @@ def python_client_missing() -> str:
 
 
 def python_client_round(
-    namesrv: str, *, expands_batches: bool = True, timeout: float = ROUND_TIMEOUT
+    namesrv: str, *, expands_batches: bool = True, timeout: float = ROUND_TIMEOUT,
+    keys: Keys | None = None,
 ) -> str:
     """Run the round of PyPI's rocketmq 0.4.4; what it printed.
 
     :param expands_batches: whether the broker sees this client's batches as batches; Apache's
         does not.
+    :param keys: access key and secret key that requests are signed with.
     :raises RoundError: when a check fails.
     """
     with _home() as home:
         kind = "expands_batches" if expands_batches else "keeps_batches"
-        return run([_python_client(), HERE / "python_round.py", namesrv, kind], timeout,
+        return run([_python_client(), HERE / "python_round.py", namesrv, kind,
+                    *(keys or ())], timeout,
                    environment={"HOME": str(home), "PYTHONIOENCODING": "utf-8"})

@@ -28,11 +28,13 @@ TIMEOUT: Final = 180.0
 
 
 def mqadmin(
-    namesrv: str, commands: Sequence[str], *, version: str = "5.3.3", timeout: float = TIMEOUT
+    namesrv: str, commands: Sequence[str], *, version: str = "5.3.3", timeout: float = TIMEOUT,
+    keys: tuple[str, str] | None = None,
 ) -> list[str]:
     """Run commands one after the other; what each printed, errors included.
 
     :param commands: each as it would be typed after `mqadmin`, without the name server.
+    :param keys: access key and secret key that requests are signed with.
     :raises RoundError: when the tool does not end in time, or at a command it cannot parse.
     """
     classes = java_classes(version, HERE / "mqadmin_java")
@@ -41,6 +43,9 @@ def mqadmin(
         home = Path(folder)
         (home / "home" / "conf").mkdir(parents=True)  # 4.x does not start without it.
         (home / "home" / "conf" / "logback_tools.xml").write_text(QUIET_LOGGING)
+        if keys is not None:
+            (home / "home" / "conf" / "tools.yml").write_text(
+                f"accessKey: {keys[0]}\nsecretKey: {keys[1]}\n")
         java = java_command(home / "home", [str(classes), class_path(version)])
         try:
             process = subprocess.run(

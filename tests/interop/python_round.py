@@ -1,6 +1,6 @@
 """A round of PyPI's `rocketmq==0.4.4`, a C++ client of 2019, in an environment of its own.
 
-    python python_round.py NAMESRV
+    python python_round.py NAMESRV (expands_batches | keeps_batches) [ACCESS_KEY SECRET_KEY]
 
 Prints "ok N checks" at the end; a failure raises. It says nothing of twistmq and imports nothing
 of it: the interpreter is that of the client's environment. The client writes below $HOME/logs and
@@ -63,12 +63,19 @@ class Round:
     ``sent`` maps each body to the tag it was sent with.
     """
 
-    def __init__(self, namesrv: str, expands_batches: bool) -> None:
+    def __init__(self, namesrv: str, expands_batches: bool, keys: list[str]) -> None:
         self.namesrv = namesrv
+        self.keys = keys
         self.expands_batches = expands_batches
         self.name = f"{time.time_ns() // 1_000_000:x}"
         self.topic = f"PyRound-{self.name}"
         self.sent: dict[str, str] = {}
+
+    def prepare(self, client: Received) -> None:
+        """Tell a client where the name server is, and the keys it signs with, if any."""
+        client.set_namesrv_addr(self.namesrv)
+        if self.keys:
+            client.set_session_credentials(*self.keys, "ALIYUN")
 
     def message(self, body: str, tag: str) -> Received:
         """A message with text outside ASCII in body, keys and a property."""
@@ -83,7 +90,7 @@ class Round:
     def send(self) -> None:
         """Send in every way there is."""
         producer = Producer("PyRoundP", timeout=15_000)
-        producer.set_namesrv_addr(self.namesrv)
+        self.prepare(producer)
         producer.start()
         for index in range(SYNC_COUNT):
             result = producer.send_sync(self.message(f"синхронно-{index}", "TagA"))
@@ -147,7 +154,7 @@ class Round:
     def pull(self) -> None:
         """Pull the whole topic; asked again, there is nothing new."""
         consumer = PullConsumer("PyPullG")
-        consumer.set_namesrv_addr(self.namesrv)
+        self.prepare(consumer)
         consumer.start()
         got: list[tuple[str, str, str, str]] = []
 
@@ -187,7 +194,7 @@ class Round:
     ) -> Received:
         """A started push consumer."""
         consumer = PushConsumer(group)
-        consumer.set_namesrv_addr(self.namesrv)
+        self.prepare(consumer)
         consumer.set_instance_name(f"{group}-{self.name}")
         consumer.subscribe(self.topic, listener, expression)
         consumer.start()
@@ -203,7 +210,7 @@ def parts(message: Received) -> tuple[str, str, str, str]:
 def main() -> None:
     """The whole round."""
     start = time.monotonic()
-    the_round = Round(sys.argv[1], sys.argv[2] == "expands_batches")
+    the_round = Round(sys.argv[1], sys.argv[2] == "expands_batches", sys.argv[3:5])
     for part in (the_round.send, the_round.pull, the_round.push):
         part()
         print(f"{part.__name__:5} done after {time.monotonic() - start:.1f} s", flush=True)

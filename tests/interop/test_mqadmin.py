@@ -22,7 +22,7 @@ _SETTINGS: Final = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "traceTo
                     "enablePropertyFilter": "true"}
 #: Settings whose values belong to the place and not to the broker.
 _PLACES: Final = {"storePathRootDir", "storePathCommitLog", "bindAddress", "namesrvAddr",
-                  "brokerIP2", "listenPort", "haListenPort"}
+                  "brokerIP2", "listenPort", "haListenPort", "rocketmqHome"}
 #: Settings of Apache's name server, which is in the same process as ours.
 _NAMESRV_SETTINGS: Final = {
     "brokerConfigPath", "configStorePath", "deleteTopicWithBrokerRegistration",

@@ -1,6 +1,6 @@
 // Command go_round takes Apache's Go client through sends and consumption with a broker.
 //
-//	go_round -namesrv 127.0.0.1:9876 [-wait 60s]
+//	go_round -namesrv 127.0.0.1:9876 [-wait 60s] [-access-key K -secret-key S]
 //
 // The last line is "ok N checks"; a failure is printed and ends with status 1. Every wait has a
 // bound, which must allow for the client's habit of looking for its queues only every 20 s.
@@ -35,9 +35,12 @@ var (
 	namesrv = flag.String("namesrv", "127.0.0.1:9876", "the name server")
 	wait    = flag.Duration("wait", 60*time.Second, "the longest wait for one condition")
 	checks  int
+	keys    primitive.Credentials
 )
 
 func main() {
+	flag.StringVar(&keys.AccessKey, "access-key", "", "sign requests with this key")
+	flag.StringVar(&keys.SecretKey, "secret-key", "", "and this one")
 	flag.Parse()
 	rlog.SetLogLevel("fatal")
 	id := fmt.Sprintf("%x", time.Now().UnixMilli())
@@ -103,6 +106,7 @@ func (r *round) run() {
 		producer.WithInstanceName("go-round-p"),
 		producer.WithSendMsgTimeout(15*time.Second),
 		producer.WithQueueSelector(producer.NewRoundRobinQueueSelector()),
+		producer.WithCredentials(keys),
 	)
 	must(err, "new producer")
 	must(p.Start(), "start the producer")
@@ -197,7 +201,8 @@ func (r *round) consumer(group string, options ...consumer.Option) rocketmq.Push
 		consumer.WithNameServer([]string{*namesrv}),
 		consumer.WithGroupName(group),
 		consumer.WithInstance("go-"+group),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithCredentials(keys))
 	c, err := rocketmq.NewPushConsumer(options...)
 	must(err, "new consumer")
 	return c

@@ -44,7 +44,7 @@ final class Clients {
     }
 
     static DefaultMQProducer idleProducer(String group) {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
+        DefaultMQProducer producer = new DefaultMQProducer(group, Keys.hook(null));
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(instance());
         producer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
@@ -65,7 +65,7 @@ final class Clients {
         throws Exception {
         // This constructor is one that 4.9 and 5.x share.
         DefaultMQPushConsumer consumer =
-            new DefaultMQPushConsumer(group, hook, new AllocateMessageQueueAveragely());
+            new DefaultMQPushConsumer(group, Keys.hook(hook), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
@@ -75,7 +75,7 @@ final class Clients {
     }
 
     static DefaultLitePullConsumer litePull(String group) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group, Keys.hook(null));
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);

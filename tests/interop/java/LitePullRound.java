@@ -77,7 +77,7 @@ final class LitePullRound {
     }
 
     private void subscribed() throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("SpineLiteSubG");
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("SpineLiteSubG", Keys.hook(null));
         DefaultLitePullConsumer like = Clients.litePull("SpineLiteUnusedG");
         consumer.setNamesrvAddr(like.getNamesrvAddr());
         like.shutdown();

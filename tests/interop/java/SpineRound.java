@@ -11,7 +11,8 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
  * </pre>
  *
  * The last line is "ok N checks"; a failure prints its stack and ends with status 1. Settings:
- * -Dround.wait_ms (longest wait for one condition), -Dround.redelivery_ms (for a failed message).
+ * -Dround.wait_ms (longest wait for one condition), -Dround.redelivery_ms (for a failed message),
+ * -Dround.access_key and -Dround.secret_key (requests are signed with them).
  */
 public final class SpineRound {
     private SpineRound() {

@@ -1,0 +1,133 @@
+"""Our broker and Apache's with the same accounts, and raw requests that are signed or not."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.interop.clients import JavaTestCase
+from tests.interop.servers import PEER, Servers, free_port
+from twistmq.acl.signature import request_content, signature_of
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
+
+__all__ = ["ACCOUNTS", "ADMIN", "ALICE", "BOB", "BROKER_NAME", "AclTestCase", "Broker", "signed",
+           "without_place"]
+
+BROKER_NAME: Final = "broker-a"
+#: Access key and secret key: of an administrator, of one who may do a little, and of one who may
+#: do what any client does.
+ADMIN: Final = ("admin-key", "secret-of-admin")
+ALICE: Final = ("alice-key", "secret-of-alice")
+BOB: Final = ("bob-key", "secret-of-bob")
+ACCOUNTS: Final = """\
+globalWhiteRemoteAddresses: [10.10.103.*]
+accounts:
+- accessKey: admin-key
+  secretKey: secret-of-admin
+  admin: true
+- accessKey: alice-key
+  secretKey: secret-of-alice
+  whiteRemoteAddress:
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: SUB
+  topicPerms:
+  - AliceTopic=PUB|SUB
+  - WriteTopic=PUB
+  - ReadTopic=SUB
+  - NoTopic=DENY
+  groupPerms:
+  - BobGroup=DENY
+- accessKey: bob-key
+  secretKey: secret-of-bob
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: PUB|SUB
+dataVersion:
+- counter: 3
+  timestamp: 1700000000000
+"""
+#: The line of Java that Apache's broker adds.
+_PLACE: Final = re.compile(r", [\w.]+\([A-Za-z]+\.java:\d+\)")
+
+
+def without_place(text: str) -> str:
+    """What a broker said, without where in Java it said it."""
+    return _PLACE.sub("", text)
+
+
+def signed(
+    keys: tuple[str, str] | None, fields: dict[str, str], body: bytes, version: int
+) -> dict[str, str]:
+    """Fields with what signing adds to them."""
+    if keys is None:
+        return fields
+    fields = {**fields, "AccessKey": keys[0]}
+    return {**fields, "Signature": signature_of(request_content(fields, body, version), keys[1])}
+
+
+@dataclass
+class Broker:
+    """A broker that runs, as its clients know it."""
+
+    namesrv: str
+    port: int
+    #: Its home: the accounts are in ``conf`` there.
+    home: Path
+    #: Of ours.
+    servers: Servers | None = None
+    replies: list[RemotingCommand] = field(default_factory=list)
+
+    @property
+    def accounts(self) -> Path:
+        return self.home / "conf" / "plain_acl.yml"
+
+    def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
+        """Send a request as it is; :returns: the reply, which is kept as well."""
+        with socket.create_connection(("127.0.0.1", self.port), 30) as connection:
+            connection.sendall(encode_request(code, 1, None, body, extra_fields=fields))
+            decoder = FrameDecoder()
+            while True:
+                data = connection.recv(65536)
+                assert data, f"the connection was closed by code {code}"
+                for command in map(decode_command, decoder.feed(data)):
+                    if command.is_response:
+                        self.replies.append(command)
+                        return command
+
+
+class AclTestCase(JavaTestCase):
+    """A test with brokers that have ``ACCOUNTS``."""
+
+    version = "4.9.4"
+
+    def home(self, name: str) -> Path:
+        home = self.folder / name
+        (home / "conf").mkdir(parents=True)
+        (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+        return home
+
+    def apache(self) -> Broker:
+        """Start Apache's broker of ``version``."""
+        home, port, namesrv_port = self.home("apache"), free_port(), free_port()
+        command = [sys.executable, str(PEER), "--version", self.version]
+        self.addCleanup(subprocess.run, [*command, "stop", str(home)], check=True)
+        subprocess.run([*command, "start", str(home), "--heap", "512m",
+                        "--namesrv", str(namesrv_port), "--broker", str(port),
+                        "--set", "aclEnable=true", "--set", f"brokerName={BROKER_NAME}"],
+                       check=True, stdout=subprocess.DEVNULL)
+        return Broker(f"127.0.0.1:{namesrv_port}", port, home)
+
+    def ours(self) -> Broker:
+        """Start ours, which logs all it can."""
+        home = self.home("ours")
+        running = Servers(home, "aclEnable=true", f"brokerName={BROKER_NAME}", "log.level=debug",
+                          "brokerIP1=127.0.0.1")
+        running.start()
+        self.addCleanup(running.stop)
+        return Broker(running.namesrv, running.broker_port, home, running)
