@@ -28,7 +28,7 @@ from twistmq.broker.wire.record import (
 )
 
 __all__ = ["check_body", "checks_of", "discarded_record", "final_record", "half_again",
-           "immunity_ms", "make_half", "origin_of"]
+           "immunity_ms", "make_half", "origin_of", "resumed_record"]
 
 _NUMBER: Final = re.compile(r"\d{1,18}", re.ASCII)
 
@@ -89,6 +89,21 @@ def discarded_record(message: StoredMessage) -> MessageRecord:
     """Make the record of a half message that is given up."""
     record = record_again(message, message.properties_map())
     record.topic, record.queue_id = CHECK_MAX_TIME_TOPIC, 0
+    return record
+
+
+def resumed_record(message: StoredMessage) -> MessageRecord:
+    """Make of a half message that was given up a new one that nobody was asked about.
+
+    :raises BrokerError: when its properties do not say where it belongs.
+    """
+    properties = message.properties_map()
+    _real_queue(properties)
+    properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
+    properties[names.TRANSACTION_CHECK_TIMES] = "0"
+    record = record_again(message, properties)
+    record.topic, record.queue_id = HALF_TOPIC, 0
+    record.properties = format_properties(properties)
     return record
 
 

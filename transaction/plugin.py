@@ -22,8 +22,12 @@ from twistmq.broker.interfaces import ITransactionService
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, RequestHandler
 from twistmq.broker.settings import Setting
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq.broker.wire.headers.transaction import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
 from twistmq.transaction.end import EndTransaction
+from twistmq.transaction.resume import ResumeCheck
 from twistmq.transaction.service import TransactionService
 
 if TYPE_CHECKING:
@@ -71,8 +75,13 @@ def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
     service = _in_use(kernel)
     if service is None:
         return ()
-    return (RequestHandler(RequestCode.END_TRANSACTION, EndTransaction(kernel, service).handle,
-                           EndTransactionRequestHeader),)
+    return (
+        RequestHandler(RequestCode.END_TRANSACTION, EndTransaction(kernel, service).handle,
+                       EndTransactionRequestHeader),
+        RequestHandler(RequestCode.RESUME_CHECK_HALF_MESSAGE,
+                       ResumeCheck(kernel, service.metrics).handle,
+                       ResumeCheckHalfMessageRequestHeader),
+    )
 
 
 @hookimpl

@@ -79,6 +79,7 @@ _MESSAGES: Final = {
     RequestCode.QUERY_CONSUME_QUEUE: _pair(query.QueryConsumeQueueRequestHeader),
     RequestCode.END_TRANSACTION: _pair(transaction.EndTransactionRequestHeader),
     RequestCode.CHECK_TRANSACTION_STATE: _pair(transaction.CheckTransactionStateRequestHeader),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _pair(transaction.ResumeCheckHalfMessageRequestHeader),
 }
 
 _OFFSETS: Final = {

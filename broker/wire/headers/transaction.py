@@ -1,14 +1,16 @@
-"""Headers of transactions (37, 39).
+"""Headers of transactions (37, 39, 323).
 
-Source: EndTransactionRequestHeader, CheckTransactionStateRequestHeader @5.3.3.
+Source: EndTransactionRequestHeader, CheckTransactionStateRequestHeader,
+ResumeCheckHalfMessageRequestHeader @5.3.3.
 """
 
 from __future__ import annotations
 
-from twistmq.broker.wire.header import Int32, Int64
+from twistmq.broker.wire.header import CommandHeader, Int32, Int64
 from twistmq.broker.wire.headers.rpc import RpcRequestHeader
 
-__all__ = ["CheckTransactionStateRequestHeader", "EndTransactionRequestHeader"]
+__all__ = ["CheckTransactionStateRequestHeader", "EndTransactionRequestHeader",
+           "ResumeCheckHalfMessageRequestHeader"]
 
 
 class EndTransactionRequestHeader(RpcRequestHeader, kw_only=True):
@@ -36,3 +38,11 @@ class CheckTransactionStateRequestHeader(RpcRequestHeader, kw_only=True):
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None
+
+
+class ResumeCheckHalfMessageRequestHeader(CommandHeader, kw_only=True):
+    """Check a half message again that was given up."""
+
+    topic: str | None = None
+    #: Names the message's place; see offset_message_id.
+    msg_id: str | None = None

@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
  * java SpineRound phase1 NAMESRV STATE_FILE    all parts; leaves uncommitted messages behind
  * java SpineRound phase2 NAMESRV STATE_FILE    after a restart of the broker: goes on from there
  * java SpineRound cluster NAMESRV STATE_FILE   two brokers in one cluster; no file is used
+ * java SpineRound transaction NAMESRV STATE_FILE   transactions; no file is used
  * </pre>
  *
  * The last line is "ok N checks"; a failure prints its stack and ends with status 1. Settings:
@@ -50,6 +51,9 @@ public final class SpineRound {
         } else if (phase.equals("cluster")) {
             String id = Long.toString(System.currentTimeMillis(), 36);
             part("cluster", () -> new ClusterRound(id, producer).run());
+        } else if (phase.equals("transaction")) {
+            String id = Long.toString(System.currentTimeMillis(), 36);
+            part("transaction", () -> new TransactionRound(id, producer).run());
         } else {
             throw new IllegalArgumentException("no such phase: " + phase);
         }

@@ -1,0 +1,132 @@
+"""Transactions with Apache's client, and over stores that both brokers open."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.interop import clients
+from tests.interop.clients import JavaTestCase
+from tests.interop.exchange import Exchange
+from tests.interop.peer import Peer
+from tests.interop.servers import free_port, servers, wait_until
+from tests.transaction.producer import Producer
+from twistmq.broker.testing import BlockingClient
+
+#: What the Java round counts on.
+ROUND_SETTINGS = {
+    "transactionTimeOut": "3000", "transactionCheckInterval": "2000", "transactionCheckMax": "3",
+    "transactionOpBatchInterval": "100",
+}
+#: Checks follow each other closely, ends are written well before the next one.
+SETTINGS = {
+    "transactionTimeOut": "1500", "transactionCheckInterval": "700", "transactionCheckMax": "10000",
+    "transactionOpBatchInterval": "100",
+}
+COUNT = 90
+
+
+class RoundTests(SynchronousTestCase):
+    """Commit, rollback, questions, another producer of the group, giving up: one Java program."""
+
+    timeout = 300
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def round(self, version: str, namesrv: str) -> None:
+        output = clients.java_round(version, "transaction", namesrv, self.folder / "unused")
+        self.assertRegex(output, r"ok \d{3,} checks")
+
+    def ours(self, version: str) -> None:
+        reason = clients.java_missing(version)
+        if reason:
+            raise SkipTest(reason)
+        pairs = [f"{name}={value}" for name, value in ROUND_SETTINGS.items()]
+        with servers(self.folder, *pairs) as running:
+            self.round(version, running.namesrv)
+
+    def test_ours_client_5(self) -> None:
+        """Client 5.3.3 with our broker."""
+        self.ours("5.3.3")
+
+    def test_ours_client_4(self) -> None:
+        """Client 4.9.4 with our broker."""
+        self.ours("4.9.4")
+
+    def test_apaches(self) -> None:
+        """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
+        reason = clients.java_missing("5.3.3")
+        if reason:
+            raise SkipTest(reason)
+        peer = Peer(self.folder, "5.3.3", free_port(), free_port(), "512m",
+                    settings=dict(ROUND_SETTINGS))
+        peer.start()
+        self.addCleanup(peer.stop)
+        self.round("5.3.3", peer.namesrv_address)
+
+
+class HandOverTests(JavaTestCase):
+    """One broker leaves half messages open, the other one finishes them."""
+
+    timeout = 300
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.exchange = Exchange(self.folder, free_port(), free_port(), self.version, SETTINGS)
+        #: The bodies whose end the first broker wrote.
+        self.written: set[bytes] = set()
+
+    def leave_open(self, client: BlockingClient) -> None:
+        """Of each three messages one is ended; of the others each was put back at least once."""
+        producer = Producer(client)
+        for number in range(COUNT):
+            half = producer.half(number)
+            if number % 3 == 0:
+                producer.end_half(number, half)
+        expected = {b"%d" % number for number in range(0, COUNT, 3)}
+        wait_until("the ends are written", lambda: expected <= producer.ended())
+        asked: set[bytes] = set()
+        while len(asked) < COUNT - len(expected):
+            asked.add(producer.next_question()[0])
+        self.written = producer.ended()
+        self.assertEqual(self.written, expected)
+        self.assertEqual(asked.intersection(expected), set())
+
+    def finish(self, client: BlockingClient) -> Counter[bytes]:
+        """Answer what is asked until all are ended; :returns: what was delivered."""
+        producer = Producer(client)
+        wait_until("all half messages are ended", producer.is_all_checked, 60)
+        return producer.delivered()
+
+    def assert_finished(self, delivered: Counter[bytes]) -> None:
+        """All that are to be committed came, and twice only what was asked for twice."""
+        wanted = {b"%d" % number for number in range(0, COUNT, 2)}
+        self.assertEqual(set(delivered), wanted)
+        self.assertEqual({delivered[body] for body in wanted & self.written}, {1})
+        self.assertLessEqual(max(delivered.values()), 2)
+
+    def test_ours_then_apaches(self) -> None:
+        """Stopped."""
+        self.exchange.ours(self.leave_open)
+        self.assert_finished(self.exchange.apache(self.finish))
+
+    def test_ours_killed_then_apaches(self) -> None:
+        """Killed."""
+        self.exchange.ours(self.leave_open, kill=True)
+        self.assert_finished(self.exchange.apache(self.finish))
+
+    def test_apaches_then_ours(self) -> None:
+        """Stopped."""
+        self.exchange.apache(self.leave_open)
+        self.assert_finished(self.exchange.ours(self.finish))
+
+    def test_apaches_killed_then_ours(self) -> None:
+        """Killed."""
+        self.exchange.apache(self.leave_open, kill=True)
+        self.assert_finished(self.exchange.ours(self.finish))
