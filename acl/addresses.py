@@ -57,7 +57,7 @@ class AddressPattern:
         """Whether an address, without port, may pass."""
         if self.text in _EVERY:
             return True
-        parts = parts_of(address)
+        parts = parts_of(address) if self._alternatives else None
         return parts is not None and any(
             len(ranges) == len(parts)
             and all(low <= part <= high for part, (low, high) in zip(parts, ranges, strict=True))

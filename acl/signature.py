@@ -37,7 +37,9 @@ def request_content(fields: Mapping[str, str], body: bytes, version: int) -> byt
     :param version: the header's ``version``.
     """
     left_out = {SIGNATURE, _UNIQUE_KEY_QUERY} if version <= _SIGNS_BEFORE_FLAG else {SIGNATURE}
-    names = sorted(fields.keys() - left_out, key=_java_order)
+    names = [name for name in fields if name not in left_out]
+    # Names are ASCII but in tests, and then the order is Python's own, twenty times as fast.
+    names.sort(key=None if "".join(names).isascii() else _java_order)
     return "".join([fields[name] for name in names]).encode("utf-8", "replace") + body
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from twisted.logger import Logger
 
@@ -35,6 +36,9 @@ from twistmq.acl.folder import AclFolder
 from twistmq.broker.wire.bodies import DataVersion
 
 __all__ = ["AccountTable"]
+
+#: Of so many addresses it is remembered whether they are white.
+_ADDRESSES_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class AccountTable:
         self._refused: dict[str, bytes] = {}
         self._accounts: dict[str, tuple[str, Account]] = {}
         self._white: tuple[AddressPattern, ...] = ()
+        #: What was found of addresses: connections ask for each request.
+        self._is_white: dict[str, bool] = {}
 
     # --- questions
 
@@ -74,7 +80,13 @@ class AccountTable:
 
     def is_white(self, address: str) -> bool:
         """Whether requests from an address need no account."""
-        return any(pattern.matches(address) for pattern in self._white)
+        known = self._is_white.get(address)
+        if known is None:
+            if len(self._is_white) >= _ADDRESSES_MAX:
+                self._is_white.clear()
+            known = any(pattern.matches(address) for pattern in self._white)
+            self._is_white[address] = known
+        return known
 
     def configs(self) -> list[PlainAccessConfig]:
         """The accounts as the files say them, each key once."""
@@ -172,6 +184,7 @@ class AccountTable:
         self._accounts = accounts
         self._white = tuple(
             pattern for read in self._files.values() for pattern in read.file.white_patterns)
+        self._is_white.clear()
 
     # --- changes
 

@@ -107,6 +107,17 @@ class FilesTests(TableTestCase):
             self.assertEqual(str(error), f"{named}: Permission denied")
 
 
+    def test_many_addresses(self) -> None:
+        """What is remembered of addresses is bounded, and right."""
+        self.put(PLAIN, "globalWhiteRemoteAddresses: [10.0.1-9.*]\n")
+        self.table.load()
+        for _ in range(2):
+            for number in range(5000):
+                address = f"10.0.{number >> 8}.{number & 255}"
+                self.assertEqual(self.table.is_white(address), 1 <= number >> 8 <= 9, msg=address)
+        self.assertLessEqual(len(self.table._is_white), 4096)
+
+
 class WatchTests(TableTestCase):
     """Files that change while the broker runs."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tests.acl.box import ADMIN, ALICE, BOB, PREFIX, AclTestCase
+from twistmq.acl.signature import request_content, signature_of
 from twistmq.acl.validator import host_of
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from twistmq.broker.wire.command import decode_command, encode_request
-from twistmq.broker.wire.frame import JSON, FrameDecoder, encode_frame
+from twistmq.broker.wire.command import VERSION, decode_command, encode_request
+from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame
+from twistmq.broker.wire.header import ext_fields_of
 from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 
@@ -57,6 +59,26 @@ class ValidatorTests(AclTestCase):
         [reply] = self.box.kernel.dispatcher.execute(self.peer(), frames, 0)
         command = decode_command(FrameDecoder().feed(reply)[0])
         self.assertTrue((command.remark or "").startswith(PREFIX), msg=command.remark)
+
+    def test_fields_that_come_twice(self) -> None:
+        """Of two topics in one header the one is checked that is served, in either encoding."""
+        for topic, other, code in (("hers", "read", 0), ("read", "hers", 1)):
+            fields = {**ext_fields_of(send_header(topic, 0)), "AccessKey": ALICE[0]}
+            content = request_content(fields, b"x", VERSION)
+            fields["Signature"] = signature_of(content, ALICE[1])
+            for encoding in (JSON, ROCKETMQ):
+                # The first of the two has another name until the frame is made.
+                frame = encode_request(RequestCode.SEND_MESSAGE_V2, 1, None, b"x",
+                                       serialize_type=encoding,
+                                       extra_fields={"?": other, **fields})
+                doubled = frame.replace(b'"?"', b'"b"').replace(b"\x00\x01?", b"\x00\x01b")
+                self.assertNotEqual(doubled, frame)
+                frames = FrameDecoder().feed(doubled)
+                [reply] = self.box.kernel.dispatcher.execute(self.peer(), frames, 0)
+                [answer] = FrameDecoder().feed(reply)
+                self.assertEqual(decode_command(answer).code, code, msg=f"{topic} {encoding}")
+        self.assertIsNotNone(self.box.kernel.topic_config.get("hers"))
+        self.assertIsNone(self.box.kernel.topic_config.get("read"))
 
     def test_one_way(self) -> None:
         """A one-way request is neither answered nor served."""
