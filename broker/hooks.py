@@ -30,7 +30,7 @@ from twistmq.broker.settings import Setting
 if TYPE_CHECKING:
     import click
 
-    from twistmq.broker.interfaces import IFilterLanguage, ITransactionService
+    from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage, ITransactionService
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.remoting import AnyHandler, Request
     from twistmq.broker.request.client_table import ClientChange
@@ -213,6 +213,16 @@ class Hooks:
                 return record.tags_code
 
         return make_or_keep
+
+    def consumer_filters(self, kernel: Kernel) -> IConsumerFilters | None:
+        """:raises SettingsError, StoreError: when a plugin says so."""
+        hook = "provide_consumer_filters"
+        for implementation in self._implementations(hook):
+            answer: IConsumerFilters | None = self._call_one(
+                hook, implementation, kernel, passed=(SettingsError, StoreError))
+            if answer is not None:
+                return answer
+        return None
 
     def transaction_service(self, kernel: Kernel) -> ITransactionService | None:
         for answer in self._call_each("provide_transaction_service", kernel):

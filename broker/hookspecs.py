@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     import click
 
     from twistmq.broker.errors import BrokerError
-    from twistmq.broker.interfaces import IAccessValidator, IFilterLanguage, ITransactionService
+    from twistmq.broker.interfaces import (
+        IAccessValidator,
+        IConsumerFilters,
+        IFilterLanguage,
+        ITransactionService,
+    )
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.periodic import PeriodicTask
     from twistmq.broker.remoting import AnyHandler, Reply, Request
@@ -80,8 +85,18 @@ def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode] | None:
 def register_filter_languages(kernel: Kernel) -> Mapping[str, IFilterLanguage] | None:
     """Add languages a subscription's expression can be written in, by expression type.
 
-    Called before the broker listens. ``TAG`` is the kernel's own. The plugin called first that
+    Called before the store is loaded. ``TAG`` is the kernel's own. The plugin called first that
     names a type has it. Cost class: once.
+    """
+
+
+@hookspec(firstresult=True)
+def provide_consumer_filters(kernel: Kernel) -> IConsumerFilters | None:
+    """Supply what keeps the filters of groups; without one each pull's is made of the expression.
+
+    Called before the store is loaded, when the languages are known; what the plugin called first
+    supplies is used. A SettingsError or a StoreError stops the start. Cost class: once; what it
+    returns, request. Source: ConsumerFilterManager.
     """
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IAccessValidator",
+    "IConsumerFilters",
     "IFilterLanguage",
     "IMessageStore",
     "IStoreFile",
@@ -45,6 +46,31 @@ class IFilterLanguage(Interface):
 
         :raises ValueError: when the expression is not of the language; the text says where.
         """
+
+
+class IConsumerFilters(Interface):
+    """Keeps what groups filter by, beside the subscriptions themselves, for all languages.
+
+    Source: ConsumerFilterManager, ExpressionMessageFilter @5.3.3.
+    """
+
+    def own_filter(
+        group: str, topic: str, expression_type: str, expression: str
+    ) -> MessageFilter:
+        """Make the filter of a pull that brings its own expression.
+
+        :raises RequestRefused: when the expression is wrong, or nobody knows its language.
+        """
+
+    def group_filter(group: str, topic: str, sub_version: int) -> MessageFilter:
+        """Make the filter of what a group subscribed to in its heartbeats.
+
+        :param sub_version: of the subscription the pull means.
+        :raises RequestRefused: when the group's expression was not taken, or not that one yet.
+        """
+
+    def describe(group: str, topic: str) -> str:
+        """Say what a group filters a topic by, as a text for people; "null": by nothing."""
 
 
 class ITransactionService(Interface):

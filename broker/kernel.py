@@ -137,6 +137,8 @@ class Kernel:
         self.consumer_offset.load()
         self.subscription_group.load()
         self.store.tags_codes = self.hooks.collect_tags_codes(self)
+        self.filters.add_languages(self.hooks.collect_filter_languages(self))
+        self.filters.consumer_filters = self.hooks.consumer_filters(self)
         self.store.load()
         try:
             await self._start()
@@ -148,7 +150,6 @@ class Kernel:
     async def _start(self) -> None:
         """The part of a start that has a store to close when it fails."""
         self.store.start()
-        self.filters.add_languages(self.hooks.collect_filter_languages(self))
         self.transaction_service = self.hooks.transaction_service(self)
         validators = self.hooks.collect_access_validators(self)
         if self.settings.flag("aclEnable") and not validators:

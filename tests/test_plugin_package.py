@@ -131,6 +131,7 @@ class PluginPackageTests(SynchronousTestCase):
                 BlockingClient(address) as client:
             self.transactions(client)
         self.access()
+        self.one_filter_for_all()
         self.command_line()
         self.environment.pip("uninstall", "--yes", "twistmq-sample-plugin")
         self.no_trace()
@@ -175,6 +176,16 @@ class PluginPackageTests(SynchronousTestCase):
         self.assertGreater(self.counts(client)["client_changes"], 0)
         printed = self.environment.twistmq("sample-counts", address)
         self.assertEqual(json.loads(printed)["consumed"]["orders@eager"], 4)
+
+    def one_filter_for_all(self) -> None:
+        """It keeps the filters in place of the stock plugin."""
+        with self.environment.broker(
+            self.data, **{"sample.prefix_for_all": "colour=light", "enablePropertyFilter": "true"}
+        ) as address, BlockingClient(address) as client:
+            for colour in ("light", "dark"):
+                client.send("lamps", colour.encode(), properties={"colour": colour})
+            found = client.pull("lamps", expression="colour=dark", expression_type="PREFIX")
+            self.assertEqual([message.body for message in found], [b"light"])
 
     def transactions(self, client: BlockingClient) -> None:
         """Half messages: committed ones are read, those that were rolled back are not."""

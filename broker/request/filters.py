@@ -9,20 +9,29 @@ Source: ExpressionMessageFilter, FilterAPI, FilterFactory @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
 from twistmq.broker.store.message_store import MessageFilter
+from twistmq.broker.wire.bodies import SubscriptionData
 from twistmq.broker.wire.properties import java_string_hash, parse_properties
-from twistmq.broker.wire.record import decode_record
+from twistmq.broker.wire.record import record_properties
 
-__all__ = ["TAG", "FilterLanguages", "PropertyFilter", "TagFilter", "is_tag_type", "tags_of"]
+__all__ = ["TAG", "FilterLanguages", "Matches", "PropertyFilter", "TagFilter", "UnknownLanguage",
+           "is_tag_type", "tags_of"]
 
 #: The expression type the kernel itself knows.
 TAG = "TAG"
 _MATCH_ALL = "*"
+#: Compiled expressions that are kept: clients send theirs with each pull.
+#: Source: SelectorParser.PARSE_CACHE.
+_COMPILED_MAX: Final = 100
+
+#: Says whether properties match.
+Matches = Callable[[Mapping[str, str]], bool]
 
 
 def is_tag_type(expression_type: str | None) -> bool:
@@ -62,12 +71,20 @@ class TagFilter:
     def match_record(self, record: bytes | memoryview) -> bool:
         return True
 
+    def match_properties(self, properties: str) -> bool:
+        return True
+
 
 class PropertyFilter:
-    """Matches what an expression of a plugin's language says of the record's properties."""
+    """Matches what an expression of a plugin's language says of the record's properties.
 
-    def __init__(self, language: IFilterLanguage, expression: str) -> None:
-        self._matches = language.compile(expression)
+    :param matches: the compiled expression.
+    """
+
+    __slots__ = ("_matches",)
+
+    def __init__(self, matches: Matches) -> None:
+        self._matches = matches
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
@@ -75,8 +92,14 @@ class PropertyFilter:
         return True
 
     def match_record(self, record: bytes | memoryview) -> bool:
-        message = decode_record(record, 0, False)
-        return self._matches(parse_properties(message.properties))
+        return self.match_properties(record_properties(record))
+
+    def match_properties(self, properties: str) -> bool:
+        return self._matches(parse_properties(properties))
+
+
+class UnknownLanguage(LookupError):
+    """No plugin brought the language of an expression."""
 
 
 class FilterLanguages:
@@ -84,6 +107,9 @@ class FilterLanguages:
 
     def __init__(self) -> None:
         self._languages: dict[str, IFilterLanguage] = {}
+        #: What keeps the filters of groups, where a plugin does.
+        self.consumer_filters: IConsumerFilters | None = None
+        self._compiled: dict[tuple[str, str], Matches | ValueError] = {}
 
     def add_languages(self, languages: Mapping[str, IFilterLanguage]) -> None:
         self._languages.update(languages)
@@ -91,9 +117,45 @@ class FilterLanguages:
     def knows(self, expression_type: str | None) -> bool:
         return is_tag_type(expression_type) or expression_type in self._languages
 
+    def compile(self, expression_type: str, expression: str) -> Matches:
+        """Compile an expression of a plugin's language; the last ones are kept.
+
+        :raises UnknownLanguage: when no plugin knows the language.
+        :raises ValueError: when the expression is wrong; the text says where.
+        """
+        language = self._languages.get(expression_type)
+        if language is None:
+            raise UnknownLanguage(expression_type)
+        key = expression_type, expression
+        compiled = self._compiled.pop(key, None)
+        if compiled is None:
+            try:
+                compiled = language.compile(expression)
+            except ValueError as error:
+                compiled = error.with_traceback(None)
+            while len(self._compiled) >= _COMPILED_MAX:
+                del self._compiled[next(iter(self._compiled))]
+        self._compiled[key] = compiled
+        if isinstance(compiled, ValueError):
+            raise compiled.with_traceback(None)
+        return compiled
+
     def check(self, expression_type: str | None, expression: str | None) -> None:
-        """:raises RequestRefused: SUBSCRIPTION_PARSE_FAILED when the expression is wrong."""
-        self.make_filter(expression_type, expression)
+        """Look whether a subscription can be served.
+
+        :raises RequestRefused: SUBSCRIPTION_PARSE_FAILED when the expression is wrong, or no
+            plugin knows the language; the remark says which and where.
+        """
+        try:
+            if is_tag_type(expression_type):
+                tags_of(expression)
+            else:
+                self.compile(expression_type or "", expression or "")
+        except UnknownLanguage:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                                 f"no filter language {expression_type}") from None
+        except ValueError as error:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
 
     def make_filter(
         self, expression_type: str | None, expression: str | None
@@ -107,12 +169,45 @@ class FilterLanguages:
             if is_tag_type(expression_type):
                 tags = tags_of(expression)
                 return TagFilter(frozenset(map(java_string_hash, tags))) if tags else None
-            language = self._languages.get(expression_type or "")
-            if language is None:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"The broker does not support consumer to filter message by {expression_type}")
-            return PropertyFilter(language, expression or "")
+            return PropertyFilter(self.compile(expression_type or "", expression or ""))
+        except UnknownLanguage:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}"
+            ) from None
         except ValueError:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                                  "parse the consumer's subscription failed") from None
+
+    # --- filters of pulls
+
+    def own_filter(
+        self, group: str, topic: str, expression_type: str | None, expression: str | None
+    ) -> MessageFilter | None:
+        """The filter of a pull that brings its own subscription.
+
+        :raises RequestRefused: as ``make_filter`` does.
+        """
+        keeper = self.consumer_filters
+        if keeper is None or expression_type is None or is_tag_type(expression_type):
+            return self.make_filter(expression_type, expression)
+        return keeper.own_filter(group, topic, expression_type, expression or "")
+
+    def group_filter(
+        self, group: str, subscription: SubscriptionData, sub_version: int
+    ) -> MessageFilter | None:
+        """The filter of what a group subscribed to in its heartbeats.
+
+        :param sub_version: of the subscription the pull means.
+        :raises RequestRefused: as ``make_filter`` does, and FILTER_DATA_NOT_EXIST or
+            FILTER_DATA_NOT_LATEST when the group's expression was not taken.
+        """
+        keeper = self.consumer_filters
+        if keeper is None or is_tag_type(subscription.expression_type):
+            return self.make_filter(subscription.expression_type, subscription.sub_string)
+        return keeper.group_filter(group, subscription.topic, sub_version)
+
+    def describe(self, group: str, topic: str) -> str:
+        """What a group filters a topic by, as a text for people."""
+        keeper = self.consumer_filters
+        return "null" if keeper is None else keeper.describe(group, topic)

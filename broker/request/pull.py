@@ -13,6 +13,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.consume_context import ConsumeContext
+from twistmq.broker.request.filters import is_tag_type
 from twistmq.broker.store.message_store import (
     GetMessageResult,
     GetMessageStatus,
@@ -25,7 +26,7 @@ from twistmq.broker.topic_names import (
     SUBSCRIPTION_GROUP_SUGGESTION,
     is_light,
 )
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from twistmq.broker.wire.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from twistmq.broker.wire.headers.pull import (
     PullForbiddenResponseHeader,
     PullMessageRequestHeader,
@@ -183,15 +184,22 @@ class PullRequests:
     ) -> MessageFilter | None:
         """The filter of the pull's own subscription, or of the group's heartbeat."""
         header = request.header
-        if header.sys_flag & SUBSCRIPTION:
-            expression_type, expression = header.expression_type, header.subscription
-        else:
-            expression_type, expression = self._group_subscription(header, group)
-        if header.sys_flag & CLASS_FILTER:
-            return None
         filters = self._kernel.filters
-        message_filter = filters.make_filter(expression_type, expression)
-        if expression_type not in (None, "", "TAG") and not self._property_filter:
+        group_name, topic = header.consumer_group, header.topic
+        if header.sys_flag & SUBSCRIPTION:
+            expression_type = header.expression_type
+            if header.sys_flag & CLASS_FILTER:
+                return None
+            message_filter = filters.own_filter(
+                group_name, topic, expression_type, header.subscription)
+        else:
+            subscription = self._group_subscription(header, group)
+            expression_type = subscription.expression_type
+            if header.sys_flag & CLASS_FILTER:
+                return None
+            message_filter = filters.group_filter(
+                group_name, subscription, header.sub_version)
+        if not is_tag_type(expression_type) and not self._property_filter:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {expression_type}")
@@ -199,7 +207,7 @@ class PullRequests:
 
     def _group_subscription(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
-    ) -> tuple[str | None, str | None]:
+    ) -> SubscriptionData:
         """What the group's members said in their heartbeats that they want of the topic."""
         members = self._kernel.clients.consumer_group(header.consumer_group)
         if members is None:
@@ -223,7 +231,7 @@ class PullRequests:
         if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST,
                                  "the consumer's subscription not latest")
-        return subscription.expression_type, subscription.sub_string
+        return subscription
 
     # --- read and answer
 

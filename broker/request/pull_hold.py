@@ -75,13 +75,13 @@ class PullHold:
         """Wake the pulls that wait for one of these records."""
         if not self._held:
             return
-        tags: dict[tuple[str, int], list[int]] = {}
+        arrived: dict[tuple[str, int], list[MessageRecord]] = {}
         for record in records:
             key = (record.topic, record.queue_id)
             if key in self._held:
-                tags.setdefault(key, []).append(record.tags_code)
-        for key, codes in tags.items():
-            self._wake(key, partial(_wants_any, codes))
+                arrived.setdefault(key, []).append(record)
+        for key, there in arrived.items():
+            self._wake(key, partial(_wants_any, there))
 
     def check(self, now_ms: int) -> None:
         """End the waits whose time is up or whose message came unnoticed; run periodically."""
@@ -128,11 +128,20 @@ class PullHold:
         held.reply.callback(answer)
 
 
-def _wants_any(tags_codes: Sequence[int], held: _HeldPull) -> bool:
-    """Whether a pull wants one of the records with these tag hashes."""
-    message_filter = held.message_filter
-    return message_filter is None or any(
-        message_filter.match_queue_entry(code, None, None) for code in tags_codes)
+def _wants_any(records: Sequence[MessageRecord], held: _HeldPull) -> bool:
+    """Whether a pull wants one of these records.
+
+    The properties decide where there may be a bitmap of filters: it says nothing beyond them.
+    """
+    wants = held.message_filter
+    if wants is None:
+        return True
+    try:
+        return any(wants.match_queue_entry(record.tags_code, record.store_timestamp)
+                   and wants.match_properties(record.properties) for record in records)
+    except Exception:
+        # The pull that runs again fails of it, where its consumer is told; the append goes on.
+        return True
 
 
 def _is_over(now_ms: int, max_offset: int, held: _HeldPull) -> bool:

@@ -63,3 +63,7 @@ class ExtendedFilter:
     def match_record(self, record: bytes | memoryview) -> bool:
         """See MessageFilter."""
         return self._inner.match_record(record)
+
+    def match_properties(self, properties: str) -> bool:
+        """See MessageFilter."""
+        return self._inner.match_properties(properties)

@@ -29,6 +29,12 @@ class MessageFilter(Protocol):
         :param record: whole, as in the commit log.
         """
 
+    def match_properties(self, properties: str) -> bool:
+        """Whether a message that is just stored is wanted, where there is no record yet to ask.
+
+        :param properties: as stored.
+        """
+
 
 class GetMessageStatus(Enum):
     """How a read of a queue ended."""

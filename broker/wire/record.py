@@ -33,6 +33,7 @@ __all__ = [
     "host_parts",
     "host_text",
     "record_again",
+    "record_properties",
     "record_size",
 ]
 
@@ -446,6 +447,33 @@ def decode_record(
         topic,
         properties,
     )
+
+
+def record_properties(buffer: bytes | memoryview) -> str:
+    """Read the properties of a record without the rest of it.
+
+    :param buffer: the record, whole.
+    :raises StoreDamaged: when its lengths do not add up.
+    """
+    size = len(buffer)
+    if size < RECORD_SIZE_MIN:
+        raise StoreDamaged(f"no record: {size} bytes")
+    sys_flag: int = _INT.unpack_from(buffer, SYS_FLAG_POSITION)[0]
+    at = _PREFIXES[(sys_flag >> 4) & 3].size
+    body_length: int = _INT.unpack_from(buffer, at - 4)[0] if at <= size else -1
+    magic: int = _INT.unpack_from(buffer, 4)[0]
+    length_size = 2 if magic == MAGIC_V2 else 1
+    at += body_length
+    if body_length < 0 or at + length_size > size:
+        raise StoreDamaged(f"record: body length {body_length} in size {size}")
+    topic_length: int = _SHORT.unpack_from(buffer, at)[0] if length_size == 2 else buffer[at]
+    at += length_size + topic_length
+    if topic_length < 0 or at + 2 > size:
+        raise StoreDamaged(f"record: topic length {topic_length} in size {size}")
+    properties_length: int = _SHORT.unpack_from(buffer, at)[0]
+    if at + 2 + properties_length != size:
+        raise StoreDamaged(f"record: properties length {properties_length} in size {size}")
+    return str(buffer[at + 2 :], "utf-8", "replace")
 
 
 def _split(

@@ -135,12 +135,13 @@ class QueueQuestions:
         group = self._kernel.clients.consumer_group(name)
         subscription = group.subscriptions.get(topic) if group else None
         body.subscription_data = subscription
-        body.filter_data = "null" if subscription else f"{name}@{topic} is not online!"
+        filters = self._kernel.filters
+        body.filter_data = (filters.describe(name, topic) if subscription
+                            else f"{name}@{topic} is not online!")
         if subscription is None:
             return None
         try:
-            return self._kernel.filters.make_filter(
-                subscription.expression_type, subscription.sub_string)
+            return filters.group_filter(name, subscription, subscription.sub_version)
         except RequestRefused:
             # What nobody can evaluate takes everything, as with Apache.
             return None

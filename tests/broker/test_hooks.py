@@ -14,7 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl, hookspecs
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreDamaged
+from twistmq.broker.errors import (
+    BrokerError,
+    RequestRefused,
+    SettingsError,
+    StoreDamaged,
+    StoreError,
+)
 from twistmq.broker.hooks import Hooks, find_plugins
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import Reply, RequestHandler
@@ -296,6 +302,7 @@ class IsolationTests(LoggedTestCase):
         "on_role_change": (lambda h: h.role_changed(KERNEL, "SLAVE", 1), None),
         "on_half_message_discarded": (lambda h: h.half_message_discarded(KERNEL, b""), None),
         "add_runtime_info": (lambda h: h.runtime_info(KERNEL), {}),
+        "provide_consumer_filters": (lambda h: h.consumer_filters(KERNEL), None),
         "on_stop": (lambda h: Deferred.fromCoroutine(h.stop(KERNEL)).result, None),
     }
 
@@ -310,6 +317,18 @@ class IsolationTests(LoggedTestCase):
             self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"],
                              msg=name)
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1, msg=name)
+
+    def test_consumer_filters(self) -> None:
+        """What the last plugin supplies is used; errors that stop a start are raised on."""
+        keepers = [mock.sentinel.one, mock.sentinel.two]
+        hooks = Hooks([(str(number), plugin(provide_consumer_filters=lambda keeper=keeper: keeper))
+                       for number, keeper in enumerate(keepers)])
+        self.assertIs(hooks.consumer_filters(KERNEL), keepers[1])
+        for error in (SettingsError, StoreError):
+            def refuses(error: type[Exception] = error) -> None:
+                raise error("no")
+            hooks = Hooks([("a", plugin(provide_consumer_filters=refuses))])
+            self.assertRaises(error, hooks.consumer_filters, KERNEL)
 
     def test_exit(self) -> None:
         """A plugin that wants to end the process has no say in that."""

@@ -392,7 +392,11 @@ class CheckTests(ClientCase):
         codes = [self.check(SubscriptionData("T", expression, expression_type=name))[0]
                  for name, expression in (("TRUTH", "TRUE"), ("TRUTH", "x"), ("SQL92", "TRUE"))]
         self.assertEqual(codes, [ResponseCode.SUCCESS, ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                                 ResponseCode.SYSTEM_ERROR])
+                                 ResponseCode.SUBSCRIPTION_PARSE_FAILED])
+        self.assertEqual(
+            [self.check(SubscriptionData("T", expression, expression_type=name))[1]
+             for name, expression in (("TRUTH", "x"), ("SQL92", "TRUE"))],
+            ["only TRUE is true", "no filter language SQL92"])
 
     def test_broken_body(self) -> None:
         """It is refused with a reason."""

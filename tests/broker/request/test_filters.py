@@ -73,10 +73,10 @@ class LanguageTests(SynchronousTestCase):
         self.languages = FilterLanguages()
         self.languages.add_languages({"EQUALS": Equals()})
 
-    def refused(self, expression_type: str, expression: str) -> int:
+    def refused(self, expression_type: str, expression: str) -> tuple[int, str]:
         error = self.assertRaises(
             RequestRefused, self.languages.check, expression_type, expression)
-        return error.response_code
+        return error.response_code, str(error)
 
     def test_record_decides(self) -> None:
         """Every entry passes; the record's properties decide."""
@@ -85,14 +85,46 @@ class LanguageTests(SynchronousTestCase):
         self.assertTrue(chosen.match_queue_entry(0))
         self.assertTrue(chosen.match_record(record(colour="red", TAGS="a")))
         self.assertFalse(chosen.match_record(record(colour="blue")))
+        self.assertTrue(chosen.match_properties("colour\x01red\x02"))
+        self.assertFalse(chosen.match_properties(""))
         self.assertFalse(chosen.match_record(memoryview(record())))
 
     def test_refusals(self) -> None:
         """An unknown language and an expression that is none of it are told apart."""
-        self.assertEqual(self.refused("SQL92", "a > 1"), ResponseCode.SYSTEM_ERROR)
-        self.assertEqual(self.refused("EQUALS", "red"), ResponseCode.SUBSCRIPTION_PARSE_FAILED)
-        self.assertEqual(self.refused("TAG", "||"), ResponseCode.SUBSCRIPTION_PARSE_FAILED)
+        for name, expression, text in (
+            ("SQL92", "a > 1", "no filter language SQL92"),
+            ("EQUALS", "red", "no = in the expression"), ("TAG", "||", "subString split error"),
+        ):
+            self.assertEqual(self.refused(name, expression),
+                             (ResponseCode.SUBSCRIPTION_PARSE_FAILED, text))
         self.languages.check("EQUALS", "colour=red")
+        self.languages.check("TAG", "red")
+        codes = [self.assertRaises(RequestRefused, self.languages.make_filter, *wrong).response_code
+                 for wrong in (("SQL92", "a > 1"), ("EQUALS", "red"), ("TAG", "||"))]
+        self.assertEqual(codes, [ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                                 ResponseCode.SUBSCRIPTION_PARSE_FAILED])
+
+    def test_compiled_once(self) -> None:
+        """An expression is compiled when it comes first, a wrong one too; a hundred are kept."""
+        asked: list[str] = []
+
+        class Counting(Equals):
+            def compile(self, expression: str) -> Callable[[Mapping[str, str]], bool]:
+                asked.append(expression)
+                return super().compile(expression)
+
+        languages = FilterLanguages()
+        languages.add_languages({"EQUALS": Counting()})
+        for _ in range(3):
+            languages.make_filter("EQUALS", "a=1")
+            self.assertRaises(RequestRefused, languages.make_filter, "EQUALS", "wrong")
+        self.assertEqual(asked, ["a=1", "wrong"])
+        for number in range(99):
+            languages.make_filter("EQUALS", f"b={number}")
+            languages.make_filter("EQUALS", "a=1")
+        self.assertEqual(asked.count("a=1"), 1)
+        self.assertRaises(RequestRefused, languages.make_filter, "EQUALS", "wrong")
+        self.assertEqual(asked.count("wrong"), 2)
 
     def test_knows(self) -> None:
         """TAG is always known, others when a plugin brought them."""

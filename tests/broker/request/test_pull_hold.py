@@ -12,6 +12,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.wire.properties import java_string_hash
 
 
 class PullHoldTestCase(SynchronousTestCase):
@@ -51,6 +52,33 @@ class PullHoldTestCase(SynchronousTestCase):
         """(code, bodies of messages) of the replies that came."""
         return [(reply.code, [message.body for message in records_of(reply.body)])
                 for reply in self.box.late_replies(peer)]
+
+
+class Keeper:
+    """Filters of pulls that write down what they are asked."""
+
+    def __init__(self, asked: list[Any]) -> None:
+        self.asked = asked
+        #: What they answer; None: they raise.
+        self.wanted: bool | None = False
+
+    def own_filter(self, *arguments: str) -> Keeper:
+        return self
+
+    def match_queue_entry(
+        self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
+    ) -> bool:
+        self.asked.append((tags_code, store_time, bitmap))
+        return True
+
+    def match_record(self, record: bytes | memoryview) -> bool:
+        return self.match_properties("")
+
+    def match_properties(self, properties: str) -> bool:
+        self.asked.append(properties)
+        if self.wanted is None:
+            raise ZeroDivisionError
+        return self.wanted
 
 
 class WakeTests(PullHoldTestCase):
@@ -113,9 +141,34 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
         peer = self.pull(2, expression="colour=red", expression_type="EQUALS")
         self.send(b"2", properties={"colour": "blue"})
+        self.assertEqual(self.replies(peer), [])
         self.advance(15_000)
-        self.assertEqual([(code, found) for code, found in self.replies(peer)],
-                         [(ResponseCode.PULL_RETRY_IMMEDIATELY, [])])
+        self.assertEqual(self.replies(peer), [(ResponseCode.PULL_RETRY_IMMEDIATELY, [])])
+
+    def test_store_time(self) -> None:
+        """The filter of a pull that waits is told when the message was stored."""
+        asked: list[Any] = []
+        keeper = Keeper(asked)
+        self.box.kernel.filters.consumer_filters = keeper
+        peer = self.pull(expression="x", expression_type="EQUALS")
+        del asked[:]
+        self.send(b"1", properties={"colour": "blue"}, tag="t")
+        self.assertEqual(asked[0], (java_string_hash("t"), self.box.now_ms, None))
+        self.assertIn("colour\x01blue", asked[1])
+        self.assertEqual(self.replies(peer), [])
+        keeper.wanted = True
+        self.send(b"2")
+        self.assertEqual(self.replies(peer)[0][0], ResponseCode.SUCCESS)
+
+    def test_language_that_raises(self) -> None:
+        """A filter that raises when a message comes costs its own consumer the pull."""
+        keeper = Keeper([])
+        self.box.kernel.filters.consumer_filters = keeper
+        peer = self.pull(expression="x", expression_type="EQUALS")
+        keeper.wanted = None
+        self.send(b"1")
+        self.assertEqual(self.replies(peer), [(ResponseCode.SYSTEM_ERROR, [])])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_lost_connection(self) -> None:
         """A pull whose connection is lost is forgotten; nothing is written to it."""

@@ -39,6 +39,9 @@ class Recorder:
     def match_record(self, record: bytes | memoryview) -> bool:
         return bytes(record) == b"wanted"
 
+    def match_properties(self, properties: str) -> bool:
+        return properties == "wanted"
+
 
 class UnitReaderTests(SynchronousTestCase):
     """UnitReader."""
@@ -100,4 +103,6 @@ class ExtendedFilterTests(SynchronousTestCase):
     def test_record(self) -> None:
         """Records are the filter's own business."""
         self.assertEqual([self.filter.match_record(data) for data in (b"wanted", b"not")],
+                         [True, False])
+        self.assertEqual([self.filter.match_properties(text) for text in ("wanted", "not")],
                          [True, False])

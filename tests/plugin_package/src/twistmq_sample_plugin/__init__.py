@@ -14,14 +14,19 @@ from twisted.logger import Logger
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
-from twistmq.broker.interfaces import IAccessValidator, IFilterLanguage, ITransactionService
+from twistmq.broker.interfaces import (
+    IAccessValidator,
+    IConsumerFilters,
+    IFilterLanguage,
+    ITransactionService,
+)
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.settings import Setting
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq_sample_plugin.access import TokenValidator
 from twistmq_sample_plugin.counts import counts_of
-from twistmq_sample_plugin.languages import Prefix
+from twistmq_sample_plugin.languages import OneForAll, Prefix
 from twistmq_sample_plugin.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -57,6 +62,8 @@ def register_settings() -> Sequence[Setting]:
     return [
         Setting("sample.forbidden_word", "text", "", "Messages with this word are refused."),
         Setting("sample.paused_groups", "names", (), "Consumer groups that get nothing."),
+        Setting("sample.prefix_for_all", "text", "",
+                "A PREFIX expression that holds instead of what groups filter by."),
         Setting("sample.token", "text", "", "What each request must bring as sampleToken."),
         Setting("sample.transactions", "flag", False, "Whether half messages are taken."),
         Setting("sample.tick_ms", "int", 60_000, "How often the counts are logged.",
@@ -74,6 +81,12 @@ def register_commands() -> Sequence[click.Command]:
 @hookimpl
 def register_filter_languages() -> Mapping[str, IFilterLanguage]:
     return {"PREFIX": Prefix()}
+
+
+@hookimpl
+def provide_consumer_filters(kernel: Kernel) -> IConsumerFilters | None:
+    expression = kernel.settings.text("sample.prefix_for_all")
+    return OneForAll(kernel, expression) if expression else None
 
 
 @hookimpl

@@ -1,14 +1,22 @@
-"""The filter language PREFIX: ``name=beginning`` matches a property that begins so."""
+"""The filter language PREFIX: ``name=beginning`` matches a property that begins so.
+
+And a keeper of filters that gives every group the same one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from zope.interface import implementer
 
-from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
 
-__all__ = ["Prefix"]
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.store.get_message import MessageFilter
+
+__all__ = ["OneForAll", "Prefix"]
 
 
 @implementer(IFilterLanguage)
@@ -20,3 +28,25 @@ class Prefix:
         if not separator or not name:
             raise ValueError("name=beginning is expected")
         return lambda properties: properties.get(name, "").startswith(beginning)
+
+
+@implementer(IConsumerFilters)
+class OneForAll:
+    """Lets every pull that filters by an expression filter by this one."""
+
+    def __init__(self, kernel: Kernel, expression: str) -> None:
+        self._kernel = kernel
+        self._expression = expression
+
+    def own_filter(
+        self, group: str, topic: str, expression_type: str, expression: str
+    ) -> MessageFilter:
+        return self.group_filter(group, topic, 0)
+
+    def group_filter(self, group: str, topic: str, sub_version: int) -> MessageFilter:
+        made = self._kernel.filters.make_filter("PREFIX", self._expression)
+        assert made is not None
+        return made
+
+    def describe(self, group: str, topic: str) -> str:
+        return self._expression
