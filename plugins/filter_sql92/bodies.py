@@ -1,0 +1,55 @@
+"""The file consumerFilter.json.
+
+Source: ConsumerFilterManager, FilterDataMapByTopic, ConsumerFilterData, BloomFilterData @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from twistmq.broker.wire.bodies import Body
+from twistmq.broker.wire.header import Int32, Int64
+
+__all__ = ["BloomFilterData", "ConsumerFilterData", "ConsumerFilterTable", "FilterDataMapByTopic"]
+
+field: Final = msgspec.field
+
+
+class BloomFilterData(Body):
+    """The bits of one group and topic."""
+
+    bit_num: Int32 = 0
+    bit_pos: tuple[Int32, ...] = ()
+
+
+class ConsumerFilterData(Body):
+    """What a group filters a topic by."""
+
+    bloom_filter_data: BloomFilterData | None = None
+    #: Unix ms: messages that are stored later were asked for it.
+    born_time: Int64 = 0
+    #: Version of the subscription.
+    client_version: Int64 = 0
+    consumer_group: str = ""
+    #: Whether nobody of the group is there; what the file says of it is not read.
+    dead: bool = False
+    #: Since when, Unix ms; 0 while somebody is.
+    dead_time: Int64 = 0
+    expression: str = ""
+    expression_type: str = ""
+    topic: str = ""
+
+
+class FilterDataMapByTopic(Body):
+    """The filters of one topic by group."""
+
+    group_filter_data: dict[str, ConsumerFilterData] = field(default_factory=dict)
+    topic: str = ""
+
+
+class ConsumerFilterTable(Body):
+    """All filters by topic."""
+
+    filter_data_by_topic: dict[str, FilterDataMapByTopic] = field(default_factory=dict)

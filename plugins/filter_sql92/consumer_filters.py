@@ -1,0 +1,282 @@
+"""What groups filter topics by: taken from heartbeats, kept in ``config/consumerFilter.json``.
+
+A group's filter of a topic is changed only by a subscription of a higher version. It outlives its
+consumers for a day, so that they find the bitmaps made for it when they come again; at a start all
+are taken for dead until they are heard of.
+
+Source: ConsumerFilterManager, CommitLogDispatcherCalcBitMap @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.interfaces import IConsumerFilters
+from twistmq.broker.request.filters import Matches, UnknownLanguage, is_tag_type
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.wire.bodies import SubscriptionData
+from twistmq.broker.wire.properties import parse_properties
+from twistmq.plugins.filter_sql92.bloom_filter import BloomFilter, bit_mask
+from twistmq.plugins.filter_sql92.bodies import (
+    BloomFilterData,
+    ConsumerFilterData,
+    ConsumerFilterTable,
+    FilterDataMapByTopic,
+)
+from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilter
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.store.get_message import MessageFilter
+    from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["ConsumerFilters"]
+
+#: How long before a start whoever is in the file died, ms, if it is not known better.
+_DEAD_BEFORE_START_MS: Final = 30_000
+
+
+@dataclass(slots=True, eq=False)
+class _Filter:
+    """One group's filter of one topic."""
+
+    data: ConsumerFilterData
+    matches: Matches
+    mask: int
+
+    @property
+    def is_dead(self) -> bool:
+        return self.data.dead_time >= self.data.born_time
+
+
+@implementer(IConsumerFilters)
+class ConsumerFilters:
+    """The filters of one broker's groups.
+
+    :raises StoreDamaged: when consumerFilter.json cannot be read.
+    """
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._now_ms = kernel.now_ms
+        settings = kernel.settings
+        self.bloom_filter = BloomFilter.of(settings.int("maxErrorRateOfBloomFilter"),
+                                           settings.int("expectConsumerNumUseFilter"))
+        self._makes_bitmaps = settings.flag("enableCalcFilterBitMap")
+        self._supports_retry = settings.flag("filterSupportRetry")
+        self._file = kernel.store.config_file("consumerFilter.json")
+        #: By topic and group, and the same by group and topic.
+        self._topics: dict[str, dict[str, _Filter]] = {}
+        self._groups: dict[str, dict[str, _Filter]] = {}
+        self._is_saved = self._file.load(self._decode)
+        self._switch_bitmaps()
+
+    # --- the file
+
+    def _decode(self, text: str) -> None:
+        saved = ConsumerFilterTable.decode_saved(text.encode())
+        every = [data for topic in saved.filter_data_by_topic.values()
+                 for data in topic.group_filter_data.values()]
+        if not all(self._has_right_bits(data) for data in every):
+            self.log.info("bitmaps have {bits} bits now: the filters that were saved are forgotten",
+                          bits=self.bloom_filter.bit_num)
+            return
+        dead_ms = self._now_ms() - _DEAD_BEFORE_START_MS
+        for data in every:
+            matches = self._compile(data.topic, data.consumer_group, data.expression_type,
+                                    data.expression)
+            if matches is None:
+                continue
+            if data.dead_time == 0:
+                data.dead_time = max(dead_ms, data.born_time)
+            self._add(data, matches)
+
+    def _has_right_bits(self, data: ConsumerFilterData) -> bool:
+        bits, bloom = data.bloom_filter_data, self.bloom_filter
+        return bits is not None and bits.bit_num == bloom.bit_num and (
+            len(bits.bit_pos) == bloom.hash_num
+            and all(0 <= position < bloom.bit_num for position in bits.bit_pos))
+
+    def persist(self) -> None:
+        """Forget who is dead for long, and save what changed.
+
+        :raises StoreFull, OSError: when it cannot be saved.
+        """
+        self._clean(self._now_ms())
+        if self._topics or self._is_saved:
+            self._file.save(self.table().encode_pretty().decode())
+            self._is_saved = True
+
+    def table(self) -> ConsumerFilterTable:
+        """All filters, as the file holds them."""
+        return ConsumerFilterTable({
+            topic: FilterDataMapByTopic(
+                {group: each.data for group, each in groups.items()}, topic)
+            for topic, groups in self._topics.items()})
+
+    def _clean(self, now_ms: int) -> None:
+        longest_ms = self._kernel.settings.int("filterDataCleanTimeSpan")
+        for each in [each for groups in self._topics.values() for each in groups.values()]:
+            if each.is_dead and now_ms - each.data.dead_time >= longest_ms:
+                self.log.info("{group} filters {topic} no longer: nobody was there for long",
+                              group=each.data.consumer_group, topic=each.data.topic)
+                self._remove(each.data.topic, each.data.consumer_group)
+
+    # --- from heartbeats
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take what a group subscribes to; its filters of other topics are dead from now on."""
+        topics = set()
+        for subscription in subscriptions:
+            topics.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                self._register(group, subscription)
+        for topic, each in self._groups.get(group, {}).items():
+            if topic not in topics and not each.is_dead:
+                self._die(each)
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
+        topic, version = subscription.topic, subscription.sub_version
+        kind, expression = subscription.expression_type, subscription.sub_string
+        old = self._topics.get(topic, {}).get(group)
+        if old is not None:
+            if version < old.data.client_version:
+                return
+            is_same = (old.data.expression_type, old.data.expression) == (kind, expression)
+            if is_same or version == old.data.client_version:
+                # A version is one subscription, whatever it says it is.
+                self._revive(old, version)
+                return
+        matches = self._compile(topic, group, kind, expression)
+        if matches is None:
+            # Its pulls are told that there is no filter.
+            self._remove(topic, group)
+            return
+        bits = BloomFilterData(self.bloom_filter.bit_num,
+                               self.bloom_filter.positions(f"{group}#{topic}"))
+        self._add(ConsumerFilterData(bits, self._now_ms(), version, group, False, 0, expression,
+                                     kind, topic), matches)
+        self.log.info("{group} filters {topic} by {expression}", group=group, topic=topic,
+                      expression=expression[:200])
+
+    def unregister(self, group: str) -> None:
+        """A group lost its last member."""
+        for each in self._groups.get(group, {}).values():
+            if not each.is_dead:
+                self._die(each)
+
+    def _die(self, each: _Filter) -> None:
+        each.data.dead_time = self._now_ms()
+        each.data.dead = each.is_dead
+
+    @staticmethod
+    def _revive(each: _Filter, version: int) -> None:
+        each.data.client_version = version
+        each.data.dead_time = 0
+        each.data.dead = False
+
+    def _compile(self, topic: str, group: str, kind: str, expression: str) -> Matches | None:
+        """Compile a group's expression; None, with a line in the log, when it is wrong."""
+        try:
+            return self._kernel.filters.compile(kind, expression)
+        except UnknownLanguage:
+            reason = "no plugin knows the language"
+        except ValueError as error:
+            reason = str(error)
+        except Exception as error:
+            # A language's bug: its pulls are refused, the broker starts.
+            self.log.failure("the language {kind} raised", kind=kind)
+            reason = repr(error)
+        self.log.error("{group} cannot filter {topic} by {kind} {expression}: {reason}",
+                       group=group, topic=topic, kind=kind, expression=expression[:200],
+                       reason=reason)
+        return None
+
+    def _add(self, data: ConsumerFilterData, matches: Matches) -> None:
+        assert data.bloom_filter_data is not None
+        each = _Filter(data, matches, bit_mask(data.bloom_filter_data.bit_pos))
+        data.dead = each.is_dead
+        self._topics.setdefault(data.topic, {})[data.consumer_group] = each
+        self._groups.setdefault(data.consumer_group, {})[data.topic] = each
+        self._switch_bitmaps()
+
+    def _remove(self, topic: str, group: str) -> None:
+        for table, first, second in ((self._topics, topic, group), (self._groups, group, topic)):
+            inner = table.get(first, {})
+            inner.pop(second, None)
+            if not inner:
+                table.pop(first, None)
+        self._switch_bitmaps()
+
+    # --- bitmaps
+
+    def _switch_bitmaps(self) -> None:
+        """Let the store ask for bitmaps while there are filters, and else cost nothing."""
+        self._kernel.store.make_filter_bitmap = (
+            self.bitmap if self._makes_bitmaps and self._topics else None)
+
+    def bitmap(self, record: MessageRecord) -> bytes | None:
+        """The bits of all filters that want a record; None when its topic has no filter."""
+        filters = self._topics.get(record.topic)
+        if not filters:
+            return None
+        properties = parse_properties(record.properties)
+        bits = 0
+        for each in filters.values():
+            try:
+                if each.matches(properties):
+                    bits |= each.mask
+            except Exception:
+                # A language's bug: the message is stored, and its pull tells the consumer.
+                self.log.failure("a filter of {topic} raised", topic=record.topic)
+                bits |= each.mask
+        return bits.to_bytes(self.bloom_filter.bit_num // 8, "little")
+
+    # --- filters of pulls
+
+    def own_filter(
+        self, group: str, topic: str, expression_type: str, expression: str
+    ) -> MessageFilter:
+        """See IConsumerFilters."""
+        made = self._kernel.filters.make_filter(expression_type, expression)
+        assert made is not None
+        return self._of_retries(group, topic) or made
+
+    def group_filter(self, group: str, topic: str, sub_version: int) -> MessageFilter:
+        """See IConsumerFilters."""
+        found = self._topics.get(topic, {}).get(group)
+        if found is None:
+            raise RequestRefused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!")
+        if found.data.client_version < sub_version:
+            raise RequestRefused(ResponseCode.FILTER_DATA_NOT_LATEST,
+                                 "the consumer's consumer filter data not latest")
+        return self._of_retries(group, topic) or BitmapFilter(
+            found.matches, found.data.born_time, self.bloom_filter.bit_num, found.mask)
+
+    def _of_retries(self, group: str, topic: str) -> RetryFilter | None:
+        """The filter of a retry topic, where retries are filtered as their topics are."""
+        if not self._supports_retry or not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            return None
+        filters = self._groups.get(topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX), {})
+
+        def find(real_topic: str) -> Matches | None:
+            each = filters.get(real_topic)
+            return None if each is None else each.matches
+
+        return RetryFilter(find)
+
+    def describe(self, group: str, topic: str) -> str:
+        """See IConsumerFilters."""
+        found = self._topics.get(topic, {}).get(group)
+        return "null" if found is None else found.data.encode_pretty().decode()

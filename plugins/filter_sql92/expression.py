@@ -1,0 +1,299 @@
+"""The meaning of expressions: each operation is made a function of the properties.
+
+Functions give True, False, or None where SQL says unknown. AND and OR look at their operands from
+the left and stop as soon as the answer is known; an operand that has no value, because a text is
+not the number it is compared with, is an error that ends the evaluation.
+
+Some of it is not what SQL92 says and is kept because messages are chosen by it: ``5 = a`` is false
+and ``a = 5`` unknown when there is no ``a``; a property alone is never true.
+
+Source: ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from twistmq.plugins.filter_sql92.values import (
+    INT_RANGE,
+    LONG_RANGE,
+    Value,
+    ValueType,
+    comparator,
+    to_double,
+)
+
+__all__ = [
+    "CONDITIONS_MAX",
+    "DEPTH_MAX",
+    "ExpressionError",
+    "Operand",
+    "between",
+    "boolean_literal",
+    "both",
+    "condition",
+    "contained",
+    "double_literal",
+    "either",
+    "equal",
+    "integer_literal",
+    "invert",
+    "is_null",
+    "literal",
+    "negate",
+    "not_between",
+    "ordered",
+    "property_value",
+    "searched",
+]
+
+#: How deep operations may be nested: each level is a call within a call.
+DEPTH_MAX: Final = 100
+#: How many operations an expression may have: each takes its time, for every message.
+CONDITIONS_MAX: Final = 256
+
+Properties = Mapping[str, str]
+Evaluate = Callable[[Properties], Value]
+
+_BOOLEAN: Final = ValueType.BOOLEAN
+_NUMBERS: Final = (ValueType.INT, ValueType.LONG, ValueType.DOUBLE)
+_ORDERS: Final[dict[str, Callable[[int], bool]]] = {
+    ">": lambda order: order > 0, ">=": lambda order: order >= 0,
+    "<": lambda order: order < 0, "<=": lambda order: order <= 0,
+}
+
+
+class ExpressionError(ValueError):
+    """An expression is not one of the language; the text says why, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A part of an expression that has a value."""
+
+    type: ValueType
+    evaluate: Evaluate
+    #: As it is written, for errors.
+    text: str
+    #: Written as a literal.
+    is_literal: bool = False
+    #: What it always gives, where that is known.
+    value: Value = None
+    #: The property it stands for.
+    name: str | None = None
+    #: Operations within operations, and all of them.
+    depth: int = 0
+    count: int = 0
+
+
+def literal(type_: ValueType, value: Value, text: str) -> Operand:
+    return Operand(type_, lambda properties: value, text, is_literal=True, value=value)
+
+
+def integer_literal(text: str) -> Operand:
+    """:raises ExpressionError: when it has no place in 64 bits."""
+    digits = text.rstrip("lL")
+    if len(digits) > 19 or int(digits) not in LONG_RANGE:
+        raise ExpressionError(f"{_cut(text)} is too large")
+    value = int(digits)
+    return literal(ValueType.INT if value in INT_RANGE else ValueType.LONG, value, text)
+
+
+def double_literal(text: str) -> Operand:
+    """:raises ExpressionError: when it is 0 or no finite double: Apache's parser takes neither."""
+    value = to_double(text)
+    if not 0 < value < float("inf"):
+        raise ExpressionError(f"{_cut(text)} is {'too large' if value else 'too small'}")
+    return literal(ValueType.DOUBLE, value, text)
+
+
+def boolean_literal(value: bool | None) -> Operand:
+    return literal(_BOOLEAN, value, {True: "TRUE", False: "FALSE", None: "NULL"}[value])
+
+
+def property_value(name: str) -> Operand:
+    return Operand(ValueType.TEXT, lambda properties: properties.get(name), name, name=name)
+
+
+def negate(operand: Operand) -> Operand:
+    """A minus: of what is no number it is unknown, if that can be evaluated at all."""
+    text = f"-{operand.text}"
+    if operand.type in _NUMBERS:
+        assert isinstance(operand.value, int | float)
+        value = -operand.value
+        return Operand(operand.type, lambda properties: value, text, value=value)
+    inner = operand.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        inner(properties)
+        return None
+
+    return _operation(ValueType.NOTHING, evaluate, text, operand)
+
+
+def condition(operand: Operand) -> Operand:
+    """An operand in the place of a condition; :raises ExpressionError: when it is none."""
+    if operand.type is _BOOLEAN:
+        return operand
+    name = operand.name
+    if name is None:
+        raise ExpressionError(f"{_cut(operand.text)} is no condition")
+    # A property is text, and no text is true.
+    return Operand(_BOOLEAN, lambda properties: None if properties.get(name) is None else False,
+                   operand.text)
+
+
+# --- AND, OR, NOT
+
+
+def either(operands: Sequence[Operand]) -> Operand:
+    return _chain(operands, True, "OR")
+
+
+def both(operands: Sequence[Operand]) -> Operand:
+    return _chain(operands, False, "AND")
+
+
+def _chain(operands: Sequence[Operand], decisive: bool, word: str) -> Operand:
+    """Join conditions; one that is ``decisive`` decides, else one that is unknown does."""
+    conditions = [condition(operand) for operand in operands]
+    parts = tuple([each.evaluate for each in conditions])
+    last = not decisive
+
+    def evaluate(properties: Properties) -> Value:
+        answer: Value = last
+        for part in parts:
+            value = part(properties)
+            if value is decisive:
+                return decisive
+            if value is None:
+                answer = None
+        return answer
+
+    return _operation(_BOOLEAN, evaluate, word, *conditions)
+
+
+def invert(operand: Operand) -> Operand:
+    inner = condition(operand)
+    evaluate = inner.evaluate
+
+    def inverted(properties: Properties) -> Value:
+        value = evaluate(properties)
+        return None if value is None else not value
+
+    return _operation(_BOOLEAN, inverted, "NOT", inner)
+
+
+# --- comparisons
+
+
+def equal(left: Operand, right: Operand) -> Operand:
+    for operand in (left, right):
+        if operand.is_literal and operand.value is None:
+            raise ExpressionError("NULL cannot be compared: IS NULL asks for it")
+    if left.is_literal and right.is_literal and left.type is _BOOLEAN is not right.type:
+        raise ExpressionError(f"{left.text} cannot be compared with {_cut(right.text)}")
+    evaluate_left, evaluate_right = left.evaluate, right.evaluate
+    order = comparator(left.type, right.type)
+
+    def evaluate(properties: Properties) -> Value:
+        one, other = evaluate_left(properties), evaluate_right(properties)
+        if one is None:
+            return True if other is None else None
+        return other is not None and order(one, other) == 0
+
+    return _operation(_BOOLEAN, evaluate, "=", left, right)
+
+
+def is_null(operand: Operand) -> Operand:
+    inner = operand.evaluate
+    return _operation(_BOOLEAN, lambda properties: inner(properties) is None, "IS NULL", operand)
+
+
+def ordered(sign: str, left: Operand, right: Operand) -> Operand:
+    """One of ``>``, ``>=``, ``<``, ``<=``: they compare numbers only."""
+    for operand in (left, right):
+        if operand.type is _BOOLEAN or (operand.is_literal and operand.type not in _NUMBERS):
+            raise ExpressionError(f"{_cut(operand.text)} cannot be compared by {sign}")
+    types = left.type, right.type
+    if types == (ValueType.TEXT, ValueType.TEXT):
+        as_doubles = comparator(ValueType.DOUBLE, ValueType.DOUBLE)
+        order: Callable[..., int] = lambda one, other: as_doubles(  # noqa: E731
+            to_double(one), to_double(other))
+    else:
+        order = comparator(*types)
+    evaluate_left, evaluate_right, holds = left.evaluate, right.evaluate, _ORDERS[sign]
+
+    def evaluate(properties: Properties) -> Value:
+        one = evaluate_left(properties)
+        if one is None:
+            return None
+        other = evaluate_right(properties)
+        return None if other is None else holds(order(one, other))
+
+    return _operation(_BOOLEAN, evaluate, sign, left, right)
+
+
+def between(operand: Operand, low: Operand, high: Operand) -> Operand:
+    if low.is_literal and high.is_literal:
+        if low.value is None or high.value is None:
+            raise ExpressionError("BETWEEN needs two numbers, not NULL")
+        numbers = low.type in _NUMBERS and high.type in _NUMBERS
+        if numbers and comparator(high.type, low.type)(high.value, low.value) < 0:
+            raise ExpressionError(f"BETWEEN needs the lesser first: {low.text} AND {high.text}")
+    return both([ordered(">=", operand, low), ordered("<=", operand, high)])
+
+
+def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
+    return either([ordered("<", operand, low), ordered(">", operand, high)])
+
+
+def contained(operand: Operand, texts: Sequence[str], is_in: bool) -> Operand:
+    """IN and NOT IN, of a property."""
+    name = operand.name
+    if name is None:
+        raise ExpressionError(f"IN needs a property, not {_cut(operand.text)}")
+    wanted = frozenset(texts)
+
+    def evaluate(properties: Properties) -> Value:
+        value = properties.get(name)
+        return None if value is None else (value in wanted) is is_in
+
+    return _operation(_BOOLEAN, evaluate, "IN", operand)
+
+
+def searched(
+    operand: Operand, searched_text: str, test: Callable[[str, str], bool], is_there: bool
+) -> Operand:
+    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms: never unknown, never true of no text.
+
+    :param test: whether the first text has the second where it should.
+    """
+    inner = operand.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = inner(properties)
+        return isinstance(value, str) and test(value, searched_text) is is_there
+
+    if not searched_text:
+        return _operation(_BOOLEAN, lambda properties: False, "a search for nothing", operand)
+    return _operation(_BOOLEAN, evaluate, "a search", operand)
+
+
+def _operation(
+    type_: ValueType, evaluate: Evaluate, text: str, *operands: Operand
+) -> Operand:
+    """:raises ExpressionError: when there are too many of them within each other, or in all."""
+    depth = 1 + max([operand.depth for operand in operands])
+    count = 1 + sum([operand.count for operand in operands])
+    if depth > DEPTH_MAX:
+        raise ExpressionError(f"operations are nested more than {DEPTH_MAX} deep")
+    if count > CONDITIONS_MAX:
+        raise ExpressionError(f"more than {CONDITIONS_MAX} operations")
+    return Operand(type_, evaluate, text, depth=depth, count=count)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else text[:40] + "..."

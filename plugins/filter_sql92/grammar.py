@@ -1,0 +1,213 @@
+"""The grammar of expressions, and the parser made of it.
+
+Where an expression could end and something follows that cannot go on with it, the rest is ignored
+if it begins with a whole token, as Apache's parser does: ``a > 5 please`` means ``a > 5``.
+
+The parser comes from lark: it is the well-kept parser library that is pure Python, typed, without
+dependencies of its own, and has LALR, whose parse takes time in proportion to the text and no
+recursion. Importing it and making the tables takes a tenth of a second and some MiB: who needs no
+expressions should not import this module.
+
+Source: SelectorParser.jj @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from lark import Lark, Token, Transformer, v_args
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+from twistmq.plugins.filter_sql92 import expression as made
+from twistmq.plugins.filter_sql92.expression import ExpressionError, Operand
+from twistmq.plugins.filter_sql92.values import ValueType
+
+__all__ = ["TEXT_SIZE_MAX", "TOKENS_MAX", "parse"]
+
+#: Characters an expression may have, and names, literals and signs: reading one takes 4 us.
+TEXT_SIZE_MAX: Final = 64 * 1024
+TOKENS_MAX: Final = 3000
+
+#: In this order of binding, loosest first. Terminals of the same text are told apart by priority:
+#: the longest token wins, as in the original. Words are names until ``_word`` says otherwise.
+_GRAMMAR: Final = r"""
+start: or_
+
+?or_: and_ | and_ (_OR and_)+ -> either
+?and_: equality | equality (_AND equality)+ -> both
+
+?equality: comparison
+    | equality "=" comparison -> equal
+    | equality "<>" comparison -> not_equal
+    | equality _IS _NULL -> is_null
+    | equality _IS _NOT _NULL -> is_not_null
+
+?comparison: unary
+    | comparison ">" unary -> greater
+    | comparison ">=" unary -> greater_equal
+    | comparison "<" unary -> less
+    | comparison "<=" unary -> less_equal
+    | comparison _CONTAINS STRING -> contains
+    | comparison _NOT _CONTAINS STRING -> not_contains
+    | comparison _STARTSWITH STRING -> starts
+    | comparison _NOT _STARTSWITH STRING -> not_starts
+    | comparison _ENDSWITH STRING -> ends
+    | comparison _NOT _ENDSWITH STRING -> not_ends
+    | comparison _BETWEEN unary _AND unary -> between
+    | comparison _NOT _BETWEEN unary _AND unary -> not_between
+    | comparison _IN "(" STRING ("," STRING)* ")" -> contained
+    | comparison _NOT _IN "(" STRING ("," STRING)* ")" -> not_contained
+
+?unary: primary
+    | "+" unary
+    | "-" unary -> negate
+    | _NOT unary -> invert
+
+?primary: STRING -> text
+    | INTEGER -> integer
+    | DOUBLE -> double
+    | _TRUE -> true
+    | _FALSE -> false
+    | _NULL -> null
+    | ID -> property
+    | "(" or_ ")"
+
+%declare _NOT _AND _OR _BETWEEN _IN _TRUE _FALSE _NULL _IS _CONTAINS _STARTSWITH _ENDSWITH
+
+ID: /[A-Za-z_$][A-Za-z0-9_$]*/
+DOUBLE.2: /[0-9]+\.[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+/
+INTEGER.1: /0|[1-9][0-9]*[lL]?/
+STRING: /'([^']|'')*'/
+BLANKS: /[ \t\n\r\f]+/
+LINE_COMMENT.3: /--[^\n\r]*(\r\n|\n|\r)/
+BLOCK_COMMENT.3: /\/\*[^*]*\*(\*|[^*\/][^*]*\*)*\//
+%ignore BLANKS
+%ignore LINE_COMMENT
+%ignore BLOCK_COMMENT
+"""
+_WORDS: Final = frozenset(("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS",
+                           "CONTAINS", "STARTSWITH", "ENDSWITH"))
+_WORD_LENGTH_MAX: Final = max(map(len, _WORDS))
+
+
+def _string(token: str) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+def _order(sign: str) -> Callable[[Any, Operand, Operand], Operand]:
+    return lambda _, left, right: made.ordered(sign, left, right)
+
+
+def _search(test: Callable[[str, str], bool], is_there: bool) -> Callable[..., Operand]:
+    return lambda _, operand, token: made.searched(operand, _string(token), test, is_there)
+
+
+def _in(is_in: bool) -> Callable[..., Operand]:
+    return lambda _, operand, *tokens: made.contained(operand, list(map(_string, tokens)), is_in)
+
+
+@v_args(inline=True)
+class _Meanings(Transformer[Token, Operand]):
+    """What each rule of the grammar makes of its parts."""
+
+    def start(self, operand: Operand) -> Operand:
+        return made.condition(operand)
+
+    def either(self, *operands: Operand) -> Operand:
+        return made.either(operands)
+
+    def both(self, *operands: Operand) -> Operand:
+        return made.both(operands)
+
+    def invert(self, operand: Operand) -> Operand:
+        return made.invert(operand)
+
+    def negate(self, operand: Operand) -> Operand:
+        return made.negate(operand)
+
+    def equal(self, left: Operand, right: Operand) -> Operand:
+        return made.equal(left, right)
+
+    def not_equal(self, left: Operand, right: Operand) -> Operand:
+        return made.invert(made.equal(left, right))
+
+    def is_null(self, operand: Operand) -> Operand:
+        return made.is_null(operand)
+
+    def is_not_null(self, operand: Operand) -> Operand:
+        return made.invert(made.is_null(operand))
+
+    def between(self, operand: Operand, low: Operand, high: Operand) -> Operand:
+        return made.between(operand, low, high)
+
+    def not_between(self, operand: Operand, low: Operand, high: Operand) -> Operand:
+        return made.not_between(operand, low, high)
+
+    greater, greater_equal = _order(">"), _order(">=")
+    less, less_equal = _order("<"), _order("<=")
+    contains, not_contains = _search(str.__contains__, True), _search(str.__contains__, False)
+    starts, not_starts = _search(str.startswith, True), _search(str.startswith, False)
+    ends, not_ends = _search(str.endswith, True), _search(str.endswith, False)
+    contained, not_contained = _in(True), _in(False)
+
+    def text(self, token: Token) -> Operand:
+        return made.literal(ValueType.TEXT, _string(token), token)
+
+    def integer(self, token: Token) -> Operand:
+        return made.integer_literal(token)
+
+    def double(self, token: Token) -> Operand:
+        return made.double_literal(token)
+
+    def true(self) -> Operand:
+        return made.boolean_literal(True)
+
+    def false(self) -> Operand:
+        return made.boolean_literal(False)
+
+    def null(self) -> Operand:
+        return made.boolean_literal(None)
+
+    def property(self, token: Token) -> Operand:
+        return made.property_value(str(token))
+
+
+def _word(token: Token) -> Token:
+    """Tell reserved words, in whatever case, from names."""
+    if len(token) <= _WORD_LENGTH_MAX and token.upper() in _WORDS:
+        token.type = f"_{token.upper()}"
+    return token
+
+
+_PARSER: Final = Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Meanings(),
+                      lexer_callbacks={"ID": _word})
+
+
+def parse(text: str) -> Operand:
+    """Make of an expression the condition it stands for.
+
+    :raises ExpressionError: when it is none, or larger than this broker takes.
+    """
+    if len(text) > TEXT_SIZE_MAX:
+        raise ExpressionError(f"an expression of {len(text)} characters, over {TEXT_SIZE_MAX}")
+    reading = _PARSER.parse_interactive(text)
+    token: Token | None = None
+    try:
+        for number, token in enumerate(reading.lexer_thread.lex(reading.parser_state)):
+            if number == TOKENS_MAX:
+                raise ExpressionError(f"more than {TOKENS_MAX} names, literals and signs")
+            reading.feed_token(token)
+        token = None
+    except UnexpectedCharacters as error:
+        raise ExpressionError(
+            f"{error.char!r} at {error.line}:{error.column} begins no token") from None
+    except UnexpectedToken:
+        # It may end before this token.
+        pass
+    try:
+        operand: Operand = reading.feed_eof(token)
+    except UnexpectedToken:
+        where = "its end" if token is None else f"{token[:40]!r} at {token.line}:{token.column}"
+        raise ExpressionError(f"{where} is not expected") from None
+    return operand

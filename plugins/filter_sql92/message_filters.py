@@ -1,0 +1,64 @@
+"""Filters of reads that know what a group filters by.
+
+Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twistmq.broker.request.filters import Matches, PropertyFilter
+from twistmq.broker.wire.properties import RETRY_TOPIC, parse_properties
+from twistmq.broker.wire.record import record_properties
+
+__all__ = ["BitmapFilter", "RetryFilter"]
+
+
+class BitmapFilter(PropertyFilter):
+    """Passes by what the bitmap of an entry says the expression does not want.
+
+    :param born_ms: bitmaps of messages that were stored later were made with the expression.
+    :param bit_num: how many bits a bitmap has.
+    :param mask: the filter's bits.
+    """
+
+    __slots__ = ("_bitmap_size", "_born_ms", "_mask")
+
+    def __init__(self, matches: Matches, born_ms: int, bit_num: int, mask: int) -> None:
+        super().__init__(matches)
+        self._born_ms = born_ms
+        self._bitmap_size = bit_num // 8
+        self._mask = mask
+
+    def match_queue_entry(
+        self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
+    ) -> bool:
+        if (bitmap is None or store_time is None or store_time <= self._born_ms
+                or len(bitmap) != self._bitmap_size):
+            return True
+        return int.from_bytes(bitmap, "little") & self._mask == self._mask
+
+
+class RetryFilter:
+    """Matches messages of a retry topic by what the group filters their real topic by.
+
+    :param find: gives the expression for a topic; None: there is none, everything is wanted.
+    """
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[str], Matches | None]) -> None:
+        self._find = find
+
+    def match_queue_entry(
+        self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
+    ) -> bool:
+        return True
+
+    def match_record(self, record: bytes | memoryview) -> bool:
+        return self.match_properties(record_properties(record))
+
+    def match_properties(self, properties: str) -> bool:
+        parsed = parse_properties(properties)
+        matches = self._find(parsed.get(RETRY_TOPIC, ""))
+        return matches is None or matches(parsed)

@@ -1,0 +1,171 @@
+"""Values of expressions: what Java makes of a property's text, and how Java compares.
+
+A property is text until it meets a number; then it is read as that number's type, and a text that
+is none of the type is an error, not a mismatch: "9.5" is no integer. Doubles are ordered as
+Double.compareTo does: -0.0 before 0.0, NaN behind everything and equal to itself.
+
+Source: ComparisonExpression.__compare @5.3.3; Integer.valueOf, Double.valueOf of Java.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+
+__all__ = [
+    "INT_RANGE",
+    "LONG_RANGE",
+    "EvaluationError",
+    "Value",
+    "ValueType",
+    "comparator",
+    "order_doubles",
+    "to_double",
+    "to_int",
+    "to_long",
+]
+
+#: None is SQL's NULL.
+Value = bool | int | float | str | None
+#: Says of two values that are there: less than 0, 0, or greater than 0.
+Comparator = Callable[[Value, Value], int]
+
+INT_RANGE: Final = range(-(1 << 31), 1 << 31)
+LONG_RANGE: Final = range(-(1 << 63), 1 << 63)
+#: Digits of any script of the basic plane: Java looks at UTF-16 units.
+_INTEGER: Final = re.compile(r"[+-]?[^\D\U00010000-\U0010FFFF]+")
+#: More digits than these are leading zeros or too many.
+_DIGITS_MAX: Final = 40
+_DOUBLE: Final = re.compile(
+    r"([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
+    r"|(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)")
+#: What String.trim takes away.
+_BLANKS: Final = "".join(map(chr, range(33)))
+
+
+class ValueType(Enum):
+    """What an operand gives when it gives anything."""
+
+    BOOLEAN = auto()
+    INT = auto()
+    LONG = auto()
+    DOUBLE = auto()
+    TEXT = auto()
+    #: It never gives anything.
+    NOTHING = auto()
+
+
+class EvaluationError(Exception):
+    """An expression has no value for some properties; the message does not match."""
+
+
+def to_int(text: str) -> int:
+    """Read an int32; :raises EvaluationError: when the text is none."""
+    return _to_integer(text, INT_RANGE)
+
+
+def to_long(text: str) -> int:
+    """Read an int64; :raises EvaluationError: when the text is none."""
+    return _to_integer(text, LONG_RANGE)
+
+
+def _to_integer(text: str, allowed: range) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise EvaluationError(f"no integer: {text[:_DIGITS_MAX]!r}")
+    if len(text) > _DIGITS_MAX:
+        digits = text.lstrip("+-").lstrip("0") or "0"
+        if len(digits) > _DIGITS_MAX:
+            raise EvaluationError(f"an integer of {len(digits)} digits")
+        text = ("-" if text[0] == "-" else "") + digits
+    value = int(text)
+    if value not in allowed:
+        raise EvaluationError(f"{text} has no place in {allowed.stop.bit_length()} bits")
+    return value
+
+
+def to_double(text: str) -> float:
+    """Read a double; :raises EvaluationError: when the text is none."""
+    found = _DOUBLE.fullmatch(text.strip(_BLANKS))
+    if found is None:
+        raise EvaluationError(f"no number: {text[:_DIGITS_MAX]!r}")
+    sign, is_nan, is_infinity, decimal, hexadecimal = found.groups()
+    if is_nan:
+        value = math.nan
+    elif is_infinity:
+        value = math.inf
+    elif decimal:
+        value = float(decimal)
+    else:
+        try:
+            value = float.fromhex(hexadecimal)
+        except OverflowError:
+            value = math.inf
+    return -value if sign == "-" else value
+
+
+def _to_boolean(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def order_doubles(left: float, right: float) -> int:
+    """Compare as Double.compareTo does."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    left_key, right_key = _double_key(left), _double_key(right)
+    return (left_key > right_key) - (left_key < right_key)
+
+
+def _double_key(value: float) -> int:
+    """Order what < and > do not: both zeros, and NaN."""
+    if value != value:
+        return 1
+    return -1 if value == 0 and math.copysign(1, value) < 0 else 0
+
+
+def _order(left: int, right: int) -> int:
+    return (left > right) - (left < right)
+
+
+def _never_equal(left: Value, right: Value) -> int:
+    return -1
+
+
+def _not_text(left: Value, right: Value) -> int:
+    # Where Java would read the right value's text it casts the left one to text.
+    raise EvaluationError("TRUE and FALSE on the left of a text cannot be compared")
+
+
+_READ: Final[dict[ValueType, Callable[[str], bool | int | float]]] = {
+    ValueType.BOOLEAN: _to_boolean, ValueType.INT: to_int, ValueType.LONG: to_long,
+    ValueType.DOUBLE: to_double,
+}
+
+
+def comparator(left: ValueType, right: ValueType) -> Callable[..., int]:
+    """How two types of values are compared.
+
+    :returns: a function of two values of these types; it raises EvaluationError where Java throws.
+    """
+    boolean, double, text = ValueType.BOOLEAN, ValueType.DOUBLE, ValueType.TEXT
+    if ValueType.NOTHING in (left, right):
+        return _never_equal
+    if left is text and right is text:
+        return lambda a, b: (a > b) - (a < b)
+    if left is text:
+        read, same = _READ[right], comparator(right, right)
+        return lambda a, b: same(read(a), b)
+    if right is text:
+        if left is boolean:
+            return _not_text
+        read, same = _READ[left], comparator(left, left)
+        return lambda a, b: same(a, read(b))
+    if (left is boolean) != (right is boolean):
+        return _never_equal
+    if double in (left, right):
+        return lambda a, b: order_doubles(float(a), float(b))
+    return _order

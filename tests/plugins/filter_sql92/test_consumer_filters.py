@@ -1,0 +1,340 @@
+"""What groups filter by: versions, death, the file, bitmaps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.interop.capture_filter import CONSUMERS, COUNT, TOPIC, properties_of
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused, StoreDamaged
+from twistmq.broker.store.consume_queue import ENTRY
+from twistmq.broker.store.extension_unit import ExtensionUnit, place_of
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.bodies import SubscriptionData
+from twistmq.broker.wire.properties import format_properties
+from twistmq.broker.wire.record import MessageRecord, host_bytes
+from twistmq.plugins import filter_sql92
+from twistmq.plugins.filter_sql92.bodies import ConsumerFilterTable
+from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden/filter"
+FILE = "/store/config/consumerFilter.json"
+DAY_MS = 24 * 3600 * 1000
+
+
+def sub(expression: str, version: int, topic: str = "T", kind: str = "SQL92") -> SubscriptionData:
+    return SubscriptionData(topic, expression, sub_version=version, expression_type=kind)
+
+
+def record(topic: str, properties: dict[str, str]) -> MessageRecord:
+    host = host_bytes("127.0.0.1", 1)
+    return MessageRecord(topic, 0, b"", format_properties(properties), 0, host, host, [])
+
+
+class FiltersTestCase(SynchronousTestCase):
+    """A broker whose filters are called as its heartbeats and pulls call them."""
+
+    settings: Mapping[str, str] = {}
+
+    def setUp(self) -> None:
+        self.disk = MemoryDisk()
+        self.start()
+        self.addCleanup(lambda: self.box.stop())
+
+    def restart(self, **settings: str) -> None:
+        self.box.stop()
+        self.start(**settings)
+
+    def start(self, **settings: str) -> None:
+        self.box = KernelBox([("filter_sql92", filter_sql92)], {
+            "enablePropertyFilter": "true", **self.settings, **settings}, self.disk)
+        self.kernel = self.box.kernel
+        filters = self.kernel.filters.consumer_filters
+        assert isinstance(filters, ConsumerFilters)
+        self.filters = filters
+
+    def data(self, topic: str = "T", group: str = "g") -> Any:
+        """What is known of a filter; None: there is none."""
+        topics = self.filters.table().filter_data_by_topic
+        return topics[topic].group_filter_data.get(group) if topic in topics else None
+
+    def refusal(self, version: int = 0, topic: str = "T", group: str = "g") -> int:
+        error = self.assertRaises(RequestRefused, self.filters.group_filter, group, topic, version)
+        return error.response_code
+
+
+class RegisterTests(FiltersTestCase):
+    """Heartbeats."""
+
+    def test_first(self) -> None:
+        """A group's expression holds from the time it comes; tags are no business of it."""
+        self.filters.register("g", [sub("a > 1", 5), sub("x || y", 6, "U", "TAG"),
+                                    sub("", 7, "V")])
+        data = self.data()
+        self.assertEqual(
+            (data.expression, data.expression_type, data.client_version, data.born_time,
+             data.dead_time, data.dead, data.consumer_group, data.topic),
+            ("a > 1", "SQL92", 5, self.box.now_ms, 0, False, "g", "T"))
+        self.assertEqual(list(self.filters.table().filter_data_by_topic), ["T"])
+
+    def test_versions(self) -> None:
+        """A higher version changes the expression, the same or a lower one does not."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        born = self.box.now_ms
+        self.box.now_ms += 10
+        for version, expression, kept, version_after in (
+            (4, "a > 4", "a > 1", 5), (5, "a > 5", "a > 1", 5), (6, "a > 1", "a > 1", 6),
+        ):
+            self.filters.register("g", [sub(expression, version)])
+            data = self.data()
+            self.assertEqual((data.expression, data.client_version, data.born_time),
+                             (kept, version_after, born))
+        self.filters.register("g", [sub("a > 7", 7)])
+        data = self.data()
+        self.assertEqual((data.expression, data.client_version, data.born_time),
+                         ("a > 7", 7, born + 10))
+
+    def test_wrong(self) -> None:
+        """A wrong expression is not taken, and takes away the right one before it."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.filters.register("g", [sub("a >", 5)])
+        self.assertIsNotNone(self.data())
+        self.filters.register("g", [sub("a >", 6)])
+        self.assertIsNone(self.data())
+        self.assertEqual(self.filters.table(), ConsumerFilterTable())
+        self.filters.register("g", [sub("a > 1", 6, kind="SQL93")])
+        self.assertEqual(self.refusal(), ResponseCode.FILTER_DATA_NOT_EXIST)
+
+    def test_death(self) -> None:
+        """Filters die with their group, or when it leaves the topic; and live again."""
+        self.filters.register("g", [sub("a > 1", 5), sub("b > 1", 5, "U")])
+        self.filters.register("h", [sub("a > 2", 5)])
+        self.box.now_ms += 1000
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.assertEqual((self.data("U").dead_time, self.data("U").dead), (self.box.now_ms, True))
+        self.assertEqual(self.data().dead_time, 0)
+        died = self.box.now_ms
+        self.box.now_ms += 1000
+        self.filters.unregister("g")
+        self.assertEqual((self.data("U").dead_time, self.data().dead_time),
+                         (died, self.box.now_ms))
+        self.assertFalse(self.data(group="h").dead)
+        self.filters.register("g", [sub("a > 1", 5), sub("b > 1", 9, "U")])
+        self.assertEqual([(self.data(topic).dead_time, self.data(topic).dead)
+                          for topic in "TU"], [(0, False)] * 2)
+        self.assertEqual(self.data("U").client_version, 9)
+
+    def test_cleaning(self) -> None:
+        """Who is dead for a day is forgotten when the file is written."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.filters.unregister("g")
+        self.box.now_ms += 1
+        self.filters.register("h", [sub("a > 1", 5)])
+        self.filters.unregister("h")
+        self.box.now_ms += DAY_MS - 1
+        self.filters.persist()
+        self.assertEqual((self.data(), self.data(group="h") is None), (None, False))
+        self.kernel.settings.update({"filterDataCleanTimeSpan": "0"})
+        self.filters.persist()
+        self.assertEqual(self.filters.table(), ConsumerFilterTable())
+
+
+class PullTests(FiltersTestCase):
+    """Filters of pulls."""
+
+    def test_refusals(self) -> None:
+        """What was not taken does not exist; a version that is not here yet is not the latest."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.assertEqual(self.refusal(6), ResponseCode.FILTER_DATA_NOT_LATEST)
+        self.assertEqual(self.refusal(topic="U"), ResponseCode.FILTER_DATA_NOT_EXIST)
+        self.assertEqual(self.refusal(group="h"), ResponseCode.FILTER_DATA_NOT_EXIST)
+        self.filters.unregister("g")
+        found = self.filters.group_filter("g", "T", 5)
+        self.assertEqual([found.match_properties(f"a\x01{n}\x02") for n in (1, 2)], [False, True])
+
+    def test_bitmaps(self) -> None:
+        """A bitmap counts when it was made with the filter, and has its length."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        born = self.box.now_ms
+        found = self.filters.group_filter("g", "T", 5)
+        hit = self.filters.bitmap(record("T", {"a": "2"}))
+        assert hit is not None
+        self.assertEqual(len(hit), 14)
+        miss = bytes(14)
+        for bitmap, time, wanted in (
+            (hit, born + 1, True), (miss, born + 1, False), (miss, born, True),
+            (None, born + 1, True), (miss, None, True), (bytes(13), born + 1, True),
+            (b"\xff" * 14, born + 1, True),
+        ):
+            self.assertEqual(found.match_queue_entry(0, time, bitmap), wanted)
+        for bit in self.data().bloom_filter_data.bit_pos:
+            less = bytearray(hit)
+            less[bit // 8] &= ~(1 << bit % 8)
+            self.assertFalse(found.match_queue_entry(0, born + 1, bytes(less)))
+
+    def test_describe(self) -> None:
+        """What a tool shows of a group's filter."""
+        self.assertEqual(self.filters.describe("g", "T"), "null")
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.assertEqual(json.loads(self.filters.describe("g", "T"))["expression"], "a > 1")
+
+
+class BitmapTests(FiltersTestCase):
+    """Bitmaps the store asks for."""
+
+    settings = {"enableCalcFilterBitMap": "true"}  # noqa: RUF012
+
+    def test_golden(self) -> None:
+        """They have the bytes that Apache's broker wrote for the same groups and messages."""
+        for group, topic, expression, version in CONSUMERS:
+            self.filters.register(group, [sub(expression, version, topic)])
+        entries = list(ENTRY.iter_unpack((GOLDEN / "queue.bin").read_bytes()))
+        extension = (GOLDEN / "extension.bin").read_bytes()
+        self.assertEqual(len(entries), COUNT)
+        seen = set()
+        for number, (_, _, address) in enumerate(entries):
+            unit = ExtensionUnit.decode(extension, place_of(address))
+            assert unit is not None
+            self.assertEqual(self.filters.bitmap(record(TOPIC, properties_of(number))),
+                             unit.bitmap, msg=str(number))
+            seen.add(unit.bitmap)
+        self.assertEqual(len(seen), 4)
+
+    def test_only_where_filters_are(self) -> None:
+        """The store is asked to ask while there is a filter; other topics have no bitmaps."""
+        self.assertIsNone(self.kernel.store.make_filter_bitmap)
+        self.filters.register("g", [sub("a > 1", 5)])
+        make = self.kernel.store.make_filter_bitmap
+        assert make is not None
+        self.assertIsNone(make(record("U", {"a": "2"})))
+        self.assertEqual(make(record("T", {"a": "1"})), bytes(14))
+        self.filters.register("g", [sub("a >", 6)])
+        self.assertIsNone(self.kernel.store.make_filter_bitmap)
+
+    def test_language_that_raises(self) -> None:
+        """A filter that raises is one that may want the message: the pull says what is wrong."""
+        class Broken:
+            def compile(self, expression: str) -> Any:
+                return lambda properties: 1 // 0
+
+        self.kernel.filters.add_languages({"BROKEN": Broken()})
+        self.filters.register("g", [sub("x", 5, kind="BROKEN")])
+        bitmap = self.filters.bitmap(record("T", {}))
+        assert bitmap is not None
+        self.assertTrue(any(bitmap))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_other_sizes(self) -> None:
+        """Settings say how long bitmaps are and how many bits a group has."""
+        self.restart(maxErrorRateOfBloomFilter="1", expectConsumerNumUseFilter="1000")
+        self.filters.register("g", [sub("a > 1", 5)])
+        bitmap = self.filters.bitmap(record("T", {"a": "2"}))
+        assert bitmap is not None
+        self.assertEqual((len(bitmap) * 8, int.from_bytes(bitmap, "big").bit_count()), (9592, 7))
+
+
+class FileTests(FiltersTestCase):
+    """config/consumerFilter.json."""
+
+    def saved(self) -> Any:
+        return json.loads(self.disk.read_file(FILE))
+
+    def test_nothing(self) -> None:
+        """A broker without filters writes none, but empties one that is there."""
+        self.filters.persist()
+        self.assertFalse(self.disk.exists(FILE))
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.filters.persist()
+        self.filters.register("g", [sub("a >", 6)])
+        self.filters.persist()
+        self.assertEqual(self.saved(), {"filterDataByTopic": {}})
+
+    def test_golden(self) -> None:
+        """Apache's file is read, and written again as it was."""
+        self.box.stop()
+        self.disk.write_file_atomically(FILE, (GOLDEN / "consumerFilter.json").read_bytes())
+        self.start()
+        self.assertEqual(self.filters.table().encode_pretty(),
+                         (GOLDEN / "consumerFilter.json").read_bytes())
+        found = self.filters.group_filter("golden_dear", TOPIC, 1700000000001)
+        self.assertTrue(found.match_properties("price\x016\x02"))
+
+    def test_restart(self) -> None:
+        """Filters survive a restart, are dead then, and live on with their bitmaps' time."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        born = self.box.now_ms
+        self.box.stop()
+        self.assertEqual(self.saved()["filterDataByTopic"]["T"]["groupFilterData"]["g"]["dead"],
+                         False)
+        self.start()
+        self.assertEqual((self.data().dead_time, self.data().dead), (born, True))
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.assertEqual((self.data().born_time, self.data().dead), (born, False))
+        self.box.stop()
+        text = self.disk.read_file(FILE)
+        later = self.box.now_ms + 60_000
+        self.patch(KernelBox, "_now", lambda box: later)
+        self.start()
+        self.assertEqual(self.data().dead_time, later - 30_000)
+        self.assertEqual(self.disk.read_file(FILE), text)
+
+    def test_other_bits(self) -> None:
+        """Filters whose bits are not what they would be now are forgotten."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.restart(expectConsumerNumUseFilter="64")
+        self.assertIsNone(self.data())
+
+    def test_wrong_expression(self) -> None:
+        """An expression nobody knows any more is left out, the others are kept."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.filters.register("h", [sub("a > 2", 5)])
+        self.box.stop()
+        text = self.disk.read_file(FILE)
+        self.disk.write_file_atomically(FILE, text.replace(b"a > 2", b"a >"))
+        self.start()
+        self.assertEqual((self.data().expression, self.data(group="h")), ("a > 1", None))
+
+    def test_damage(self) -> None:
+        """A file that is none stops the start, as Apache's broker does."""
+        self.box.stop()
+        self.disk.write_file_atomically(FILE, b"{")
+        self.assertRaises(StoreDamaged, self.start)
+
+
+class RetryTests(FiltersTestCase):
+    """filterSupportRetry."""
+
+    settings = {"filterSupportRetry": "true"}  # noqa: RUF012
+
+    def wanted(self, **properties: str) -> bool:
+        found = self.filters.group_filter("g", "%RETRY%g", 5)
+        self.assertTrue(found.match_queue_entry(0, self.box.now_ms + 1, bytes(14)))
+        return found.match_properties(format_properties(properties))
+
+    def test_real_topic_decides(self) -> None:
+        """The expression on the topic a message came from decides, if the group has one."""
+        self.filters.register("g", [sub("a > 1", 5), sub("a > 8", 5, "U"),
+                                    sub("n IS NULL", 5, "%RETRY%g")])
+        self.assertEqual([self.wanted(a=a, RETRY_TOPIC=topic) for a in ("1", "2", "9")
+                          for topic in ("T", "U", "V")],
+                         [False, False, True, True, False, True, True, True, True])
+        self.assertTrue(self.wanted(a="1"))
+        own = self.filters.own_filter("g", "%RETRY%g", "SQL92", "a > 100")
+        self.assertTrue(own.match_properties("a\x012\x02RETRY_TOPIC\x01T\x02"))
+        self.assertFalse(own.match_properties("a\x011\x02RETRY_TOPIC\x01T\x02"))
+        self.assertFalse(self.filters.own_filter("g", "T", "SQL92", "a > 100")
+                         .match_properties("a\x012\x02"))
+
+    def test_off(self) -> None:
+        """Otherwise the expression on the retry topic itself."""
+        self.restart(filterSupportRetry="false")
+        self.filters.register("g", [sub("a > 1", 5), sub("a > 8", 5, "%RETRY%g")])
+        found = self.filters.group_filter("g", "%RETRY%g", 5)
+        self.assertEqual([found.match_properties(f"a\x01{a}\x02RETRY_TOPIC\x01T\x02")
+                          for a in (2, 9)], [False, True])

@@ -1,0 +1,58 @@
+"""Parts of expressions: what the parser cannot ask for, and what is evaluated when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.plugins.filter_sql92 import expression as made
+from twistmq.plugins.filter_sql92.expression import Operand
+from twistmq.plugins.filter_sql92.values import EvaluationError, Value, ValueType
+
+
+class EvaluationTests(SynchronousTestCase):
+    """Which operands are looked at, and in which order."""
+
+    def setUp(self) -> None:
+        self.asked: list[str] = []
+
+    def operand(self, name: str, value: Value) -> Operand:
+        def evaluate(properties: Mapping[str, str]) -> Value:
+            self.asked.append(name)
+            if value == "error":
+                raise EvaluationError
+            return value
+        return Operand(ValueType.BOOLEAN, evaluate, name)
+
+    def test_stops(self) -> None:
+        """A chain is looked at from the left until it is decided; unknown decides nothing."""
+        for chain, values, asked, answer in (
+            (made.both, (True, None, False, "error"), "abc", False),
+            (made.both, (True, None, True), "abc", None), (made.both, (True, True), "ab", True),
+            (made.either, (False, None, True, "error"), "abc", True),
+            (made.either, (False, None, False), "abc", None),
+            (made.either, (False, False), "ab", False),
+        ):
+            self.asked.clear()
+            operands = [self.operand(name, value)
+                        for name, value in zip("abcd", values, strict=False)]
+            self.assertIs(chain(operands).evaluate({}), answer)
+            self.assertEqual("".join(self.asked), asked)
+        broken = made.both([self.operand("a", "error"), self.operand("b", False)])
+        self.assertRaises(EvaluationError, broken.evaluate, {})
+
+    def test_both_sides_of_equal(self) -> None:
+        """= evaluates both its sides, < stops at an unknown left one."""
+        made.equal(self.operand("a", None), self.operand("b", None)).evaluate({})
+        self.assertEqual(self.asked, ["a", "b"])
+        missing = made.property_value("missing")
+        text = made.negate(self.operand("c", "error"))
+        self.assertIs(made.ordered("<", missing, text).evaluate({}), None)
+        self.assertRaises(EvaluationError, made.ordered("<", text, missing).evaluate, {})
+
+    def test_cost(self) -> None:
+        """Depth and number of operations are counted through all of them."""
+        one = made.is_null(made.property_value("a"))
+        two = made.both([one, made.invert(one)])
+        self.assertEqual([(each.depth, each.count) for each in (one, two)], [(1, 1), (3, 4)])

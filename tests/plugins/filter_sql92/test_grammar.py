@@ -1,0 +1,237 @@
+"""Expressions mean what they mean to Apache's library; none is too large to refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.plugins.filter_sql92.expression import CONDITIONS_MAX, DEPTH_MAX, ExpressionError
+from twistmq.plugins.filter_sql92.grammar import TEXT_SIZE_MAX, TOKENS_MAX, parse
+from twistmq.plugins.filter_sql92.values import EvaluationError
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden/filter/answers.json"
+WORDS = {True: "T", False: "F", None: "N"}
+
+
+def answers(expression: str, maps: list[dict[str, str]]) -> str:
+    """A letter for each map: T, F, N for unknown, E for an error; or one R: it is refused."""
+    try:
+        evaluate = parse(expression).evaluate
+    except ExpressionError:
+        return "R"
+    letters = ""
+    for properties in maps:
+        try:
+            letters += WORDS[evaluate(properties)]  # type: ignore[index]
+        except EvaluationError:
+            letters += "E"
+    return letters
+
+
+class GoldenTests(SynchronousTestCase):
+    """golden/filter/answers.json."""
+
+    def test_answers(self) -> None:
+        """Each of some 600 expressions gives what Apache's library gives, for all properties."""
+        golden = json.loads(GOLDEN.read_text())
+        self.assertGreater(len(golden["answers"]), 500)
+        self.assertGreater(len(golden["properties"]), 50)
+        found = {expression: answers(expression, golden["properties"])
+                 for expression in golden["answers"]}
+        different = {expression: (theirs, found[expression])
+                     for expression, theirs in golden["answers"].items()
+                     if found[expression] != theirs}
+        self.assertEqual(different, {})
+
+    def test_all_answers_occur(self) -> None:
+        """The table would notice a library that knows one answer only."""
+        letters = "".join(json.loads(GOLDEN.read_text())["answers"].values())
+        for letter in "TFNER":
+            self.assertGreater(letters.count(letter), 100)
+
+
+class RefusalTests(SynchronousTestCase):
+    """What is refused, and what the refusal says."""
+
+    def refusal(self, expression: str) -> str:
+        return str(self.assertRaises(ExpressionError, parse, expression))
+
+    def test_places(self) -> None:
+        """A refusal says what is wrong, and where."""
+        for expression, text in (
+            ("a > 5 AND\n b # 3", "'#' at 2:4 begins no token"),
+            ("a > > 5", "'>' at 1:5 is not expected"), ("a >", "its end is not expected"),
+            ("", "its end is not expected"), ("a > 'x'", "'x' cannot be compared by >"),
+            ("a = 99999999999999999999", "99999999999999999999 is too large"),
+            ("a = 0.0", "0.0 is too small"), ("a = NULL", "NULL cannot be compared"),
+            ("a BETWEEN 5 AND 1", "BETWEEN needs the lesser first: 5 AND 1"),
+            ("5 IN ('x')", "IN needs a property, not 5"), ("'x'", "'x' is no condition"),
+            ("TRUE = 5", "TRUE cannot be compared with 5"),
+        ):
+            self.assertIn(text, self.refusal(expression))
+
+    def test_sizes(self) -> None:
+        """What is long, deep or much is refused; parentheses and signs alone are not deep."""
+        self.assertIn("over 65536", self.refusal("a = 1" + " " * TEXT_SIZE_MAX))
+        self.assertIn("more than 3000", self.refusal("(" * TOKENS_MAX + "a"))
+        self.assertIn("nested more than 100", self.refusal("NOT " * (DEPTH_MAX + 1) + "a"))
+        self.assertIn("nested more than 100", self.refusal("a" + " = TRUE" * (DEPTH_MAX + 1)))
+        many = " OR ".join(["a = 1"] * (CONDITIONS_MAX + 1))
+        self.assertIn("more than 256 operations", self.refusal(many))
+        half = TOKENS_MAX // 2 - 10
+        self.assertIs(parse("(" * half + "a = 1" + ")" * half).evaluate({"a": "1"}), True)
+        self.assertIs(parse("+" * half + "1 = 1").evaluate({}), True)
+
+    def test_the_largest(self) -> None:
+        """The deepest and the longest that is taken is evaluated without trouble."""
+        self.assertIs(parse("NOT " * (DEPTH_MAX - 1) + "(a = 1)").evaluate({"a": "1"}), False)
+        many = " OR ".join(f"a = {n}" for n in range(CONDITIONS_MAX - 1))
+        self.assertIs(parse(many).evaluate({"a": str(CONDITIONS_MAX - 2)}), True)
+        texts = ", ".join(f"'{n:020}'" for n in range(TOKENS_MAX // 2 - 2))
+        self.assertIs(parse(f"a IN ({texts})").evaluate({"a": f"{7:020}"}), True)
+        self.assertLess(DEPTH_MAX, sys.getrecursionlimit() // 5)
+
+    @given(st.text(st.sampled_from("ab15'()<>=-+.,*/ \nLeENOTISRUAD#"), max_size=30))
+    def test_any_text(self, text: str) -> None:
+        """Whatever is asked is parsed or refused, and has a value or an EvaluationError."""
+        try:
+            evaluate = parse(text).evaluate
+        except ExpressionError as error:
+            self.assertTrue(str(error))
+            return
+        for properties in ({}, {"a": "1", "b": "x"}):
+            with contextlib.suppress(EvaluationError):
+                self.assertIn(evaluate(properties), (True, False, None))
+
+
+# --- a model
+
+
+Model = Callable[[Mapping[str, str]], bool | None]
+NAMES = st.sampled_from(["a", "b", "c"])
+NUMBERS = st.integers(-5, 5)
+TEXTS = st.sampled_from(["x", "xy", "it's", "Y", "5"])
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda x, y: x == y, "<>": lambda x, y: x != y, ">": lambda x, y: x > y,
+    ">=": lambda x, y: x >= y, "<": lambda x, y: x < y, "<=": lambda x, y: x <= y,
+}
+SEARCH: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": lambda text, part: part in text, "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def comparison(name: str, sign: str, number: int) -> tuple[str, Model]:
+    """A property with a number: unknown without it, an error where it is none."""
+    def model(properties: Mapping[str, str]) -> bool | None:
+        return COMPARE[sign](int(properties[name]), number) if name in properties else None
+    return f"{name} {sign} {number}", model
+
+
+def membership(name: str, texts: list[str], word: str) -> tuple[str, Model]:
+    """IN and NOT IN."""
+    def model(properties: Mapping[str, str]) -> bool | None:
+        return (properties[name] in texts) == (word == "IN") if name in properties else None
+    return f"{name} {word} ({', '.join(map(quoted, texts))})", model
+
+
+def search(name: str, word: str, text: str, is_there: bool) -> tuple[str, Model]:
+    """CONTAINS and its like: false without the property, NOT or no NOT."""
+    def model(properties: Mapping[str, str]) -> bool | None:
+        return name in properties and SEARCH[word](properties[name], text) == is_there
+    return f"{name} {'' if is_there else 'NOT '}{word} {quoted(text)}", model
+
+
+def presence(name: str, word: str) -> tuple[str, Model]:
+    """IS NULL and IS NOT NULL."""
+    return (f"{name} {word}",
+            lambda properties: (name in properties) == (word == "IS NOT NULL"))
+
+
+def interval(name: str, low: int, size: int, word: str) -> tuple[str, Model]:
+    """BETWEEN and NOT BETWEEN."""
+    def model(properties: Mapping[str, str]) -> bool | None:
+        if name not in properties:
+            return None
+        return (low <= int(properties[name]) <= low + size) == (word == "BETWEEN")
+    return f"{name} {word} {low} AND {low + size}", model
+
+
+def negation(inner: tuple[str, Model]) -> tuple[str, Model]:
+    """NOT."""
+    def model(properties: Mapping[str, str]) -> bool | None:
+        value = inner[1](properties)
+        return None if value is None else not value
+    return f"NOT ({inner[0]})", model
+
+
+def conjunction(parts: list[tuple[str, Model]], word: str) -> tuple[str, Model]:
+    """AND and OR, by Kleene; what decides stops the look at the rest."""
+    decisive = word == "OR"
+
+    def model(properties: Mapping[str, str]) -> bool | None:
+        values = []
+        for _, part in parts:
+            values.append(part(properties))
+            if values[-1] is decisive:
+                return decisive
+        return None if None in values else not decisive
+    return f" {word} ".join(f"({text})" for text, _ in parts), model
+
+
+CONDITIONS = st.recursive(
+    st.one_of(
+        st.builds(comparison, NAMES, st.sampled_from(sorted(COMPARE)), NUMBERS),
+        st.builds(membership, NAMES, st.lists(TEXTS, min_size=1), st.sampled_from(
+            ["IN", "NOT IN"])),
+        st.builds(search, NAMES, st.sampled_from(sorted(SEARCH)), TEXTS, st.booleans()),
+        st.builds(presence, NAMES, st.sampled_from(["IS NULL", "IS NOT NULL"])),
+        st.builds(interval, NAMES, NUMBERS, st.integers(0, 3), st.sampled_from(
+            ["BETWEEN", "NOT BETWEEN"])),
+    ),
+    lambda inner: st.one_of(
+        st.builds(negation, inner),
+        st.builds(conjunction, st.lists(inner, min_size=2, max_size=4),
+                  st.sampled_from(["AND", "OR"])),
+    ), max_leaves=12)
+PROPERTIES = st.dictionaries(NAMES, st.one_of(NUMBERS.map(str), TEXTS))
+
+
+class ModelTests(SynchronousTestCase):
+    """Expressions against a model of SQL's three values."""
+
+    @settings(max_examples=300)
+    @given(CONDITIONS, st.lists(PROPERTIES, min_size=1, max_size=5))
+    def test_same_value(
+        self, condition: tuple[str, Model], maps: list[dict[str, str]]
+    ) -> None:
+        """The same value as the model's, or an error where the model has one."""
+        text, model = condition
+        evaluate = parse(text).evaluate
+        for properties in maps:
+            try:
+                expected: Any = model(properties)
+            except ValueError:
+                self.assertRaises(EvaluationError, evaluate, properties)
+                continue
+            self.assertIs(evaluate(properties), expected, msg=f"{text} {properties}")
+
+    @given(CONDITIONS)
+    def test_layout(self, condition: tuple[str, Model]) -> None:
+        """Case of words, comments and line ends change nothing."""
+        text = condition[0]
+        other = text.replace(" AND ", " and/* and */\r\n").replace(" NOT ", "\tnOt -- not\n")
+        for properties in ({}, {"a": "5", "b": "x", "c": "1"}):
+            self.assertEqual(answers(text, [properties]), answers(other, [properties]))

@@ -1,0 +1,27 @@
+"""Filters of reads, asked with whole records."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.request.test_filters import record
+from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilter
+
+
+class MessageFilterTests(SynchronousTestCase):
+    """BitmapFilter and RetryFilter."""
+
+    def test_record(self) -> None:
+        """The record decides when the entry does not."""
+        wants = BitmapFilter(lambda properties: properties.get("a") == "1", 0, 8, 1)
+        self.assertEqual([wants.match_record(record(a=a)) for a in "12"], [True, False])
+        self.assertEqual([wants.match_queue_entry(0, 1, bits) for bits in (b"\0", b"\1", b"\3")],
+                         [False, True, True])
+
+    def test_retry(self) -> None:
+        """A retry's record is asked by the expression on its topic."""
+        wants = RetryFilter({"T": lambda properties: "a" in properties}.get)
+        self.assertEqual(
+            [wants.match_record(each) for each in (
+                record(RETRY_TOPIC="T", a="1"), record(RETRY_TOPIC="T"), record(RETRY_TOPIC="U"),
+                record())], [True, False, True, True])

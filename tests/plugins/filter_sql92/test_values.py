@@ -1,0 +1,87 @@
+"""What Java reads of texts, and how it orders numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.plugins.filter_sql92.values import (
+    EvaluationError,
+    ValueType,
+    comparator,
+    order_doubles,
+    to_double,
+    to_int,
+    to_long,
+)
+
+
+class ReadTests(SynchronousTestCase):
+    """to_int, to_long, to_double."""
+
+    def refuses(self, read: Callable[[str], object], *texts: str) -> None:
+        for text in texts:
+            self.assertRaises(EvaluationError, read, text)
+
+    def test_integers(self) -> None:
+        """Digits with a sign, within their bits; nothing around them."""
+        for text, value in (("5", 5), ("+5", 5), ("-0", 0), ("007", 7), ("0" * 9999 + "7", 7),
+                            ("-" + "0" * 60 + "7", -7), ("\uff15", 5), ("2147483647", 2**31 - 1),
+                            ("-2147483648", -(2**31))):
+            self.assertEqual((to_int(text), to_long(text)), (value, value))
+        self.refuses(to_int, "2147483648", "-2147483649")
+        self.assertEqual(to_long("-9223372036854775808"), -(2**63))
+        self.refuses(to_long, "9223372036854775808", "1" * 41, "1" * 9999)
+        for read in (to_int, to_long):
+            self.refuses(read, "", "+", "-", "--5", " 5", "5 ", "5\n", "1_0", "5.0", "5l", "0x5",
+                         "\U0001d7d3", "a")
+
+    def test_doubles(self) -> None:
+        """Java's forms: a type's letter at the end, hexadecimal, blanks around it, no words."""
+        for text, value in (("5", 5.0), ("5.", 5.0), (".5", 0.5), ("5e1", 50.0), ("5E+1d", 50.0),
+                            ("5f", 5.0), ("0x1p2", 4.0), ("0X.8P1F", 1.0), (" \t5\x01\n", 5.0),
+                            ("1e999", math.inf), ("-Infinity", -math.inf), ("1e-999", 0.0),
+                            ("0x1p9999", math.inf), ("0007", 7.0)):
+            self.assertEqual(to_double(text), value, msg=text)
+        self.assertTrue(math.isnan(to_double("NaN")))
+        self.assertEqual(math.copysign(1, to_double("-0")), -1)
+        self.refuses(to_double, "", " ", "nan", "inf", "infinity", "1_0", "5l", "0x5", "0x1p",
+                     "5e", ".", "e5", "5 5", "\u00a05", "\uff15", "+-5", "5df")
+
+    @given(st.integers(-(2**63), 2**63 - 1))
+    def test_every_integer(self, value: int) -> None:
+        """What is written is read."""
+        self.assertEqual(to_long(str(value)), value)
+        if -(2**31) <= value < 2**31:
+            self.assertEqual(to_int(str(value)), value)
+        else:
+            self.refuses(to_int, str(value))
+
+
+class OrderTests(SynchronousTestCase):
+    """order_doubles and comparator."""
+
+    def test_total_order(self) -> None:
+        """-0.0 is before 0.0 and NaN behind everything, equal to itself."""
+        line = [-math.inf, -1.0, -0.0, 0.0, 5e-324, 1.0, math.inf, math.nan]
+        for at, left in enumerate(line):
+            for other, right in enumerate(line):
+                self.assertEqual(order_doubles(left, right), (at > other) - (at < other))
+
+    def test_types(self) -> None:
+        """A text becomes what it is compared with; what has no order is never equal."""
+        kinds = ValueType
+        for left, right, one, other, order in (
+            (kinds.INT, kinds.LONG, 5, 6, -1), (kinds.INT, kinds.DOUBLE, 5, 5.0, 0),
+            (kinds.TEXT, kinds.INT, "7", 6, 1), (kinds.DOUBLE, kinds.TEXT, 5.0, "5d", 0),
+            (kinds.TEXT, kinds.BOOLEAN, "TrUe", True, 0), (kinds.TEXT, kinds.TEXT, "a", "a", 0),
+            (kinds.BOOLEAN, kinds.INT, True, 1, -1), (kinds.INT, kinds.BOOLEAN, 1, True, -1),
+            (kinds.LONG, kinds.DOUBLE, 2**53 + 1, float(2**53), 0),
+        ):
+            self.assertEqual(comparator(left, right)(one, other), order, msg=f"{left} {right}")
+        self.assertRaises(EvaluationError, comparator(kinds.BOOLEAN, kinds.TEXT), True, "true")
+        self.assertRaises(EvaluationError, comparator(kinds.TEXT, kinds.INT), "x", 1)
