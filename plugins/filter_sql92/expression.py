@@ -12,6 +12,7 @@ Source: ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpressi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +24,8 @@ from twistmq.plugins.filter_sql92.values import (
     ValueType,
     comparator,
     to_double,
+    to_int,
+    to_long,
 )
 
 __all__ = [
@@ -52,17 +55,17 @@ __all__ = [
 #: How deep operations may be nested: each level is a call within a call.
 DEPTH_MAX: Final = 100
 #: How many operations an expression may have: each takes its time, for every message.
-CONDITIONS_MAX: Final = 256
+CONDITIONS_MAX: Final = 128
 
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
 
 _BOOLEAN: Final = ValueType.BOOLEAN
 _NUMBERS: Final = (ValueType.INT, ValueType.LONG, ValueType.DOUBLE)
-_ORDERS: Final[dict[str, Callable[[int], bool]]] = {
-    ">": lambda order: order > 0, ">=": lambda order: order >= 0,
-    "<": lambda order: order < 0, "<=": lambda order: order <= 0,
+_SIGNS: Final[dict[str, Callable[[int, int], bool]]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
 }
+_READ_INTEGER: Final = {ValueType.INT: to_int, ValueType.LONG: to_long}
 
 
 class ExpressionError(ValueError):
@@ -195,6 +198,8 @@ def equal(left: Operand, right: Operand) -> Operand:
             raise ExpressionError("NULL cannot be compared: IS NULL asks for it")
     if left.is_literal and right.is_literal and left.type is _BOOLEAN is not right.type:
         raise ExpressionError(f"{left.text} cannot be compared with {_cut(right.text)}")
+    if left.name is not None and right.type in _READ_INTEGER:
+        return _operation(_BOOLEAN, _with_integer(operator.eq, left.name, right), "=", left, right)
     evaluate_left, evaluate_right = left.evaluate, right.evaluate
     order = comparator(left.type, right.type)
 
@@ -207,6 +212,20 @@ def equal(left: Operand, right: Operand) -> Operand:
     return _operation(_BOOLEAN, evaluate, "=", left, right)
 
 
+def _with_integer(
+    holds: Callable[[int, int], bool], name: str, operand: Operand
+) -> Evaluate:
+    """Compare a property with a known integer: what most expressions do, so in one call."""
+    read, value = _READ_INTEGER[operand.type], operand.value
+    assert isinstance(value, int)
+
+    def evaluate(properties: Properties) -> Value:
+        text = properties.get(name)
+        return None if text is None else holds(read(text), value)
+
+    return evaluate
+
+
 def is_null(operand: Operand) -> Operand:
     inner = operand.evaluate
     return _operation(_BOOLEAN, lambda properties: inner(properties) is None, "IS NULL", operand)
@@ -217,6 +236,9 @@ def ordered(sign: str, left: Operand, right: Operand) -> Operand:
     for operand in (left, right):
         if operand.type is _BOOLEAN or (operand.is_literal and operand.type not in _NUMBERS):
             raise ExpressionError(f"{_cut(operand.text)} cannot be compared by {sign}")
+    holds = _SIGNS[sign]
+    if left.name is not None and right.type in _READ_INTEGER:
+        return _operation(_BOOLEAN, _with_integer(holds, left.name, right), sign, left, right)
     types = left.type, right.type
     if types == (ValueType.TEXT, ValueType.TEXT):
         as_doubles = comparator(ValueType.DOUBLE, ValueType.DOUBLE)
@@ -224,14 +246,14 @@ def ordered(sign: str, left: Operand, right: Operand) -> Operand:
             to_double(one), to_double(other))
     else:
         order = comparator(*types)
-    evaluate_left, evaluate_right, holds = left.evaluate, right.evaluate, _ORDERS[sign]
+    evaluate_left, evaluate_right = left.evaluate, right.evaluate
 
     def evaluate(properties: Properties) -> Value:
         one = evaluate_left(properties)
         if one is None:
             return None
         other = evaluate_right(properties)
-        return None if other is None else holds(order(one, other))
+        return None if other is None else holds(order(one, other), 0)
 
     return _operation(_BOOLEAN, evaluate, sign, left, right)
 

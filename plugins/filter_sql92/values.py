@@ -37,6 +37,8 @@ INT_RANGE: Final = range(-(1 << 31), 1 << 31)
 LONG_RANGE: Final = range(-(1 << 63), 1 << 63)
 #: Digits of any script of the basic plane: Java looks at UTF-16 units.
 _INTEGER: Final = re.compile(r"[+-]?[^\D\U00010000-\U0010FFFF]+")
+#: Fewer digits than these are an int32 whatever they are.
+_SHORT: Final = 10
 #: More digits than these are leading zeros or too many.
 _DIGITS_MAX: Final = 40
 _DOUBLE: Final = re.compile(
@@ -64,11 +66,15 @@ class EvaluationError(Exception):
 
 def to_int(text: str) -> int:
     """Read an int32; :raises EvaluationError: when the text is none."""
+    if len(text) < _SHORT and text.isascii() and text.isdigit():
+        return int(text)
     return _to_integer(text, INT_RANGE)
 
 
 def to_long(text: str) -> int:
     """Read an int64; :raises EvaluationError: when the text is none."""
+    if len(text) < _SHORT and text.isascii() and text.isdigit():
+        return int(text)
     return _to_integer(text, LONG_RANGE)
 
 
