@@ -160,7 +160,8 @@ def java_round(
 ) -> str:
     """Run one phase of the Java client's round; what it printed.
 
-    :param phase: ``phase1``, then a restart of the broker, then ``phase2``.
+    :param phase: ``phase1``, then a restart of the broker, then ``phase2``; ``cluster`` and
+        ``filter`` stand alone.
     :param state: a file that the first phase writes and the second reads.
     :param serialize_type: the header's encoding, ``JSON`` or ``ROCKETMQ``.
     :param redelivery_ms: longest wait until a failed message comes again.

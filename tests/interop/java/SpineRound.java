@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
  * <pre>
  * java SpineRound phase1 NAMESRV STATE_FILE    all parts; leaves uncommitted messages behind
  * java SpineRound phase2 NAMESRV STATE_FILE    after a restart of the broker: goes on from there
+ * java SpineRound filter NAMESRV STATE_FILE    SQL92 expressions, where they are enabled; no file
  * java SpineRound cluster NAMESRV STATE_FILE   two brokers in one cluster; no file is used
  * java SpineRound transaction NAMESRV STATE_FILE   transactions; no file is used
  * </pre>
@@ -48,6 +49,9 @@ public final class SpineRound {
             part("before restart", () -> new RestartRound(producer, state).before(id));
         } else if (phase.equals("phase2")) {
             part("after restart", () -> new RestartRound(producer, state).after());
+        } else if (phase.equals("filter")) {
+            String id = Long.toString(System.currentTimeMillis(), 36);
+            part("filter", () -> new SqlRound(id, producer).run());
         } else if (phase.equals("cluster")) {
             String id = Long.toString(System.currentTimeMillis(), 36);
             part("cluster", () -> new ClusterRound(id, producer).run());
