@@ -81,10 +81,12 @@ class PropertyFilter:
     :param matches: the compiled expression.
     """
 
-    __slots__ = ("_matches",)
+    __slots__ = ("_matches", "cost")
 
     def __init__(self, matches: Matches) -> None:
         self._matches = matches
+        #: See MessageFilter.
+        self.cost: int = max(1, getattr(matches, "cost", 1))
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None

@@ -15,7 +15,12 @@ from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
 from twistmq.broker.store.batch_files import BatchQueueFiles
 from twistmq.broker.store.batch_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchQueue
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
+from twistmq.broker.store.get_message import (
+    GetMessageResult,
+    GetMessageStatus,
+    MessageFilter,
+    entries_to_look_at,
+)
 from twistmq.broker.store.settings import StoreSettings
 
 __all__ = ["BatchReader"]
@@ -56,7 +61,8 @@ class BatchReader:
         count = max(max_count, 1)
         if message_filter is not None:
             # Entries that do not match are looked at until one read has had its share.
-            count = max(count, self._settings.max_filter_message_size // BATCH_ENTRY_SIZE)
+            count = max(count, entries_to_look_at(
+                message_filter, self._settings.max_filter_message_size, BATCH_ENTRY_SIZE))
         entries = self._files.read(queue, offset, count)
         if not entries:
             # The file of this offset was removed meanwhile.

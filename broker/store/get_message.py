@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
-__all__ = ["GetMessageResult", "GetMessageStatus", "MessageFilter"]
+__all__ = ["GetMessageResult", "GetMessageStatus", "MessageFilter", "entries_to_look_at"]
 
 
 class MessageFilter(Protocol):
-    """Decides which messages of a queue a reader gets, in two steps: entry, then record."""
+    """Decides which messages of a queue a reader gets, in two steps: entry, then record.
+
+    One that takes long to ask may say so in an attribute ``cost``, see ``entries_to_look_at``.
+    """
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
@@ -34,6 +37,16 @@ class MessageFilter(Protocol):
 
         :param properties: as stored.
         """
+
+
+def entries_to_look_at(message_filter: MessageFilter, size_max: int, entry_size: int) -> int:
+    """How many entries one read may look at for a filter, so that it holds nobody up.
+
+    :param size_max: max_filter_message_size: bytes of entries for a filter whose ``cost`` is 1.
+    :param entry_size: bytes of one entry.
+    """
+    cost: int = getattr(message_filter, "cost", 1)
+    return size_max // entry_size // cost
 
 
 class GetMessageStatus(Enum):

@@ -14,7 +14,12 @@ from twistmq.broker.store.batch_reader import BatchReader
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.extension_reader import ExtendedFilter
-from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
+from twistmq.broker.store.get_message import (
+    GetMessageResult,
+    GetMessageStatus,
+    MessageFilter,
+    entries_to_look_at,
+)
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.read_loop import FILTERED, FOUND, REMOVED, collect_messages
@@ -93,14 +98,15 @@ class QueueReader:
         if isinstance(queue, BatchQueue):
             return self._batches.get_message(
                 queue, offset, max_count, message_filter, max_total_size)
-        size_max = max(max_count, 1) * ENTRY_SIZE
+        count = max(max_count, 1)
         if message_filter is not None:
             # Entries that do not match are looked at until one read has had its share.
-            size_max = max(self._settings.max_filter_message_size, size_max)
+            count = max(count, entries_to_look_at(
+                message_filter, self._settings.max_filter_message_size, ENTRY_SIZE))
             extensions = self._queues.files.extensions
             if extensions is not None:
                 message_filter = ExtendedFilter(extensions.reader(queue), message_filter)
-        entries = self._queues.files.read(queue, offset, -(-size_max // ENTRY_SIZE))
+        entries = self._queues.files.read(queue, offset, count)
         if entries is None:
             per_file = self._settings.mapped_file_size_consume_queue // ENTRY_SIZE
             following = offset + per_file - offset % per_file

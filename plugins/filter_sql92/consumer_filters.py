@@ -19,7 +19,7 @@ from zope.interface import implementer
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IConsumerFilters
-from twistmq.broker.request.filters import Matches, UnknownLanguage, is_tag_type
+from twistmq.broker.request.filters import Matches, PropertyFilter, UnknownLanguage, is_tag_type
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import SubscriptionData
 from twistmq.broker.wire.properties import parse_properties
@@ -274,7 +274,8 @@ class ConsumerFilters:
             each = filters.get(real_topic)
             return None if each is None else each.matches
 
-        return RetryFilter(find)
+        return RetryFilter(
+            find, max([PropertyFilter(each.matches).cost for each in filters.values()], default=1))
 
     def describe(self, group: str, topic: str) -> str:
         """See IConsumerFilters."""

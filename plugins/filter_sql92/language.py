@@ -6,6 +6,7 @@ Source: SqlFilter @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -15,6 +16,9 @@ from twistmq.plugins.filter_sql92.grammar import parse
 from twistmq.plugins.filter_sql92.values import EvaluationError
 
 __all__ = ["Sql92"]
+
+#: Operations that take as long as reading a message's properties does.
+_CHEAP_COUNT: Final = 8
 
 
 @implementer(IFilterLanguage)
@@ -31,7 +35,8 @@ class Sql92:
 
         :raises ExpressionError: a ValueError, when the expression is wrong or too large.
         """
-        evaluate = parse(expression).evaluate
+        operand = parse(expression)
+        evaluate = operand.evaluate
         is_told = False
 
         def matches(properties: Mapping[str, str]) -> bool:
@@ -45,4 +50,5 @@ class Sql92:
                                   "for: {error}", expression=expression[:200], error=str(error))
                 return False
 
+        matches.cost = 1 + operand.count // _CHEAP_COUNT  # type: ignore[attr-defined]
         return matches

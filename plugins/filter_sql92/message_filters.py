@@ -43,12 +43,15 @@ class RetryFilter:
     """Matches messages of a retry topic by what the group filters their real topic by.
 
     :param find: gives the expression for a topic; None: there is none, everything is wanted.
+    :param cost: of the dearest of them.
     """
 
-    __slots__ = ("_find",)
+    __slots__ = ("_find", "cost")
 
-    def __init__(self, find: Callable[[str], Matches | None]) -> None:
+    def __init__(self, find: Callable[[str], Matches | None], cost: int = 1) -> None:
         self._find = find
+        #: See MessageFilter.
+        self.cost = cost
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None

@@ -94,6 +94,8 @@ def _to_integer(text: str, allowed: range) -> int:
 
 def to_double(text: str) -> float:
     """Read a double; :raises EvaluationError: when the text is none."""
+    if text.isascii() and text.replace(".", "", 1).isdigit():
+        return float(text)
     found = _DOUBLE.fullmatch(text.strip(_BLANKS))
     if found is None:
         raise EvaluationError(f"no number: {text[:_DIGITS_MAX]!r}")

@@ -126,6 +126,19 @@ class LanguageTests(SynchronousTestCase):
         self.assertRaises(RequestRefused, languages.make_filter, "EQUALS", "wrong")
         self.assertEqual(asked.count("wrong"), 2)
 
+    def test_cost(self) -> None:
+        """A filter is as dear as its language says of the expression; 1 where it says nothing."""
+        self.assertEqual(self.languages.make_filter("EQUALS", "a=1").cost, 1)  # type: ignore
+
+        class Dear(Equals):
+            def compile(self, expression: str) -> Callable[[Mapping[str, str]], bool]:
+                compiled = super().compile(expression)
+                compiled.cost = 7  # type: ignore[attr-defined]
+                return compiled
+
+        self.languages.add_languages({"DEAR": Dear()})
+        self.assertEqual(self.languages.make_filter("DEAR", "a=1").cost, 7)  # type: ignore
+
     def test_knows(self) -> None:
         """TAG is always known, others when a plugin brought them."""
         self.assertEqual([self.languages.knows(name) for name in ("TAG", None, "EQUALS", "X")],

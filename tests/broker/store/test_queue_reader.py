@@ -84,6 +84,16 @@ class GetMessageTests(SynchronousTestCase):
         self.assertEqual(result.size, record.size)
         self.assertEqual(decode_record(result.messages[0]).body, b"abc")
 
+    def test_cost_of_a_filter(self) -> None:
+        """Of entries nobody wants so many fewer are looked at as the filter is dearer."""
+        self.box.append(*[message() for _ in range(900)])
+        for cost, following in ((None, 800), (1, 800), (100, 8), (1_000_000, 2)):
+            wants = TagFilter(1)
+            if cost is not None:
+                wants.cost = cost  # type: ignore[attr-defined]
+            found = self.box.store.get_message("TopicTest", 0, 0, 2, wants)
+            self.check(found, "NO_MATCHED_MESSAGE", following)
+
     def test_count_limits(self) -> None:
         """What is asked for, and what the settings allow."""
         self.box.append(*[message() for _ in range(20)])

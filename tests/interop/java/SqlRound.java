@@ -81,6 +81,7 @@ final class SqlRound {
         Check.same(tags, tagSink.bodySet(), "tags, at the end");
         Check.same(regions.size(), regionSink.size(), "regions without duplicates");
         changed(regionConsumer, regionSink);
+        collide();
         regionConsumer.shutdown();
         tagConsumer.shutdown();
         retried.shutdown();
@@ -128,6 +129,23 @@ final class SqlRound {
             Thread.sleep(200);
             return sink.bodySet().stream().anyMatch(late::contains);
         });
+    }
+
+    /** Two tags of one hash: the broker sends both, and the client sorts them out. */
+    private void collide() throws Exception {
+        Check.same("Aa".hashCode(), "BB".hashCode(), "hashes of the tags");
+        String collisions = topic + "-tags";
+        Clients.sent(producer.send(Clients.text(collisions, "Aa", "before")));
+        MessageQueue queue = producer.fetchPublishMessageQueues(collisions).get(0);
+        Sink sink = new Sink();
+        DefaultMQPushConsumer consumer = Clients.push("SqlTag-" + topic, collisions, "Aa", sink);
+        for (String tag : List.of("BB", "Aa", "BB", "Aa")) {
+            Clients.sent(producer.send(Clients.text(collisions, tag, tag), queue));
+        }
+        Check.until("messages of the tag come", () -> sink.size() == 3);
+        Check.same(List.of("Aa", "Aa", "before"), sink.bodies().stream().sorted().toList(),
+            "messages of one of two tags");
+        consumer.shutdown();
     }
 
     /** Pulls that bring their own expression. */

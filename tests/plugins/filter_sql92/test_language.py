@@ -25,6 +25,12 @@ class LanguageTests(SynchronousTestCase):
         error = self.assertRaises(ValueError, Sql92().compile, "price > LIKE AND")
         self.assertNotIn("\n", str(error))
 
+    def test_cost(self) -> None:
+        """An expression of many operations says that it takes longer."""
+        many = Sql92().compile(" OR ".join(f"a = {number}" for number in range(64)))
+        self.assertEqual([each.cost for each in (Sql92().compile("a > 1"), many)],  # type: ignore
+                         [1, 9])
+
     def test_errors_are_told_once(self) -> None:
         """What cannot be evaluated does not match, and the log says so once an expression."""
         matches = Sql92().compile("price > 5")
