@@ -30,8 +30,9 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.interop.peer import CACHE, class_path, java_command
 
-__all__ = ["JAVA_VERSIONS", "JavaTestCase", "RoundError", "go_missing", "go_round", "java_classes",
-           "java_missing", "java_round", "python_client_missing", "python_client_round", "run"]
+__all__ = ["JAVA_VERSIONS", "JavaTestCase", "RoundError", "client_home", "go_missing", "go_program",
+           "go_round", "java_classes", "java_missing", "java_program", "java_round",
+           "python_client_missing", "python_client_round", "run"]
 
 HERE: Final = Path(__file__).resolve().parent
 ROUNDS: Final = CACHE / "rounds"
@@ -106,7 +107,7 @@ def _building(target: Path) -> Iterator[Path | None]:
 
 
 @contextmanager
-def _home() -> Iterator[Path]:
+def client_home() -> Iterator[Path]:
     """A home for a client: they all write logs and offsets there."""
     with tempfile.TemporaryDirectory(prefix="client-home-") as folder:
         yield Path(folder)
@@ -169,13 +170,25 @@ def java_round(
     :raises RoundError: when a check fails.
     """
     classes = java_classes(version)
-    with _home() as home:
+    with client_home() as home:
         command = java_command(home, [str(classes), class_path(version)])
         options = [f"-Drocketmq.serialize.type={serialize_type}",
                    f"-Dround.redelivery_ms={redelivery_ms}", f"-Dround.wait_ms={WAIT_MS}"]
         if keys is not None:
             options += [f"-Dround.access_key={keys[0]}", f"-Dround.secret_key={keys[1]}"]
         return run([*command, *options, "SpineRound", phase, namesrv, state], timeout)
+
+
+def java_program(version: str, main: str, *arguments: str, timeout: float = ROUND_TIMEOUT) -> str:
+    """Run one of the programs beside the round; what it printed.
+
+    :param main: its class.
+    :raises RoundError: when a check fails.
+    """
+    classes = java_classes(version)
+    with client_home() as home:
+        command = java_command(home, [str(classes), class_path(version)])
+        return run([*command, f"-Dround.wait_ms={WAIT_MS}", main, *arguments], timeout)
 
 
 @cache
@@ -190,6 +203,16 @@ def go_missing() -> str:
     return ""
 
 
+def go_program(name: str) -> Path:
+    """Compile a program of this folder in Go, once; the executable."""
+    source = HERE / name
+    target = ROUNDS / f"{name}-{_digest(source / 'main.go', source / 'go.mod', source / 'go.sum')}"
+    with _building(target) as work:
+        if work is not None:
+            run(["go", "build", "-o", work / name, "."], BUILD_TIMEOUT, cwd=source)
+    return target / name
+
+
 def go_round(
     namesrv: str, *, timeout: float = ROUND_TIMEOUT, keys: Keys | None = None
 ) -> str:
@@ -198,14 +221,10 @@ def go_round(
     :param keys: access key and secret key that requests are signed with.
     :raises RoundError: when a check fails.
     """
-    source = HERE / "go_round"
-    target = ROUNDS / f"go-{_digest(source / 'main.go', source / 'go.mod', source / 'go.sum')}"
-    with _building(target) as work:
-        if work is not None:
-            run(["go", "build", "-o", work / "go_round", "."], BUILD_TIMEOUT, cwd=source)
-    with _home() as home:
+    program = go_program("go_round")
+    with client_home() as home:
         signing = [] if keys is None else ["-access-key", keys[0], "-secret-key", keys[1]]
-        return run([target / "go_round", "-namesrv", namesrv, *signing], timeout,
+        return run([program, "-namesrv", namesrv, *signing], timeout,
                    environment={"HOME": str(home)})
 
 
@@ -244,7 +263,7 @@ def python_client_round(
     :param keys: access key and secret key that requests are signed with.
     :raises RoundError: when a check fails.
     """
-    with _home() as home:
+    with client_home() as home:
         kind = "expands_batches" if expands_batches else "keeps_batches"
         return run([_python_client(), HERE / "python_round.py", namesrv, kind,
                     *(keys or ())], timeout,
