@@ -102,6 +102,9 @@ class ClientTable:
         self.consumers: dict[str, ConsumerGroup] = {}
         #: Group, channel id, client.
         self.producers: dict[str, dict[int, Client]] = {}
+        #: Client id, (group, channel id), client: a client has several groups, or a new connection
+        #: before the old one is known to be lost.
+        self._producers_by_id: dict[str, dict[tuple[str, int], Client]] = {}
         self._next_producer = 0
 
     # --- look-up
@@ -112,6 +115,13 @@ class ClientTable:
     def find_consumer(self, group: str, client_id: str) -> Client | None:
         members = self.consumers.get(group)
         return members.find(client_id) if members else None
+
+    def find_producer(self, client_id: str) -> Client | None:
+        """The producer of a client id that came last and whose connection is there."""
+        for client in reversed(self._producers_by_id.get(client_id, {}).values()):
+            if client.channel.active:
+                return client
+        return None
 
     def available_producer(self, group: str) -> Client | None:
         """Any live producer of a group, another one each time."""
@@ -128,9 +138,13 @@ class ClientTable:
 
     def register_producer(self, group: str, client: Client) -> None:
         clients = self.producers.setdefault(group, {})
-        known = client.channel.channel_id in clients
+        known = clients.get(client.channel.channel_id)
         clients[client.channel.channel_id] = client
-        if not known:
+        if known is not None and known.client_id != client.client_id:
+            self._forget_id(group, known)
+        self._producers_by_id.setdefault(client.client_id, {})[
+            group, client.channel.channel_id] = client
+        if known is None:
             self.log.info("producer {client} of {group} came from {peer}", group=group,
                           client=client.client_id, peer=client.channel.remote_address)
             self._on_change(ClientChange(ChangeKind.REGISTER, group, False, client))
@@ -189,11 +203,19 @@ class ClientTable:
         client = clients.pop(channel.channel_id, None)
         if client is None:
             return
+        self._forget_id(group, client)
         self.log.info("producer {client} of {group} went", client=client.client_id, group=group)
         self._on_change(ClientChange(ChangeKind.CLIENT_GONE, group, False, client))
         if not clients:
             del self.producers[group]
             self._on_change(ClientChange(ChangeKind.UNREGISTER, group, False))
+
+    def _forget_id(self, group: str, client: Client) -> None:
+        """Forget which client id a producer of a group has."""
+        found = self._producers_by_id[client.client_id]
+        del found[group, client.channel.channel_id]
+        if not found:
+            del self._producers_by_id[client.client_id]
 
     def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
         members = self.consumers.get(group)

@@ -25,12 +25,11 @@ from twistmq.broker.remoting import Handled, Held, Reply, Request, RequestHandle
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReply
+from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.topic_names import (
-    APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,
     SEND_FORBIDDEN_TOPICS,
-    topic_fault,
 )
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.batch import decode_batch
@@ -55,10 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SendRequests"]
 
-#: Topic system flags of unit mode: a unit topic, a topic subscribed to by a unit.
-_UNIT = 1
-_UNIT_SUB = 2
-_PERM_READ_WRITE = 6
 _PERM_WRITE = 2
 
 
@@ -74,8 +69,7 @@ class SendRequests:
         self._body_size_max = settings.int("maxMessageSize")
         self._broker_ip = settings.text("brokerIP1")
         self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
-        #: Whether requests of the batch that is handled made topics.
-        self._topics_made = False
+        self._topics = SendTopics(kernel)
         #: The queues that half messages of the batch were sent to.
         self._half_queue_ids: dict[MessageRecord, int] = {}
         self._reply_maker = StoredReplyMaker(self._region, self._trace_on)
@@ -107,9 +101,9 @@ class SendRequests:
             except BrokerError as error:
                 records_of.append([])
                 replies[index] = self._refused(error)
-        if self._topics_made:
+        if self._topics.made:
             # Saved once for all of the batch: a save writes the whole table.
-            self._topics_made = False
+            self._topics.made = False
             self._kernel.topics_changed()
         if not hooks.before_send and not hooks.after_send:
             self._append(requests, records_of, replies)
@@ -133,13 +127,10 @@ class SendRequests:
         topic = header.topic
         config = self._kernel.topic_config.table.get(topic)
         if config is None or topic in SEND_FORBIDDEN_TOPICS or not self._broker_writable:
-            config = self._find_topic(request)
+            config = self._topics.find(request)
         queue_id = header.queue_id
         if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
-            raise RequestRefused(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, {config} "
-                f"Producer: {request.channel.remote_address}")
+            raise queue_refusal(request, config)
         if queue_id < 0:
             queue_id = self._kernel.random.randrange(max(config.write_queue_nums, 1))
         if len(request.command.body) > self._body_size_max:
@@ -214,37 +205,6 @@ class SendRequests:
         if not records:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
         return records
-
-    def _find_topic(self, request: Request[Any]) -> TopicConfig:
-        """Check the topic's name and permissions; create it where that is allowed."""
-        header: SendMessageRequestHeader = request.header
-        topic = header.topic
-        table = self._kernel.topic_config
-        if not self._broker_writable and table.is_order_topic(topic):
-            raise RequestRefused(ResponseCode.NO_PERMISSION,
-                                 f"the broker[{self._broker_ip}] sending message is forbidden")
-        fault = topic_fault(topic)
-        if fault is not None:
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
-        if topic in SEND_FORBIDDEN_TOPICS:
-            raise RequestRefused(ResponseCode.NO_PERMISSION,
-                                 f"Sending message to topic[{topic}] is forbidden.")
-        config = table.get(topic)
-        if config is not None:
-            return config
-        is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
-        unit_flag = 0 if not header.unit_mode else _UNIT_SUB if is_retry else _UNIT
-        config = table.create_in_send(
-            topic, header.default_topic, request.channel.remote_address,
-            header.default_topic_queue_nums, unit_flag)
-        if config is None and is_retry:
-            config = table.create_in_send_back(topic, 1, _PERM_READ_WRITE, unit_flag)
-        if config is None:
-            raise RequestRefused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic}] not exist, apply first please!{APPLY_TOPIC_SUGGESTION}")
-        self._topics_made = True
-        return config
 
     def _illegal(self) -> RequestRefused:
         return RequestRefused(

@@ -46,6 +46,7 @@ def questions() -> Iterator[Question]:
     yield from _offsets()
     yield from _look_ups()
     yield from _clients()
+    yield from _replies()
     yield from _tables()
 
 
@@ -270,6 +271,30 @@ def _clients() -> Iterator[Question]:
     for expression, kind in (("a||b", "TAG"), ("a", None), ("a > 1", "SQL92"), ("x", "OTHER")):
         yield _q(f"{expression} {kind}", check,
                  {"subscriptionData": _subscription(expression=expression, kind=kind)})
+
+
+# --- answers to who asked
+
+
+def _reply(what: str, topic: str, properties: str, queue_id: int = 0) -> Question:
+    fields = _send("", topic, queue_id).fields
+    return _q(what, RequestCode.SEND_REPLY_MESSAGE_V2, b"answer", **{**fields, "i": properties})
+
+
+def _replies() -> Iterator[Question]:
+    topic = "DefaultCluster_REPLY_TOPIC"
+    yield _reply("to nobody", topic, "CORRELATION_ID\x011\x02")
+    yield _reply("to who is not there", topic, "REPLY_TO_CLIENT\x01nobody\x02TAGS\x01a\x02")
+    yield _reply("no such queue", topic, "", 1)
+    yield _reply("illegal", "a b", "")
+    yield _reply("forbidden", "SCHEDULE_TOPIC_XXXX", "")
+    yield _reply("no topic", "NoReplies", "REPLY_TO_CLIENT\x01nobody\x02")
+    yield _q("first form", RequestCode.SEND_REPLY_MESSAGE, b"answer", producerGroup="P1",
+             topic=topic, defaultTopic="TBW102", defaultTopicQueueNums="4", queueId="0",
+             sysFlag="0", bornTimestamp="1", flag="0", properties="KEYS\x01r1\x02")
+    yield _q("nothing", RequestCode.SEND_REPLY_MESSAGE_V2)
+    yield _q("stored", RequestCode.QUERY_MESSAGE, topic=topic, key="r1", maxNum="9",
+             beginTimestamp="0", endTimestamp=_FAR)
 
 
 # --- whole tables, and what is not there

@@ -106,7 +106,7 @@ class ReplyMessageRequestHeader(CommandHeader):
     sys_flag: Int32
     born_timestamp: Int64
     flag: Int32
-    #: "/ip:port", as Java shows a socket address.
+    #: "ip:port", of who answered and of the broker.
     born_host: str
     store_host: str
     store_timestamp: Int64

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange, ClientTable
@@ -266,3 +268,39 @@ class ExpiryTests(TableCase):
             table.register_producer("P", self.client(number, at_ms=NOW_MS))
         table.expire(NOW_MS + 120_001, 120_000)
         self.assertEqual(table.producers, {})
+
+
+class ProducerIdTests(TableCase):
+    """Producers by their client id."""
+
+    def found(self, client_id: str = "c") -> Peer | None:
+        client = self.table.find_producer(client_id)
+        return None if client is None else cast(Peer, client.channel)
+
+    def test_leaving_one_group_of_two(self) -> None:
+        """A client is known as long as one of its groups has it."""
+        for group in ("P", "Q"):
+            self.table.register_producer(group, self.client(1, "c"))
+        self.table.unregister_producer("P", self.peers[0])
+        self.assertIs(self.found(), self.peers[0])
+        self.table.unregister_producer("Q", self.peers[0])
+        self.assertIsNone(self.found())
+
+    def test_newest_live_connection(self) -> None:
+        """A client that connects again is found there, and where it was if that one goes first."""
+        self.table.register_producer("P", self.client(1, "c"))
+        self.table.register_producer("P", self.client(2, "c"))
+        self.assertIs(self.found(), self.peers[1])
+        self.peers[1].active = False
+        self.assertIs(self.found(), self.peers[0])
+        self.table.connection_lost(self.peers[0])
+        self.assertIsNone(self.found())
+
+    def test_another_id_on_the_same_connection(self) -> None:
+        """The old id is forgotten; the connection of one that is silent for long is too."""
+        self.table.register_producer("P", self.client(1, "old"))
+        self.table.register_producer("P", self.client(1, "c"))
+        self.assertIsNone(self.found("old"))
+        self.assertIs(self.found(), self.peers[0])
+        self.table.expire(NOW_MS + 120_001, 120_000)
+        self.assertIsNone(self.found())

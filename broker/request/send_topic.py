@@ -1,0 +1,85 @@
+"""May a message be sent to a topic, and which queues has it? For sends, and for replies.
+
+Source: AbstractSendMessageProcessor.msgCheck @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Request
+from twistmq.broker.topic_names import (
+    APPLY_TOPIC_SUGGESTION,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    topic_fault,
+)
+from twistmq.broker.wire.bodies import TopicConfig
+from twistmq.broker.wire.headers.send import SendMessageRequestHeader
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["SendTopics", "queue_refusal"]
+
+#: Topic system flags of unit mode: a unit topic, a topic subscribed to by a unit.
+_UNIT: Final = 1
+_UNIT_SUB: Final = 2
+_PERM_READ_WRITE: Final = 6
+_PERM_WRITE: Final = 2
+
+
+class SendTopics:
+    """The topics messages are sent to."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        settings = kernel.settings
+        self._broker_ip = settings.text("brokerIP1")
+        self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
+        #: Whether topics were made since this was set to False; who calls tells the kernel.
+        self.made = False
+
+    def find(self, request: Request[Any]) -> TopicConfig:
+        """Check the topic's name and permissions; create it where that is allowed.
+
+        :raises RequestRefused: when nothing may be sent there.
+        """
+        header: SendMessageRequestHeader = request.header
+        topic = header.topic
+        table = self._kernel.topic_config
+        if not self._broker_writable and table.is_order_topic(topic):
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 f"the broker[{self._broker_ip}] sending message is forbidden")
+        fault = topic_fault(topic)
+        if fault is not None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+        if topic in SEND_FORBIDDEN_TOPICS:
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 f"Sending message to topic[{topic}] is forbidden.")
+        config = table.get(topic)
+        if config is not None:
+            return config
+        is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+        unit_flag = 0 if not header.unit_mode else _UNIT_SUB if is_retry else _UNIT
+        config = table.create_in_send(
+            topic, header.default_topic, request.channel.remote_address,
+            header.default_topic_queue_nums, unit_flag)
+        if config is None and is_retry:
+            config = table.create_in_send_back(topic, 1, _PERM_READ_WRITE, unit_flag)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please!{APPLY_TOPIC_SUGGESTION}")
+        self.made = True
+        return config
+
+
+def queue_refusal(request: Request[Any], config: TopicConfig) -> RequestRefused:
+    """What is said of a queue id that the topic does not have."""
+    return RequestRefused(
+        ResponseCode.INVALID_PARAMETER,
+        f"request queueId[{request.header.queue_id}] is illegal, {config} "
+        f"Producer: {request.channel.remote_address}")

@@ -1,0 +1,234 @@
+"""Request and reply: a consumer's answer goes to the producer that asked (324, 325).
+
+A producer that asks puts a CORRELATION_ID and its client id (REPLY_TO_CLIENT) into an ordinary
+message and waits. Who consumes it sends the answer to the topic CLUSTER_REPLY_TOPIC, to the broker
+that holds the question. This broker pushes it to the client of that id (326), stores it, and tells
+who answered whether the push arrived. How long the asker waits is its own matter; an answer that
+comes later is pushed as well, and the client drops it.
+
+Source: ReplyMessageProcessor, ProducerManager.findChannel, Broker2Client.callClient @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RemotingError
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.send_topic import SendTopics, queue_refusal
+from twistmq.broker.settings import Setting
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.send import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+    SendRefusedResponseHeader,
+)
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.properties import (
+    format_properties,
+    index_keys,
+    parse_properties,
+    tags_code,
+)
+from twistmq.broker.wire.record import SYS_COMPRESSED, SYS_COMPRESSION_MASK, MessageRecord
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__: list[str] = []
+
+#: How long the asker has to take the answer, ms. Source: Broker2Client.callClient.
+PUSH_TIMEOUT_MS: Final = 10_000
+#: The id in an answer to a reply that is pushed and not stored; clients demand one.
+_NO_MESSAGE_ID: Final = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A reply message that passed the checks."""
+
+    request: Request[SendMessageRequestHeader]
+    queue_id: int
+    #: Its properties, with what the broker adds.
+    properties: dict[str, str]
+
+
+class ReplyRequests:
+    """The handlers of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        settings = kernel.settings
+        self._region = settings.text("regionId")
+        self._trace_on = settings.flag("traceOn")
+        self._topics = SendTopics(kernel)
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.SEND_REPLY_MESSAGE, self._reply, SendMessageRequestHeader),
+            RequestHandler(RequestCode.SEND_REPLY_MESSAGE_V2, self._reply,
+                           SendMessageRequestHeaderV2),
+        ]
+
+    def _reply(self, request: Request[SendMessageRequestHeader]) -> Handled:
+        try:
+            answer = self._check(request)
+        except BrokerError as error:
+            return Reply(error.response_code, self._short_header(), remark=str(error))
+        pushed = self._push(answer)
+        if not isinstance(pushed, Deferred):
+            return self._store(answer, pushed)
+
+        def store(refusal: str | None) -> Reply | Deferred[Reply]:
+            return self._store(answer, refusal)
+
+        return pushed.addCallback(store)
+
+    def _check(self, request: Request[SendMessageRequestHeader]) -> _Answer:
+        """:raises RequestRefused: when nothing may be sent to its topic and queue."""
+        header = request.header
+        config = self._topics.find(request)
+        if self._topics.made:
+            self._topics.made = False
+            self._kernel.topics_changed()
+        queue_id = header.queue_id
+        if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
+            raise queue_refusal(request, config)
+        if queue_id < 0:
+            queue_id = self._kernel.random.randrange(max(config.write_queue_nums, 1))
+        properties = parse_properties(header.properties or "")
+        properties[names.MSG_REGION] = self._region
+        properties[names.TRACE_ON] = "true" if self._trace_on else "false"
+        return _Answer(request, queue_id, properties)
+
+    # --- to the client that asked
+
+    def _push(self, answer: _Answer) -> Deferred[str | None] | str | None:
+        """Push a reply message to the client that asked.
+
+        :returns: None when it took it, else why it did not.
+        """
+        client_id = answer.properties.get(names.REPLY_TO_CLIENT)
+        if client_id is None:
+            self.log.warn("a reply message from {peer} does not say who asked",
+                          peer=answer.request.channel.remote_address)
+            return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
+        client = self._kernel.clients.find_producer(client_id)
+        if client is None:
+            remark = f"push reply message fail, channel of <{client_id}> not found."
+            self.log.warn("{remark}", remark=remark)
+            return remark
+        # "fail." without a space before it, as Apache writes it.
+        refused = f"push reply message to {client_id}fail."
+
+        def answered(command: RemotingCommand) -> str | None:
+            if command.code == ResponseCode.SUCCESS:
+                return None
+            self.log.warn("{client} did not take a reply message: {remark}", client=client_id,
+                          remark=command.remark)
+            return refused
+
+        def failed(failure: Failure) -> str:
+            failure.trap(RemotingError)
+            self.log.warn("a reply message did not reach {client}: {error}", client=client_id,
+                          error=failure.getErrorMessage())
+            return refused
+
+        return client.channel.call(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._push_header(answer),
+            answer.request.body, timeout_ms=PUSH_TIMEOUT_MS).addCallbacks(answered, failed)
+
+    def _push_header(self, answer: _Answer) -> ReplyMessageRequestHeader:
+        header, now_ms = answer.request.header, self._kernel.now_ms()
+        properties = {**answer.properties, names.PUSH_REPLY_TIME: str(now_ms)}
+        return ReplyMessageRequestHeader(
+            producer_group=header.producer_group, topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums, queue_id=header.queue_id,
+            sys_flag=header.sys_flag, born_timestamp=header.born_timestamp, flag=header.flag,
+            born_host=answer.request.channel.remote_address,
+            store_host=self._kernel.broker_address, store_timestamp=now_ms,
+            properties=format_properties(properties), reconsume_times=header.reconsume_times,
+            unit_mode=bool(header.unit_mode))
+
+    # --- to the store, and to who answered
+
+    def _store(self, answer: _Answer, refusal: str | None) -> Reply | Deferred[Reply]:
+        """Store a reply message, whether or not it arrived, and answer its sender.
+
+        A message that cannot be stored is logged: what counts is that it arrived.
+
+        :param refusal: why it did not arrive; None: it did.
+        """
+        record = None
+        if self._kernel.settings.flag("storeReplyMessageEnable"):
+            record = self._append(answer)
+        reply = self._result(answer, record, refusal)
+        if record is None:
+            return reply
+        safe = self._kernel.acknowledgement.wait(record.next_offset, self._kernel.now_ms())
+        return reply if safe is None else safe.addCallback(lambda _: reply)
+
+    def _append(self, answer: _Answer) -> MessageRecord | None:
+        """Append the record of a reply message; :returns: None when it is not stored."""
+        kernel, request = self._kernel, answer.request
+        header = request.header
+        # Differs from Apache, which does not keep whether the body is compressed.
+        record = MessageRecord(
+            header.topic, answer.queue_id, request.body,
+            format_properties(answer.properties), header.born_timestamp,
+            request.channel.remote_host, kernel.store_host, index_keys(answer.properties),
+            tags_code(answer.properties.get(names.TAGS)), header.flag,
+            header.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_MASK),
+            header.reconsume_times or 0)
+        try:
+            for error in kernel.append([record]).values():
+                raise error
+        except BrokerError as error:
+            self.log.warn("a reply message from {peer} is not stored: {error}",
+                          peer=request.channel.remote_address, error=str(error))
+            return None
+        kernel.stats.messages_put({record.topic: (1, record.size)})
+        return record
+
+    def _result(
+        self, answer: _Answer, record: MessageRecord | None, refusal: str | None
+    ) -> Reply:
+        code = ResponseCode.SUCCESS if refusal is None else ResponseCode.SYSTEM_ERROR
+        if record is None and refusal is not None:
+            return Reply(code, self._short_header(), remark=refusal)
+        message_id, queue_offset = _NO_MESSAGE_ID, 0
+        if record is not None:
+            message_id = offset_message_id(self._kernel.store_host, record.physical_offset)
+            queue_offset = record.queue_offset
+        return Reply(code, SendMessageResponseHeader(
+            msg_id=message_id, queue_id=answer.queue_id, queue_offset=queue_offset,
+            msg_region=self._region, trace_on=self._trace_on), remark=refusal)
+
+    def _short_header(self) -> SendRefusedResponseHeader:
+        return SendRefusedResponseHeader(msg_region=self._region, trace_on=self._trace_on)
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return (Setting("storeReplyMessageEnable", "flag", True,
+                    "Whether reply messages are also stored in their topic.",
+                    source="BrokerConfig"),)
+
+
+@hookimpl
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
+    return ReplyRequests(kernel).handlers()

@@ -1,0 +1,243 @@
+"""Reply messages: pushed to who asked, stored, and what who answered is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RemotingSendError, RemotingTimeout
+from twistmq.broker.request.client_table import Client
+from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox, Peer, SentRequest
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.send import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+)
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.properties import parse_properties
+from twistmq.broker.wire.record import StoredMessage, decode_record
+from twistmq.plugins import reply
+
+TOPIC = "DefaultCluster_REPLY_TOPIC"
+ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "10.0.0.9@1", "TTL": "3000",
+         "MSG_TYPE": "reply"}
+
+
+class ReplyTestCase(SynchronousTestCase):
+    """A kernel with the plugin, a client that asked, and one that answers."""
+
+    def setUp(self) -> None:
+        self.start()
+
+    def start(self, **settings: str) -> None:
+        self.disk = FaultyDisk()
+        self.box = KernelBox([("reply", reply)], settings, self.disk)
+        self.addCleanup(self.box.stop)
+        self.kernel = self.box.kernel
+        self.asker, self.answerer = self.box.peer(), self.box.peer()
+        self.register(self.asker)
+
+    def register(self, peer: Peer, client_id: str = "10.0.0.9@1", group: str = "P") -> None:
+        self.kernel.clients.register_producer(
+            group, Client(client_id, peer, "JAVA", 479, self.box.now_ms))
+
+    def answer(self, properties: dict[str, str] | None = None, *, queue_id: int = 0,
+               topic: str = TOPIC, body: bytes = b"answer") -> RemotingCommand | None:
+        """Send a reply message; :returns: what is answered at once."""
+        header = send_header(topic, self.box.now_ms, queue_id=queue_id,
+                             properties=ASKED if properties is None else properties)
+        return self.box.send(self.answerer, RequestCode.SEND_REPLY_MESSAGE_V2, header, body)
+
+    def pushed(self) -> SentRequest:
+        [push] = self.asker.requests
+        return push
+
+    def take(self, code: int = ResponseCode.SUCCESS) -> RemotingCommand:
+        """The asker answers the push; :returns: what the answerer is told."""
+        push = self.pushed()
+        assert push.reply is not None
+        push.reply.callback(RemotingCommand(code, flag=1, remark="no room"))
+        [told] = self.box.late_replies(self.answerer)
+        return told
+
+    def stored(self) -> list[StoredMessage]:
+        found = self.kernel.store.get_message(TOPIC, 0, 0, 32).messages
+        return [decode_record(data) for data in found]
+
+    def assert_told(self, told: RemotingCommand | None, code: int, remark: str | None,
+                    **fields: Any) -> None:
+        assert told is not None
+        self.assertEqual((told.code, told.remark), (code, remark))
+        self.assertEqual(told.fields(), {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+                                           **fields})
+
+
+class PushTests(ReplyTestCase):
+    """The way of an answer to who asked."""
+
+    def test_asker_gets_the_answer(self) -> None:
+        """It is pushed with all that was sent and when; what the answerer is told waits for it."""
+        self.box.now_ms += 5
+        header = send_header(TOPIC, 1234, properties=ASKED)
+        header.sys_flag, header.flag, header.reconsume_times, header.unit_mode = 1, 7, 2, True
+        self.assertIsNone(self.box.send(
+            self.answerer, RequestCode.SEND_REPLY_MESSAGE_V2, header, b"answer"))
+        push = self.pushed()
+        self.assertEqual((push.code, push.body, push.timeout_ms), (326, b"answer", 10_000))
+        assert isinstance(push.header, ReplyMessageRequestHeader)
+        self.assertEqual(parse_properties(push.header.properties or ""),
+                         {**ASKED, "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+                          "PUSH_REPLY_TIME": str(self.box.now_ms)})
+        push.header.properties = None
+        self.assertEqual(push.header, ReplyMessageRequestHeader(
+            producer_group="test_producer", topic=TOPIC, default_topic="TBW102",
+            default_topic_queue_nums=4, queue_id=0, sys_flag=1, born_timestamp=1234, flag=7,
+            born_host=self.answerer.remote_address, store_host="127.0.0.1:10911",
+            store_timestamp=self.box.now_ms, reconsume_times=2, unit_mode=True))
+        told = self.take()
+        [message] = self.stored()
+        place = offset_message_id(message.store_host, message.physical_offset)
+        self.assert_told(told, ResponseCode.SUCCESS, None, msgId=place, queueId="0",
+                         queueOffset="0")
+
+    def test_first_form_of_the_request(self) -> None:
+        """Code 324 is served as 325 is."""
+        header = send_header(TOPIC, self.box.now_ms, properties=ASKED)
+        first = SendMessageRequestHeader(
+            **{name: getattr(header, name) for name in SendMessageRequestHeader.__struct_fields__})
+        self.assertIsNone(self.box.send(
+            self.answerer, RequestCode.SEND_REPLY_MESSAGE, first, b"answer"))
+        self.assertEqual(self.take().code, ResponseCode.SUCCESS)
+
+    def test_asker_does_not_take_it(self) -> None:
+        """Its refusal is told, without its reason, as by Apache; the answer is stored all the same.
+        """
+        self.assertIsNone(self.answer())
+        told = self.take(ResponseCode.SYSTEM_ERROR)
+        self.assertEqual((told.code, told.remark),
+                         (ResponseCode.SYSTEM_ERROR, "push reply message to 10.0.0.9@1fail."))
+        self.assertEqual(told.header(SendMessageResponseHeader).queue_offset, 0)
+        self.assertEqual(len(self.stored()), 1)
+
+    def test_push_fails(self) -> None:
+        """A connection that is lost and an asker that is silent are told alike."""
+        for error in (RemotingTimeout("silent"), RemotingSendError("lost")):
+            self.start(storeReplyMessageEnable="false")
+            self.assertIsNone(self.answer())
+            pending = self.pushed().reply
+            assert pending is not None
+            pending.errback(error)
+            [told] = self.box.late_replies(self.answerer)
+            self.assert_told(told, ResponseCode.SYSTEM_ERROR,
+                             "push reply message to 10.0.0.9@1fail.")
+
+    def test_asker_is_gone(self) -> None:
+        """Told at once; the answer is stored."""
+        self.asker.active = False
+        self.kernel.channels.remove(self.asker)
+        told = self.answer()
+        assert told is not None
+        self.assertEqual(
+            (told.code, told.remark),
+            (ResponseCode.SYSTEM_ERROR,
+             "push reply message fail, channel of <10.0.0.9@1> not found."))
+        self.assertEqual(told.header(SendMessageResponseHeader).queue_offset, 0)
+        self.assertEqual([message.body for message in self.stored()], [b"answer"])
+
+    def test_nobody_is_named(self) -> None:
+        """A reply message that does not say who asked."""
+        told = self.answer({"CORRELATION_ID": "c1"})
+        assert told is not None
+        self.assertEqual((told.code, told.remark),
+                         (ResponseCode.SYSTEM_ERROR,
+                          "reply message properties[REPLY_TO_CLIENT] is null"))
+
+    def test_asker_is_back_on_another_connection(self) -> None:
+        """The newest live connection of the client id gets it, also when the old one goes later."""
+        self.register(again := self.box.peer())
+        self.asker.active = False
+        self.kernel.channels.remove(self.asker)
+        self.assertIsNone(self.answer())
+        self.assertEqual((len(again.requests), len(self.asker.requests)), (1, 0))
+        pending = again.requests[0].reply
+        assert pending is not None
+        pending.callback(RemotingCommand(ResponseCode.SUCCESS, flag=1))
+
+
+class CheckTests(ReplyTestCase):
+    """What is refused before anything is pushed, as sends are."""
+
+    def test_queue_that_is_not_there(self) -> None:
+        """The topic has one queue."""
+        told = self.answer(queue_id=1)
+        assert told is not None
+        self.assertEqual(told.code, ResponseCode.INVALID_PARAMETER)
+        self.assertIn("request queueId[1] is illegal, ", told.remark or "")
+        self.assertEqual(self.asker.requests, [])
+
+    def test_topic_that_nobody_may_send_to(self) -> None:
+        """One of the broker's own, and a name that is none."""
+        for topic, code in (("RMQ_SYS_TRANS_HALF_TOPIC", ResponseCode.NO_PERMISSION),
+                            ("no/name", ResponseCode.INVALID_PARAMETER)):
+            told = self.answer(topic=topic)
+            assert told is not None
+            self.assertEqual(told.code, code, msg=topic)
+            self.assertEqual(told.fields(), {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
+        self.assertEqual(self.asker.requests, [])
+
+    def test_broker_chooses_the_queue(self) -> None:
+        """A negative queue id is no queue, and the push says what was sent."""
+        self.assertIsNone(self.answer(queue_id=-1))
+        header = self.pushed().header
+        assert isinstance(header, ReplyMessageRequestHeader)
+        self.assertEqual(header.queue_id, -1)
+        self.assertEqual(self.take().header(SendMessageResponseHeader).queue_id, 0)
+
+
+class StoreTests(ReplyTestCase):
+    """What becomes of an answer besides."""
+
+    def test_it_is_not_stored(self) -> None:
+        """With storeReplyMessageEnable=false the sender is given ids that clients can read."""
+        self.start(storeReplyMessageEnable="false")
+        self.assertIsNone(self.answer())
+        self.assert_told(self.take(), ResponseCode.SUCCESS, None, msgId="0", queueId="0",
+                         queueOffset="0")
+        self.assertEqual(self.stored(), [])
+
+    def test_compressed_answer_can_be_read(self) -> None:
+        """The stored message says that its body is compressed; of other flags it has none."""
+        header = send_header(TOPIC, self.box.now_ms, properties=ASKED)
+        header.sys_flag = 0x301 | 0x4
+        self.assertIsNone(self.box.send(
+            self.answerer, RequestCode.SEND_REPLY_MESSAGE_V2, header, b"zipped"))
+        self.take()
+        [message] = self.stored()
+        self.assertEqual(message.sys_flag, 0x301)
+        self.assertEqual(message.properties_map(),
+                         {**ASKED, "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
+
+    def test_disk_is_full(self) -> None:
+        """An answer that arrived counts, stored or not."""
+        self.disk.room_bytes = 0
+        self.assertIsNone(self.answer())
+        self.assert_told(self.take(), ResponseCode.SUCCESS, None, msgId="0", queueId="0",
+                         queueOffset="0")
+
+    def test_sync_flush(self) -> None:
+        """With SYNC_FLUSH who answered is told when the answer is safe."""
+        self.start(flushDiskType="SYNC_FLUSH")
+        self.assertIsNone(self.answer())
+        self.assertEqual(self.take().code, ResponseCode.SUCCESS)
+        self.assertGreaterEqual(self.kernel.store.flushed_offset, self.stored()[0].size)
+
+    def test_counted(self) -> None:
+        """Stored answers are among the messages put into the topic."""
+        self.assertIsNone(self.answer())
+        self.take()
+        self.assertEqual(self.kernel.stats.put_total, 1)
