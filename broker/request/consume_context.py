@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ __all__ = ["ConsumeContext"]
 class ConsumeContext:
     """One consumer's request for messages.
 
-    The figures are 0 before the messages are read.
+    The figures are 0 and there are no messages before the messages are read.
     """
 
     kernel: Kernel
@@ -30,3 +31,5 @@ class ConsumeContext:
     #: Messages sent, their size in bytes as stored.
     message_count: int = 0
     size_bytes: int = 0
+    #: The records sent, an inner batch being one.
+    messages: Sequence[bytes] = ()

@@ -305,4 +305,5 @@ class PullRequests:
         if context is not None:
             context.message_count = result.message_count
             context.size_bytes = result.size
+            context.messages = result.messages
             self._kernel.hooks.consumed(context)

@@ -1,0 +1,427 @@
+"""The broker traces for clients that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.request.client_table import Client
+from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.batch import encode_batch
+from twistmq.broker.wire.bodies import ConsumerData, MessageModel
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.broker.wire.headers.query import QueryMessageRequestHeader
+from twistmq.broker.wire.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageResponseHeader,
+)
+from twistmq.broker.wire.record import StoredMessage, decode_record
+from twistmq.plugins import orderly, retry, schedule
+from twistmq.trace import plugin
+from twistmq.trace.records import (
+    ContextCode,
+    MessageType,
+    Pub,
+    SubAfter,
+    SubBefore,
+    TraceRecord,
+    decode_records,
+    encode_records,
+)
+from twistmq.trace.tracing_clients import WATCH_MS
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+#: After so long a client that was seen for the first time is decided on.
+DECIDED_MS = WATCH_MS + 1000
+PLUGINS: list[tuple[str, object]] = [
+    ("orderly", orderly), ("retry", retry), ("schedule", schedule), ("trace", plugin)]
+
+
+class TraceTestCase(SynchronousTestCase):
+    """A kernel that traces, a producer and a consumer."""
+
+    def setUp(self) -> None:
+        self.start()
+
+    def start(self, **settings: str) -> None:
+        self.disk = FaultyDisk()
+        named = {name.replace("_", ".", 1): value for name, value in settings.items()}
+        self.box = KernelBox(PLUGINS, {"trace.server": "true", **named}, self.disk)
+        self.addCleanup(self.box.stop)
+        self.kernel = self.box.kernel
+        self.producer, self.consumer = self.box.peer(), self.box.peer()
+
+    def send(self, topic: str = "T", body: bytes = b"body", *, code: int = ResponseCode.SUCCESS,
+             **fields: Any) -> RemotingCommand:
+        fields.setdefault("properties", {"UNIQ_KEY": "u1"})
+        header = send_header(topic, self.box.now_ms - 3, **fields)
+        reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, header, body, self.producer)
+        self.assertEqual(reply.code, code, msg=reply.remark)
+        return reply
+
+    def pull(self, topic: str = "T", offset: int = 0, group: str = "g") -> list[StoredMessage]:
+        reply = self.box.ask(RequestCode.PULL_MESSAGE, pull_header(topic, offset, group=group),
+                             peer=self.consumer)
+        return records_of(reply.body)
+
+    def commit(self, offset: int, topic: str = "T", group: str = "g") -> None:
+        self.box.ask(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(
+            consumer_group=group, topic=topic, queue_id=0, commit_offset=offset),
+            peer=self.consumer)
+
+    def let_pass(self, elapsed_ms: int = DECIDED_MS) -> None:
+        """Let time pass as the broker's periodic task sees it, a second at a time."""
+        while elapsed_ms > 0:
+            step_ms = min(elapsed_ms, 1000)
+            elapsed_ms -= step_ms
+            self.box.now_ms += step_ms
+            for task in self.kernel.periodic_tasks:
+                if task.name in ("write trace records", "deliver delayed messages"):
+                    task.run(self.box.now_ms)
+
+    def messages(self) -> list[StoredMessage]:
+        """What is in the trace topic."""
+        found = self.kernel.store.get_message(TRACE_TOPIC, 0, 0, 32).messages
+        return [decode_record(data) for data in found]
+
+    def records(self) -> list[TraceRecord]:
+        decoded = [decode_records(message.body) for message in self.messages()]
+        self.assertEqual(sum(each.bad_count for each in decoded), 0)
+        return [record for each in decoded for record in each.records]
+
+    def info(self) -> dict[str, int]:
+        return {name: int(value) for name, value in self.kernel.hooks.runtime_info(
+            self.kernel).items() if name.startswith("trace")}
+
+    def watch(self) -> None:
+        """Let the clients be decided on."""
+        self.send("First")
+        self.pull("First")
+        self.let_pass()
+        self.skipped = len(self.records())
+        self.assertEqual(self.skipped, 2)
+
+    def new(self) -> list[TraceRecord]:
+        """The records after those of :meth:`watch`, without the consumption of First."""
+        return self.records()[self.skipped:]
+
+
+class SentTests(TraceTestCase):
+    """Sends."""
+
+    def test_a_message(self) -> None:
+        """Each field says what the broker knows; the trace message is the client's."""
+        self.send(tag="red", keys="k1 k2", properties={"UNIQ_KEY": "u1"})
+        reply = self.send(body=b"longer", properties={"UNIQ_KEY": "u2"})
+        begin_ms = self.box.now_ms
+        self.let_pass()
+        first, second = self.records()
+        place = reply.header(SendMessageResponseHeader).msg_id
+        self.assertEqual(second, Pub(
+            begin_ms - 3, "DefaultRegion", "test_producer", "T", "u2", None, None,
+            "127.0.0.1:10911", 6, 3, MessageType.NORMAL, place, True))
+        assert isinstance(first, Pub)
+        self.assertEqual((first.message_id, first.tags, first.keys), ("u1", "red", "k1 k2"))
+        [message] = self.messages()
+        self.assertEqual(message.born_host, self.producer.remote_host)
+        properties = message.properties_map()
+        self.assertEqual(len(properties.pop("UNIQ_KEY")), 32)
+        self.assertEqual(properties, {
+            "KEYS": "u1 k1 k2 u2", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
+            "CLUSTER": "DefaultCluster"})
+
+    def test_found_by_id_and_key(self) -> None:
+        """The trace message is in the index under the message's id and keys."""
+        self.send(keys="k1")
+        self.let_pass()
+        for key in ("u1", "k1"):
+            header = QueryMessageRequestHeader(
+                topic=TRACE_TOPIC, key=key, max_num=9, begin_timestamp=0, end_timestamp=2**60)
+            reply = self.box.ask(RequestCode.QUERY_MESSAGE, header)
+            self.assertEqual(len(records_of(reply.body)), 1, msg=key)
+
+    def test_kinds_of_messages(self) -> None:
+        """A delayed one says so, and its topic is the one it was sent to."""
+        self.send(properties={"UNIQ_KEY": "u1", "DELAY": "3"})
+        self.let_pass()
+        [record] = self.records()
+        assert isinstance(record, Pub)
+        self.assertEqual((record.message_type, record.topic), (MessageType.DELAY, "T"))
+
+    def test_a_batch(self) -> None:
+        """Each message of it has a record."""
+        body = encode_batch([(0, b"a", "UNIQ_KEY\x01u1\x02"), (0, b"bc", "UNIQ_KEY\x01u2\x02")])
+        header = send_header("T", self.box.now_ms)
+        header.batch = True
+        self.box.ask(RequestCode.SEND_BATCH_MESSAGE, header, body, self.producer)
+        self.let_pass()
+        self.assertEqual([(record.message_id, record.body_length) for record in self.records()
+                          if isinstance(record, Pub)], [("u1", 1), ("u2", 2)])
+
+    def test_a_refused_message(self) -> None:
+        """It is there with what the client called it, without success and place."""
+        self.send("no/topic", code=ResponseCode.INVALID_PARAMETER)
+        self.let_pass()
+        [record] = self.records()
+        assert isinstance(record, Pub)
+        self.assertEqual((record.topic, record.message_id, record.success,
+                          record.offset_message_id), ("no/topic", "u1", False, ""))
+
+    def test_a_message_that_cannot_be_stored(self) -> None:
+        """So is one that the store refused."""
+        self.disk.room_bytes = 0
+        self.send(code=ResponseCode.SERVICE_NOT_AVAILABLE)
+        self.disk.room_bytes = None
+        self.let_pass()
+        [record] = self.records()
+        assert isinstance(record, Pub)
+        self.assertEqual((record.message_id, record.success), ("u1", False))
+
+    def test_sync_flush(self) -> None:
+        """A send that waits for the flush is stored."""
+        self.start(flushDiskType="SYNC_FLUSH")
+        self.send()
+        self.let_pass()
+        [record] = self.records()
+        assert isinstance(record, Pub)
+        self.assertTrue(record.success)
+
+    def test_what_is_not_traced(self) -> None:
+        """The broker's own topics, and messages whose sender wants no trace."""
+        self.send("broker-a")
+        self.send(TRACE_TOPIC, b"junk")
+        self.send(properties={"UNIQ_KEY": "u1", "TRACE_ON": "false"})
+        self.let_pass()
+        self.assertEqual([message.body for message in self.messages()], [b"junk"])
+
+    def test_chosen_topics(self) -> None:
+        """Only those of trace.topics."""
+        self.start(trace_topics="T;U")
+        for topic in ("T", "V", "U"):
+            self.send(topic)
+        self.let_pass()
+        self.assertEqual([record.topic for record in self.records() if isinstance(record, Pub)],
+                         ["T", "U"])
+
+
+class ConsumedTests(TraceTestCase):
+    """Pulls, and what follows them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.watch()
+
+    def test_a_message(self) -> None:
+        """SubBefore when it leaves, SubAfter when the group's offset is past it."""
+        self.send(keys="k")
+        [message] = self.pull()
+        begin_ms = self.box.now_ms
+        self.let_pass(2000)
+        self.commit(1)
+        self.let_pass(1000)
+        _, before, after = self.new()
+        assert isinstance(before, SubBefore) and isinstance(after, SubAfter)
+        self.assertEqual(before, SubBefore(
+            begin_ms, "DefaultRegion", "g", before.request_id, "u1", 0, "k"))
+        self.assertEqual(after, SubAfter(
+            before.request_id, "u1", 3000, True, "k", ContextCode.SUCCESS, begin_ms + 3000, "g"))
+        self.assertEqual({each.born_host for each in self.messages()},
+                         {self.producer.remote_host, self.consumer.remote_host})
+        self.assertEqual(message.reconsume_times, 0)
+
+    def test_one_request_id_a_pull(self) -> None:
+        """Messages of one pull share it."""
+        for name in ("u1", "u2"):
+            self.send(properties={"UNIQ_KEY": name})
+        self.pull()
+        self.let_pass(1000)
+        before = [record for record in self.new() if isinstance(record, SubBefore)]
+        self.assertEqual([record.message_id for record in before], ["u1", "u2"])
+        self.assertEqual(len({record.request_id for record in before}), 1)
+
+    def test_sent_back_and_tried_again(self) -> None:
+        """The first try failed; the second is of the same message, and is counted."""
+        self.send()
+        [message] = self.pull()
+        self.box.ask(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset, group="g", delay_level=1, origin_topic="T"),
+            peer=self.consumer)
+        self.commit(1)
+        self.let_pass(3000)
+        self.assertEqual([each.reconsume_times for each in self.pull("%RETRY%g")], [1])
+        self.commit(1, "%RETRY%g")
+        self.let_pass(1000)
+        tries = [record.retry_times for record in self.new() if isinstance(record, SubBefore)]
+        codes = [record.context_code for record in self.new() if isinstance(record, SubAfter)]
+        self.assertEqual((tries, codes), ([0, 1], [ContextCode.FAILED, ContextCode.SUCCESS]))
+
+    def test_broadcasting(self) -> None:
+        """A group that commits nothing here has consumed what it was given."""
+        self.kernel.clients.register_consumer(
+            ConsumerData("g", message_model=MessageModel.BROADCASTING),
+            Client("c", self.consumer, "JAVA", 479, self.box.now_ms), notify=False)
+        self.send()
+        self.pull()
+        self.let_pass(1000)
+        after = self.new()[-1]
+        assert isinstance(after, SubAfter)
+        self.assertEqual((after.success, after.cost_ms), (True, 0))
+
+    def test_chosen_topics(self) -> None:
+        """A retry belongs to the topic the message was first sent to."""
+        self.start(trace_topics="U")
+        self.send("U")
+        self.send("T")
+        self.pull("U")
+        self.pull("T")
+        self.let_pass()
+        found = [type(record) for record in self.records()]
+        self.assertEqual(found, [Pub, SubBefore])
+
+
+class TracedByClientTests(TraceTestCase):
+    """Clients that trace themselves."""
+
+    def trace(self, *records: TraceRecord, group: str = "_INNER_TRACE_PRODUCER-x-PRODUCE-1",
+              topic: str = TRACE_TOPIC) -> None:
+        """A client sends its records, from another connection."""
+        header = send_header(topic, self.box.now_ms)
+        header.producer_group = group
+        self.box.ask(RequestCode.SEND_MESSAGE_V2, header, encode_records(records))
+
+    def pub(self) -> Pub:
+        return Pub(1, "R", "test_producer", "T", "u1", None, None, None, 4, 1, 0, "o", True)
+
+    def test_nothing_comes_twice(self) -> None:
+        """What came before the client's first record is dropped as well as what comes later."""
+        self.kernel.topic_config.create_in_send_back(TRACE_TOPIC, 1, 6, 0)
+        self.send()
+        self.let_pass(4000)
+        self.trace(self.pub())
+        self.send()
+        self.let_pass()
+        self.assertEqual(self.records(), [self.pub()])
+        self.assertEqual(self.info()["traceRecordsWaiting"], 0)
+
+    def test_trace_topic_of_its_own(self) -> None:
+        """The group of a trace producer gives it away."""
+        self.send()
+        self.trace(self.pub(), topic="MyTraces")
+        self.let_pass()
+        self.assertEqual(self.records(), [])
+
+    def test_its_consumer_does_not(self) -> None:
+        """A group's producer and consumer are decided on apart."""
+        self.send()
+        self.trace(self.pub(), topic="MyTraces")
+        self.pull()
+        self.let_pass()
+        self.assertEqual([type(record) for record in self.records()], [SubBefore])
+
+
+class BoundTests(TraceTestCase):
+    """What is too much."""
+
+    def test_buffer(self) -> None:
+        """Records beyond it are dropped and counted; one log line tells of them."""
+        self.start(trace_buffer_max="3")
+        for _ in range(5):
+            self.send()
+        self.assertEqual(self.info(), {
+            "traceRecordsWritten": 0, "traceRecordsDropped": 2, "traceRecordsWaiting": 3,
+            "traceDeliveriesWaiting": 0})
+        with capturedLogs() as events:
+            self.let_pass(180_000)
+        self.assertEqual([event["count"] for event in events
+                          if "trace records were dropped" in event["log_format"]], [2])
+        self.assertEqual(len(self.records()), 3)
+        self.assertEqual(self.info()["traceRecordsWritten"], 3)
+
+    def test_deliveries(self) -> None:
+        """So are messages that wait to be consumed: they have no SubAfter."""
+        self.start(trace_buffer_max="8")
+        for number in range(12):
+            self.send(properties={"UNIQ_KEY": f"u{number}"})
+        self.assertEqual(self.info()["traceRecordsDropped"], 4)
+        self.let_pass()
+        self.pull()
+        self.assertEqual(self.info()["traceDeliveriesWaiting"], 8)
+        self.assertGreater(self.info()["traceRecordsDropped"], 4)
+
+    def test_full_disk(self) -> None:
+        """Records that cannot be stored are dropped, and the next ones are written."""
+        self.send()
+        self.let_pass(WATCH_MS)
+        self.disk.room_bytes = 0
+        self.let_pass(1000)
+        self.assertEqual(self.info()["traceRecordsDropped"], 1)
+        self.disk.room_bytes = None
+        self.send()
+        self.let_pass(1000)
+        self.assertEqual(len(self.records()), 1)
+
+    def test_a_little_at_a_time(self) -> None:
+        """A long buffer is written in steps, soon one after the other."""
+        self.start()
+        self.watch()
+        for _ in range(250):
+            self.send()
+        [task] = [task for task in self.kernel.periodic_tasks
+                  if task.name == "write trace records"]
+        assert callable(task.period_ms)
+        self.assertEqual(task.period_ms(), 20)
+        waiting = []
+        for _ in range(3):
+            task.run(self.box.now_ms)
+            waiting.append(self.info()["traceRecordsWaiting"])
+        self.assertEqual(waiting, [150, 50, 0])
+        self.assertEqual(task.period_ms(), 1000)
+
+
+class SwitchTests(TraceTestCase):
+    """On and off."""
+
+    def hooks(self) -> tuple[int, int]:
+        hooks = self.kernel.hooks
+        return len(hooks.after_send), len(hooks.after_consume)
+
+    def test_off_costs_nothing(self) -> None:
+        """While it is off no hook of sends and pulls is there, and no topic is made."""
+        self.start(trace_server="false")
+        self.assertEqual(self.hooks(), (0, 0))
+        self.send()
+        self.let_pass()
+        self.assertNotIn(TRACE_TOPIC, self.kernel.topic_config.table)
+        self.assertEqual(self.info(), {})
+
+    def test_while_the_broker_runs(self) -> None:
+        """It is switched on and off; what waits is written when it goes off."""
+        self.start(trace_server="false")
+        self.kernel.settings.update({"trace.server": "true"})
+        self.assertEqual(self.hooks(), (1, 1))
+        self.send()
+        self.kernel.settings.update({"longPollingEnable": "false"})
+        self.assertEqual(self.info()["traceRecordsWaiting"], 1)
+        self.kernel.settings.update({"trace.server": "false"})
+        self.assertEqual(self.hooks(), (0, 0))
+        self.assertEqual(len(self.records()), 1)
+
+    def test_stop(self) -> None:
+        """A broker that stops writes what waits."""
+        self.send()
+        self.kernel.hooks.manager.hook.on_stop(kernel=self.kernel)
+        self.assertEqual(len(self.records()), 1)
+
+    def test_slave(self) -> None:
+        """A slave writes nothing."""
+        self.send()
+        self.kernel.set_role("SLAVE", 1)
+        self.let_pass()
+        self.assertEqual(self.records(), [])
+        self.kernel.set_role("ASYNC_MASTER", 0)

@@ -1,0 +1,98 @@
+"""Clients that trace themselves are recognised; others are recorded once that is clear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.wire.record import host_bytes
+from twistmq.trace.records import Pub, SubBefore, encode_records
+from twistmq.trace.tracing_clients import (
+    CLIENTS_MAX,
+    FORGET_MS,
+    WATCH_MS,
+    TracingClients,
+    Verdict,
+    client_key,
+)
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "trace"
+NOW_MS = 1_700_000_000_000
+HOST, OTHER = host_bytes("10.0.0.1", 5001), host_bytes("10.0.0.2", 5002)
+PUB = encode_records([Pub(1, "R", "g", "T", "i", None, None, None, 1, 1, 0, "o", True)])
+
+
+class VerdictTests(SynchronousTestCase):
+    """What is decided, and when."""
+
+    def setUp(self) -> None:
+        self.clients = TracingClients()
+
+    def verdict(self, at_ms: int, host: bytes = HOST, group: str = "g",
+                is_consumer: bool = False) -> Verdict:
+        return self.clients.verdict(client_key(host, group, is_consumer), NOW_MS + at_ms)
+
+    def test_client_that_does_not_trace(self) -> None:
+        """It is watched for as long as clients keep records back, then recorded."""
+        self.assertIs(self.verdict(0), Verdict.WAIT)
+        self.assertIs(self.verdict(WATCH_MS - 1), Verdict.WAIT)
+        self.assertIs(self.verdict(WATCH_MS), Verdict.RECORD)
+
+    def test_client_that_traces(self) -> None:
+        """Its first own record decides, from whichever port; the consumer of the group is another.
+        """
+        self.verdict(0)
+        self.clients.traced(host_bytes("10.0.0.1", 6001), PUB, NOW_MS + 4000)
+        self.assertIs(self.verdict(4001), Verdict.SKIP)
+        self.assertIs(self.verdict(4001, is_consumer=True), Verdict.WAIT)
+        self.assertIs(self.verdict(4001, OTHER), Verdict.WAIT)
+        self.assertIs(self.verdict(4001, group="h"), Verdict.WAIT)
+
+    def test_records_that_came_first(self) -> None:
+        """A client whose record is there before what it is about."""
+        self.clients.traced(HOST, PUB, NOW_MS)
+        self.assertIs(self.verdict(0), Verdict.SKIP)
+
+    def test_namespace(self) -> None:
+        """Records leave the namespace of a group out."""
+        self.clients.traced(HOST, PUB, NOW_MS)
+        self.assertIs(self.verdict(0, group="ns%g"), Verdict.SKIP)
+
+    def test_consumer_that_traces(self) -> None:
+        """SubBefore and SubAfter are a consumer's."""
+        body = encode_records([SubBefore(1, "R", "g", "q", "i", 0, None)])
+        self.clients.traced(HOST, body, NOW_MS)
+        self.assertIs(self.verdict(0, is_consumer=True), Verdict.SKIP)
+        self.assertIs(self.verdict(0), Verdict.WAIT)
+
+    def test_idle_clients_are_forgotten(self) -> None:
+        """They are watched anew when they come again."""
+        self.clients.traced(HOST, PUB, NOW_MS)
+        self.clients.forget_idle(NOW_MS + FORGET_MS - 1)
+        self.assertIs(self.verdict(FORGET_MS - 1), Verdict.SKIP)
+        self.clients.forget_idle(NOW_MS + 2 * FORGET_MS)
+        self.assertIs(self.verdict(2 * FORGET_MS), Verdict.WAIT)
+
+    def test_too_many_clients(self) -> None:
+        """What cannot be remembered is recorded, and the memory does not grow."""
+        for number in range(CLIENTS_MAX):
+            self.verdict(0, group=f"g{number}")
+        self.assertIs(self.verdict(0, group="late"), Verdict.RECORD)
+        self.assertIs(self.verdict(0, group="g5"), Verdict.WAIT)
+
+    def test_every_captured_client(self) -> None:
+        """The records of the Java clients and the Go client tell their groups."""
+        for file, group, is_consumer in (
+            ("java-4.9.4/0.bin", "TraceP", False), ("java-4.9.4/1.bin", "TraceC", True),
+            ("java-5.3.3/0.bin", "TraceC", True), ("java-5.3.3/1.bin", "TraceP", False),
+            ("go-2.1.2/0.bin", "TraceGoP", False), ("go-2.1.2/1.bin", "TraceGoC", True),
+        ):
+            self.clients.traced(HOST, (GOLDEN / file).read_bytes(), NOW_MS)
+            self.assertIs(self.verdict(0, group=group, is_consumer=is_consumer), Verdict.SKIP,
+                          msg=file)
+
+    def test_junk(self) -> None:
+        """What is no record decides nothing."""
+        self.clients.traced(HOST, b"\xff\x01\x02Pub\x02", NOW_MS)
+        self.assertIs(self.verdict(0), Verdict.WAIT)

@@ -1,0 +1,130 @@
+"""Messages that were handed to a consumer and are not known to be consumed.
+
+A broker does not see a listener run. It sees that the group's offset goes past a message, and that
+a message is sent back; what it takes for the time of consumption is from the delivery to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from twistmq.trace.records import ContextCode, SubAfter
+
+__all__ = ["Deliveries", "Delivery"]
+
+#: Given group, topic and queue id: the first offset the group has not consumed.
+OffsetOf = Callable[[str, str, int], int]
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One message in the hands of one consumer."""
+
+    #: The consumer's address and port.
+    host: bytes
+    group: str
+    request_id: str
+    message_id: str
+    keys: str | None
+    #: Unix ms.
+    delivered_ms: int
+    #: It was sent back.
+    failed: bool = False
+
+    def ended(self, now_ms: int, code: ContextCode) -> SubAfter:
+        """What is known once it is over."""
+        return SubAfter(self.request_id, self.message_id, max(now_ms - self.delivered_ms, 0),
+                        code is ContextCode.SUCCESS, self.keys, code, now_ms, self.group)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A group's messages of one queue, by queue offset, the oldest delivery first."""
+
+    deliveries: dict[int, Delivery] = field(default_factory=dict)
+    #: The group's offset when it was looked at last, and whether there are new deliveries since.
+    committed: int = -1
+    has_new: bool = True
+
+
+class Deliveries:
+    """The deliveries of one broker.
+
+    :param most: kept at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = 0
+        #: By group, topic and queue id.
+        self._queues: dict[tuple[str, str, int], _Queue] = {}
+        #: By group and message id.
+        self._by_message: dict[tuple[str, str], Delivery] = {}
+
+    def add(self, topic: str, queue_id: int, queue_offset: int, delivery: Delivery) -> bool:
+        """Remember a delivery; one of the same place before is forgotten.
+
+        :returns: False when there are too many.
+        """
+        if self.count >= self.most:
+            return False
+        queue = self._queues.setdefault((delivery.group, topic, queue_id), _Queue())
+        old = queue.deliveries.pop(queue_offset, None)
+        if old is not None:
+            self._removed(old)
+        queue.deliveries[queue_offset] = delivery
+        queue.has_new = True
+        self._by_message[delivery.group, delivery.message_id] = delivery
+        self.count += 1
+        return True
+
+    def sent_back(self, group: str, message_id: str) -> None:
+        """A consumer could not process a message."""
+        delivery = self._by_message.get((group, message_id))
+        if delivery is not None:
+            delivery.failed = True
+
+    def ended(
+        self, offset_of: OffsetOf, now_ms: int, timeout_ms: int
+    ) -> list[tuple[bytes, SubAfter]]:
+        """Take out what is consumed, was sent back, or takes too long.
+
+        :returns: the consumer's address and port, and what is known, of each.
+        """
+        found: list[tuple[bytes, SubAfter]] = []
+        for place, queue in list(self._queues.items()):
+            over = self._consumed(queue, offset_of(*place))
+            over += [(offset, ContextCode.TIME_OUT) for offset in _late(queue, now_ms - timeout_ms)]
+            for offset, code in over:
+                delivery = queue.deliveries.pop(offset, None)
+                if delivery is not None:
+                    self._removed(delivery)
+                    found.append((delivery.host, delivery.ended(
+                        now_ms, ContextCode.FAILED if delivery.failed else code)))
+            if not queue.deliveries:
+                del self._queues[place]
+        return found
+
+    @staticmethod
+    def _consumed(queue: _Queue, committed: int) -> list[tuple[int, ContextCode]]:
+        if committed == queue.committed and not queue.has_new:
+            return []
+        queue.committed, queue.has_new = committed, False
+        return [(offset, ContextCode.SUCCESS) for offset in queue.deliveries if offset < committed]
+
+    def _removed(self, delivery: Delivery) -> None:
+        self.count -= 1
+        key = delivery.group, delivery.message_id
+        if self._by_message.get(key) is delivery:
+            del self._by_message[key]
+
+
+def _late(queue: _Queue, before_ms: int) -> list[int]:
+    """The offsets of what was delivered before this time; they come first."""
+    late: list[int] = []
+    for offset, delivery in queue.deliveries.items():
+        if delivery.delivered_ms > before_ms:
+            break
+        late.append(offset)
+    return late
