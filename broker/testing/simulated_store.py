@@ -46,6 +46,8 @@ class SimulatedStore:
         self.model = StoreModel(settings.mapped_file_size_commit_log, settings.message_index_safe)
         #: Whether jobs wait for a step of their own.
         self.jobs_wait = chance.random() < 0.6
+        #: Topics whose queues are batch queues.
+        self.batch_topics: set[str] = set()
         #: What is being given to the store.
         self.giving: list[MessageRecord] = []
         #: The removal of files that is going on.
@@ -72,6 +74,7 @@ class SimulatedStore:
             self.store = MessageStore(
                 self.settings, self.disk, lambda: self.now_ms, self._in_thread
             )
+            self.store.is_batch_topic = self.batch_topics.__contains__
             try:
                 self.store.load()
                 self.store.start()

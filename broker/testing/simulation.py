@@ -19,8 +19,9 @@ from twistmq.broker.errors import StoreError
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.testing.power_loss import PowerCut
 from twistmq.broker.testing.simulated_store import SimulatedStore
-from twistmq.broker.testing.store import message, small_settings
+from twistmq.broker.testing.store import inner_batch, message, small_settings
 from twistmq.broker.testing.store_model import Ending, Sent
+from twistmq.broker.wire.properties import INNER_MULTI_DISPATCH, with_property
 from twistmq.broker.wire.record import (
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
@@ -30,6 +31,11 @@ from twistmq.broker.wire.record import (
 __all__ = ["Simulation", "SimulationFailed"]
 
 _TOPICS: Final = ("orders", "Aufträge-订单", "long" + "g" * 130)
+#: Of these each may be a batch topic, and any message name some of those as light queues.
+_BATCH_TOPICS: Final = ("orders", "parts")
+_LIGHT_TOPICS: Final = ("%LMQ%a", "%LMQ%b", "%LMQ%группа")
+_QUEUE_DIRECTORIES: Final = (
+    "/store/consumequeue", "/store/consumequeue_ext", "/store/batchconsumequeue")
 _TAGS: Final = ("", "", "red", "grün")
 _SYS_FLAGS: Final = (0, 0, 0, 0, 0, SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _BODY_SIZES: Final = (0, 1, 20, 100, 300, 700)
@@ -51,6 +57,8 @@ class Simulation(SimulatedStore):
         chance = random.Random(seed)
         super().__init__(_choose_settings(chance), chance)
         self.seed = seed
+        self.batch_topics = {topic for topic in _BATCH_TOPICS if chance.random() < 0.3}
+        self._topics = [*_TOPICS, *(self.batch_topics - {*_TOPICS})]
         self._numbers = count()
         self._weights: dict[Callable[[], None], int] = {
             self._send: 10,
@@ -122,11 +130,20 @@ class Simulation(SimulatedStore):
         if chance.random() < 0.1:
             # Longer than a sector, which a loss of power can then leave out.
             keys = "x" * 600
-        return message(
-            chance.choice(_TOPICS), b"%d:" % number + body, chance.randrange(2),
-            tag=chance.choice(_TAGS), keys=keys, unique_key=chance.choice(("", f"id{number}")),
-            sys_flag=chance.choice(_SYS_FLAGS),
+        topic, queue_id = chance.choice(self._topics), chance.randrange(2)
+        body = b"%d:" % number + body
+        if topic in self.batch_topics and chance.random() < 0.5:
+            return inner_batch(topic, [body] * chance.choice((1, 2, 7)), queue_id)
+        record = message(
+            topic, body, queue_id, tag=chance.choice(_TAGS), keys=keys,
+            unique_key=chance.choice(("", f"id{number}")), sys_flag=chance.choice(_SYS_FLAGS),
         )
+        if self.settings.light_queues and topic not in self.batch_topics and not record.sys_flag:
+            names = chance.sample(_LIGHT_TOPICS, chance.choice((0, 1, 1, 3)))
+            if names:
+                record.properties = with_property(
+                    record.properties, INNER_MULTI_DISPATCH, ",".join(names))
+        return record
 
     def _send(self) -> None:
         """Send one message or a batch."""
@@ -215,9 +232,14 @@ class Simulation(SimulatedStore):
 
     def _lose_entries(self) -> None:
         """Let the next sync of entries, of units or of their directories fail, once."""
-        self.disk.fail_sync_of = self.chance.choice((
-            "/store/consumequeue/", "/store/consumequeue", "/store/consumequeue_ext/"))
+        kinds = [path for path in _QUEUE_DIRECTORIES if self.disk.exists(path)]
+        if not kinds:
+            return
+        self.disk.fail_sync_of = self.chance.choice(kinds) + self.chance.choice(("", "/"))
         self.note(f"a sync below {self.disk.fail_sync_of} fails")
+        if self.chance.random() < 0.5:
+            self._append()
+            self._rest()
 
 
 def _choose_settings(chance: random.Random) -> StoreSettings:
@@ -235,4 +257,7 @@ def _choose_settings(chance: random.Random) -> StoreSettings:
         mapped_file_size_consume_queue_ext=chance.choice((60, 150, 1000)),
         bit_map_length_consume_queue_ext=chance.choice((1, 64)),
         warm_maped_file_enable=chance.random() < 0.2,
+        mapper_file_size_batch_consume_queue=chance.choice((46 * 2, 46 * 5, 46 * 20)),
+        enable_lmq=(light := chance.random() < 0.3),
+        enable_multi_dispatch=light,
     )

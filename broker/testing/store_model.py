@@ -12,6 +12,11 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.wire.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    parse_properties,
+)
 from twistmq.broker.wire.record import (
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_PREPARED,
@@ -37,22 +42,34 @@ class Ending(Enum):
     POWER_LOSS = auto()
 
 
+#: A queue: topic and queue id.
+Queue = tuple[str, int]
+
+
 class Sent:
     """A record that was given to the store."""
 
     def __init__(self, record: MessageRecord) -> None:
         kind = record.sys_flag & SYS_TRANSACTION_MASK
-        self.queue = (record.topic, record.queue_id)
-        self.enters = kind not in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
+        self.topic = record.topic
+        #: By queue it has an entry in: its first offset there, and the one behind its last.
+        self.offsets: dict[Queue, tuple[int, int]] = {}
+        if kind not in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK):
+            first = record.queue_offset
+            self.offsets[record.topic, record.queue_id] = first, first + record.message_count
+            fields = parse_properties(record.properties)
+            if INNER_MULTI_DISPATCH in fields:
+                for name, offset in zip(fields[INNER_MULTI_DISPATCH].split(","),
+                                        fields[INNER_MULTI_QUEUE_OFFSET].split(","), strict=True):
+                    self.offsets[name, 0] = int(offset), int(offset) + 1
         self.keys = [] if kind == SYS_TRANSACTION_ROLLBACK else record.keys
         self.start = record.physical_offset
         self.end = record.next_offset
-        self.queue_offset = record.queue_offset
         self.tags_code = record.tags_code
         self.data = encode_record(record)
 
     def __repr__(self) -> str:
-        return f"{self.queue}:{self.queue_offset} at {self.start}"
+        return f"{self.topic} {self.offsets} at {self.start}"
 
 
 def require(holds: bool, *text: object) -> None:
@@ -83,8 +100,8 @@ class StoreModel:
         self.min_offset = 0
         #: Up to here messages may be missing: their files were removed once.
         self._removed_to = 0
-        #: The newest offset of each queue whose message was removed.
-        self._removed: dict[tuple[str, int], int] = {}
+        #: The offset behind the newest of each queue whose message was removed.
+        self._removed: dict[Queue, int] = {}
         self._file_size = file_size
         self._keeps_keys = keeps_keys
 
@@ -99,9 +116,9 @@ class StoreModel:
     def appended(self, sent: list[Sent]) -> None:
         """The store took them: they must have the next offsets of their queues."""
         for each in sent:
-            if each.enters:
-                last = self._last_offset(each.queue)
-                require(each.queue_offset == last + 1, each, "does not follow", last)
+            for queue, (first, _) in each.offsets.items():
+                end = self._end_of(queue)
+                require(first == end, each, "does not go on with", end)
             require(not self.log or each.start >= self.log[-1].end, each, "overwrites a message")
             self.log.append(each)
 
@@ -109,11 +126,10 @@ class StoreModel:
         """The store said that the log is durable up to here."""
         self.durable_end = max(self.durable_end, end)
 
-    def _last_offset(self, queue: tuple[str, int]) -> int:
-        """Offset of a queue's newest message, wherever it is; -1 without one."""
-        offsets = (each.queue_offset for each in reversed(self.log)
-                   if each.queue == queue and each.enters)
-        return next(offsets, self._removed.get(queue, -1))
+    def _end_of(self, queue: Queue) -> int:
+        """The offset behind a queue's newest message, wherever it is; 0 without one."""
+        ends = (each.offsets[queue][1] for each in reversed(self.log) if queue in each.offsets)
+        return next(ends, self._removed.get(queue, 0))
 
     # --- checks
 
@@ -129,8 +145,7 @@ class StoreModel:
         found = {(each.start, each.data) for each in self.log}
         for each in before:
             if each.start < self.min_offset:
-                if each.enters:
-                    self._removed[each.queue] = each.queue_offset
+                self._removed.update((queue, end) for queue, (_, end) in each.offsets.items())
             elif ending is not Ending.POWER_LOSS or each.end <= self.durable_end:
                 require((each.start, each.data) in found, each, "is lost after", ending.name)
         if ending is not Ending.POWER_LOSS and not self.may_return:
@@ -165,26 +180,25 @@ class StoreModel:
 
     def _check_offsets(self) -> None:
         """Queue offsets have neither gaps nor doubles."""
-        last: dict[tuple[str, int], int] = {}
+        ends: dict[Queue, int] = {}
         for each in self.log:
-            if each.enters:
-                expected = last.get(each.queue, each.queue_offset - 1) + 1
-                require(each.queue_offset == expected, each, "should be", expected)
-                require(self.min_offset > 0 or each.queue in last or not expected,
-                        each, "is the first of its queue")
-                last[each.queue] = expected
+            for queue, (first, end) in each.offsets.items():
+                require(first == ends.get(queue, first), each, "should be", ends.get(queue))
+                require(self.min_offset > 0 or queue in ends or not first,
+                        each, "is the first of", queue)
+                ends[queue] = end
 
     def check(self, store: MessageStore) -> None:
         """Compare all that can be read by queue and by key."""
-        queues: dict[tuple[str, int], list[Sent]] = {}
+        queues: dict[Queue, list[Sent]] = {}
         keys: dict[tuple[str, str], list[Sent]] = {}
         for each in self.log:
             if each.start < store.min_offset:
                 continue
-            if each.enters:
-                queues.setdefault(each.queue, []).append(each)
+            for queue in each.offsets:
+                queues.setdefault(queue, []).append(each)
             for key in each.keys:
-                keys.setdefault((each.queue[0], key), []).append(each)
+                keys.setdefault((each.topic, key), []).append(each)
         for topic, ids in store.queues().items():
             for queue_id in ids:
                 queues.setdefault((topic, queue_id), [])
@@ -215,9 +229,10 @@ class StoreModel:
         require(found == [each.data for each in expected],
                 f"{topic}-{queue_id} has {len(found)} messages, not {expected}")
         for each in expected:
-            entries = store.queue_entries(topic, queue_id, each.queue_offset, 1)
+            entries = store.queue_entries(topic, queue_id, each.offsets[topic, queue_id][0], 1)
             expected_entry = (each.start, len(each.data), each.tags_code)
             require(entries == [expected_entry], each, "is not what its queue says:", entries)
         if expected:
-            require(store.max_offset_in_queue(topic, queue_id) == expected[-1].queue_offset + 1,
+            end = expected[-1].offsets[topic, queue_id][1]
+            require(store.max_offset_in_queue(topic, queue_id) == end,
                     f"{topic}-{queue_id} goes on behind", expected[-1])

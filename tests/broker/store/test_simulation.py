@@ -39,16 +39,32 @@ class SimulationTests(SynchronousTestCase):
 
     def test_everything_happens(self) -> None:
         """No part of the simulation is idle."""
-        done = ""
-        for seed in range(60):
+        missing = {"send [", "a job is done", "a job fails", "STOP", "KILL", "POWER_LOSS",
+                   "the process dies in it", "the process dies while it starts", "not clean",
+                   "the disk is full", "input/output error", "it cannot start", "retention",
+                   "store from 0 to", "are refused", "a sync below"}
+        for seed in range(200):
             simulation = Simulation(seed)
             simulation.run()
-            done += "\n".join(simulation.steps)
-        for text in ("send [", "a job is done", "a job fails", "STOP", "KILL", "POWER_LOSS",
-                     "the process dies in it", "the process dies while it starts", "not clean",
-                     "the disk is full", "input/output error", "it cannot start", "retention",
-                     "store from 0 to", "are refused"):
-            self.assertIn(text, done)
+            done = "\n".join(simulation.steps)
+            missing = {text for text in missing if text not in done}
+            if not missing:
+                break
+        self.assertEqual(missing, set())
+
+    def test_all_kinds_of_queues(self) -> None:
+        """Plain, batch and light queues get messages, and stand after kills and losses of power."""
+        sizes, light, kept = set(), 0, set()
+        for seed in range(100):
+            simulation = Simulation(seed)
+            simulation.run()
+            for sent in simulation.model.given.values():
+                sizes |= {end - first for first, end in sent.offsets.values()}
+                light = max(light, len(sent.offsets) - 1)
+            if any(step in simulation.steps for step in ("KILL", "POWER_LOSS")):
+                kept |= {queue[0] for sent in simulation.model.log for queue in sent.offsets}
+        self.assertEqual((sizes, light), ({1, 2, 7}, 3))
+        self.assertLessEqual({"orders", "parts", "%LMQ%a", "%LMQ%b", "%LMQ%группа"}, kept)
 
     def test_files_are_removed(self) -> None:
         """Retention comes to remove files."""

@@ -7,8 +7,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.store import checkpoint, message_store, store_recovery
+from twistmq.broker.store import checkpoint, dispatch, message_store, store_recovery
+from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.index_file import IndexFile
 from twistmq.broker.store.queue_files import QueueFiles
@@ -77,6 +79,19 @@ class MutationTests(SynchronousTestCase):
     def test_failed_syncs_are_forgotten(self) -> None:
         """A sync that succeeds later counts for what a failed one left."""
         self.assert_found(QueueTable, "rewrite", nothing)
+
+    def test_light_entries_are_forgotten(self) -> None:
+        """Recovery looks at a message's own entry alone."""
+        self.assert_found(dispatch, "light_entries", lambda topic, properties: [])
+
+    def test_batch_entries_are_trusted(self) -> None:
+        """An entry of a batch queue that has the right form counts as the message's."""
+        is_right = EntryCheck._is_entry_right
+
+        def believe(check: EntryCheck, queue: ConsumeQueue, *args: Any) -> bool:
+            return isinstance(queue, BatchQueue) or is_right(check, queue, *args)
+
+        self.assert_found(EntryCheck, "_is_entry_right", believe)
 
     def test_names_are_trusted(self) -> None:
         """The names of new queues' files are not synced."""
