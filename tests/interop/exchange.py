@@ -152,7 +152,7 @@ class Exchange:
     :param settings: of both brokers, besides those of files.
     :param every: of the records, one in so many is also looked for by key and by id.
     :param check: whether ``twistmq store check`` has to find each store whole, beside the broker
-        and when that has ended.
+        and when that has ended, and ``twistmq store dump`` to list all of it.
     """
 
     def __init__(
@@ -213,13 +213,30 @@ class Exchange:
         assert isinstance(contents, Contents)
         if self._check:
             self._check_store("after its end")
+            self._check_dump(contents)
         return contents
 
     def _check_store(self, when: str) -> None:
+        status, text = self._run("check")
+        assert not status, f"store check {when}: {status}\n{text[-2000:]}"
+
+    def _check_dump(self, contents: Contents) -> None:
+        """`twistmq store dump` must list every record that the broker had, once."""
+        status, text = self._run("dump", "--json", "--no-body")
+        assert not status, f"store dump: {status}\n{text[-2000:]}"
+        rows = [json.loads(line) for line in text.splitlines()]
+        places = {row["offset"]: (row["topic"], row["queue"], row["queueOffset"]) for row in rows}
+        assert len(places) == len(rows), f"{len(rows) - len(places)} records are listed twice"
+        missing = [place for place, record in contents.records.items()
+                   if places.get(record.physical_offset) != place]
+        assert not missing, f"store dump lacks {len(missing)} records: {missing[:9]}"
+
+    def _run(self, *arguments: str) -> tuple[int, str]:
+        """Run `twistmq store` over the store; :returns: its status and all that it printed."""
         done = subprocess.run(
-            [sys.executable, "-c", MAIN, "store", "check", str(self._peer.home / "store")],
+            [sys.executable, "-c", MAIN, "store", *arguments, str(self._peer.home / "store")],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert not done.returncode, f"store check {when}: {done.returncode}\n{done.stdout[-2000:]}"
+        return done.returncode, done.stdout
 
     def rolled(self) -> dict[str, int]:
         """How many files there are: of the commit log, of the longest queue, of the index."""

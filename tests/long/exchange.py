@@ -6,7 +6,8 @@ Each exchange has four turns over one store, begun by Apache's broker or by ours
 store compares all it finds with what the other had, sends half of the messages asked for (in the
 last two turns a tenth of that), and is stopped or gets SIGKILL. Compared are every message by pull,
 one of ``--every`` by key and by id too, offsets of groups, topics and groups; `twistmq store check`
-finds each store whole, beside its broker and when that has ended. Kinds are single and
+finds each store whole, beside its broker and when that has ended, and `twistmq store dump` lists
+every record. Kinds are single and
 batch, with tags, keys, Unicode and large bodies; Apache's brokers also take delayed ones,
 5.3.3 half messages and such as have a topic name longer than 127 bytes. Files are small, so that
 commit log, queues and index roll many times. Prints a line a turn; ends with status 1 when anything
