@@ -59,7 +59,8 @@ def settled_count(count: int, end_physical: int, read_items: Callable[[int, int]
     :param read_items: reads items: (number of the first, how many), zeros where there are none.
     :returns: number of the item behind the last that is not of a later message.
     """
-    while count > 1:
+    # An end that none can be would lead through all items a damaged count tells of.
+    while count > 1 and end_physical >= 0:
         begin = max(1, count - _ITEMS_AT_ONCE)
         data = read_items(begin, count - begin)
         for at in range(len(data) - ITEM_SIZE, -1, -ITEM_SIZE):

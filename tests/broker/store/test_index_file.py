@@ -137,6 +137,18 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual(counts, [[1, 1, 1, 1, 1], *(
             [1, 2, count - 1, count, count] for count in (4096, 4097, 9000))])
 
+    def test_settle_of_a_damaged_header(self) -> None:
+        """It does not take long, whatever the header says."""
+        reads = []
+
+        def read(number: int, how_many: int) -> bytes:
+            reads.append(number)
+            return bytes(how_many * ITEM_SIZE)
+
+        self.assertEqual(settled_count(2**31 - 1, -1, read), 1)
+        self.assertEqual(settled_count(2**31 - 1, 0, read), 2**31 - 1)
+        self.assertEqual(len(reads), 1)
+
     def test_torn(self) -> None:
         """A header whose end is no item's message is not whole; one before the last item's is."""
         self.put(1, 3)
