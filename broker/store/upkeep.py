@@ -253,7 +253,8 @@ class Upkeep:
                     "started again",
                     error=result.value, offset=self.synced_offset)
             self._lost |= job.paths
-            self._lost_end = max(self._lost_end, offset)
+            # It may have met entries that were written while it ran.
+            self._lost_end = self._dispatched()[1]
             return result
         if again:
             self.log.info("entries of queues are written again and on disk")

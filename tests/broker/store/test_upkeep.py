@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, execute
 from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.upkeep import CheckpointFile
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
@@ -181,6 +181,32 @@ class UpkeepTests(SynchronousTestCase):
         self.successResultOf(self.box.store.stop())
         self.assertTrue(self.disk.exists("/store/abort"))
         self.assertEqual(len(self.box._again().open().bodies()), 1)
+
+    def test_entries_written_while_a_sync_fails(self) -> None:
+        """They are compared too: it may have failed with them."""
+        self.box.append(message())
+        held: list[Callable[[], None]] = []
+
+        def hold(job: Callable[[], None]) -> Deferred[None]:
+            done: Deferred[None] = Deferred()
+            held.append(lambda: execute(job).chainDeferred(done))
+            return done
+
+        self.box.in_thread = hold
+        while not held or self.box.store._queues.tail_bytes:
+            self.box.step(60_000)
+        self.box.append(message())
+        self.box.store._queues.write_all()
+        self.disk.fail_sync_in = 1
+        for job in held:
+            job()
+        self.disk.fail_sync_in = None
+        self.box.in_thread = execute
+        self.assertTrue(self.box.store._upkeep._lost)
+        self.disk.open_file(FILE).write_at(20, bytes(20))
+        self.box.step(60_000, 2)
+        self.assertTrue(self.box.store._upkeep._gone)
+        self.flushLoggedErrors(OSError, StoreError)
 
     def test_written_again_in_vain(self) -> None:
         """It is tried each minute."""
