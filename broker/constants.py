@@ -24,6 +24,9 @@ __all__ = [
     "INDEX_FLUSH_INTERVAL_MS",
     "KEPT_BYTES_LEAST",
     "KEPT_BYTES_TOTAL_MAX",
+    "LOG_FIELD_CHARS_MAX",
+    "LOG_LINE_CHARS_MAX",
+    "LOG_TRACEBACK_LINES_MAX",
     "OPEN_LOG_FILES_MAX",
     "OPEN_QUEUE_FILES_MAX",
     "PAGE_SIZE_BYTES",
@@ -80,6 +83,16 @@ TURN_REPLY_BYTES_MAX: Final = 1024 * 1024
 STALL_SECONDS: Final = 0.010
 #: What takes longer is worth a warning: a busy machine alone makes the lesser ones.
 STALL_WARN_SECONDS: Final = 0.100
+
+# --- logs
+
+#: Characters of one field of a log event that are written: a peer may have sent it. Names of
+#: topics and groups have at most 255, a remark with a path in it has room.
+LOG_FIELD_CHARS_MAX: Final = 1024
+#: The same of a line, whatever it is made of.
+LOG_LINE_CHARS_MAX: Final = 8 * 1024
+#: Lines of one traceback that are written.
+LOG_TRACEBACK_LINES_MAX: Final = 200
 
 # --- store
 
@@ -148,6 +161,7 @@ assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
 assert TOTAL_BYTES_IN_FLIGHT_FREE > HELD_REQUEST_BYTES
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX > CONNECTION_BYTES_UNSENT_FREE
 assert KEPT_BYTES_TOTAL_MAX > CONNECTION_BYTES_UNSENT_MAX + FRAME_SIZE_MAX
+assert LOG_FIELD_CHARS_MAX < LOG_LINE_CHARS_MAX
 assert TURN_SECONDS < STALL_SECONDS < STALL_WARN_SECONDS
 assert QUEUE_TAIL_LEAST_BYTES < QUEUE_TAILS_FLUSH_BYTES
 assert QUEUE_TAILS_FLUSH_BYTES < QUEUE_TAILS_TOTAL_BYTES_MAX

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import HELD_REQUEST_BYTES
-from twistmq.broker.errors import BrokerError, HeaderError
+from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong
 from twistmq.broker.remoting import AnyHandler, Channel, Handled, Held, Reply, Request
 from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
@@ -205,7 +205,7 @@ class Dispatcher:
             try:
                 ready.append(answer.frame(command.opaque))
             except Exception as error:
-                ready.append(self._refusal(request, error).frame(command.opaque))
+                ready.append(self._unsendable(request, error).frame(command.opaque))
         elif isinstance(answer, Deferred):
             self._wait(answer, [(request, None)], ready)
         elif isinstance(answer, Held):
@@ -268,6 +268,16 @@ class Dispatcher:
         self.log.failure("request {code} from {peer} failed", failure=failure or Failure(error),
                          code=request.command.code, peer=request.channel.remote_address)
         return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+    def _unsendable(self, request: Request[Any], error: Exception) -> Reply:
+        """What is said instead of a reply that cannot be written."""
+        if not isinstance(error, ReplyTooLong):
+            # The text of such an error may be long too: the log has it.
+            self._refusal(request, error)
+            return Reply(ResponseCode.SYSTEM_ERROR, remark=type(error).__name__)
+        self.log.warn("reply to request {code} of {peer} refused: {error}", error=str(error),
+                      code=request.command.code, peer=request.channel.remote_address)
+        return Reply(error.response_code, remark=str(error))
 
     def _unreadable(self, channel: Channel, frame: Frame, error: HeaderError) -> bytes:
         """Answer a frame whose header cannot be read, to the opaque that can be seen in it."""

@@ -5,6 +5,7 @@
         PeerError               the other side broke it: the connection is closed
         HeaderError             one header is wrong: that request is refused, the rest goes on
       RequestRefused            a handler's no, with the code and the remark the client gets
+      ReplyTooLong              a reply that no frame can hold
       StoreError                the store could not do what was asked
         StoreFull               the disk is full: sends are refused, reads go on
         StoreClosed             the store is stopping or does not accept writes
@@ -33,6 +34,7 @@ __all__ = [
     "RemotingError",
     "RemotingSendError",
     "RemotingTimeout",
+    "ReplyTooLong",
     "RequestRefused",
     "SettingsError",
     "StoreClosed",
@@ -73,6 +75,10 @@ class RequestRefused(BrokerError):
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
         self.response_code = code
+
+
+class ReplyTooLong(BrokerError):
+    """A reply is longer than a frame may be: its asker would close the connection over it."""
 
 
 class StoreError(BrokerError):

@@ -17,7 +17,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import ReplyTooLong
 from twistmq.broker.wire.command import RemotingCommand, encode_reply
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
 __all__ = ["AnyHandler", "Channel", "Handled", "Held", "Reply", "Request", "RequestHandler"]
@@ -72,8 +74,14 @@ class Reply:
         """Write the reply as one frame.
 
         :param opaque: the request's, by which its sender finds it.
+        :raises ReplyTooLong: when no peer would take it.
         """
-        return encode_reply(self.code, opaque, self.header, self.body, self.remark)
+        frame = encode_reply(self.code, opaque, self.header, self.body, self.remark)
+        # Apache's decoder counts the four bytes of the length too.
+        if len(frame) > FRAME_SIZE_MAX:
+            raise ReplyTooLong(f"the reply has {len(frame)} bytes, a frame may have "
+                               f"{FRAME_SIZE_MAX}: ask for less")
+        return frame
 
     def __repr__(self) -> str:
         return f"Reply(code={self.code}, header={self.header!r}, remark={self.remark!r})"

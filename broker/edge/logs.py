@@ -3,27 +3,47 @@
 ``<data>/logs/NAME.log`` is the newest file, ``NAME.log.1`` the one before. Events come through
 ``twisted.logger``; the level is one for all of them. Bodies of messages and secrets are no part of
 any event. Under ``twistd`` this module is not used: twistd has its own log options.
+
+Names, addresses, remarks and errors in an event may be what a peer sent. So whatever is written
+here is one line that begins with its time, of a bounded length: control characters are shown, not
+written, and a long field is cut before it is put into the line. Lines of a traceback begin with a
+tab.
 """
 
 from __future__ import annotations
 
 import os
-from typing import IO, cast
+import re
+from typing import IO, Any, Final, cast
 
 from twisted.logger import (
+    FileLogObserver,
     FilteringLogObserver,
     ILogObserver,
+    LogEvent,
     LogLevel,
     LogLevelFilterPredicate,
+    formatEvent,
+    formatEventAsClassicLogText,
     globalLogBeginner,
-    textFileLogObserver,
 )
+from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 
+from twistmq.broker.constants import (
+    LOG_FIELD_CHARS_MAX,
+    LOG_LINE_CHARS_MAX,
+    LOG_TRACEBACK_LINES_MAX,
+)
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.settings import Settings
 
-__all__ = ["begin_logging", "file_observer", "open_log"]
+__all__ = ["begin_logging", "file_observer", "format_event", "open_log"]
+
+#: What a terminal or a reader of lines may act on: C0 and C1 controls, separators of lines, marks
+#: that turn the direction of writing; and lone surrogates, which UTF-8 cannot say.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def begin_logging(name: str, folder: str, settings: Settings) -> None:
@@ -53,5 +73,47 @@ def open_log(name: str, folder: str, settings: Settings) -> LogFile:
 def file_observer(file: LogFile, settings: Settings) -> ILogObserver:
     """An observer that writes the events of ``log.level`` and above."""
     level = LogLevel.levelWithName(settings.text("log.level"))
-    return FilteringLogObserver(textFileLogObserver(cast(IO[str], file)),
+    return FilteringLogObserver(FileLogObserver(cast(IO[str], file), format_event),
                                 [LogLevelFilterPredicate(defaultLogLevel=level)])
+
+
+def format_event(event: LogEvent) -> str | None:
+    """Write an event as one line, and its traceback, if it has one, as indented lines below.
+
+    :returns: None when the event has nothing to say.
+    """
+    short = {name: _shorten(value, LOG_FIELD_CHARS_MAX) if name != "log_format" else value
+             for name, value in event.items()}
+    message = _one_line(formatEvent(short), LOG_LINE_CHARS_MAX)
+    line = formatEventAsClassicLogText({
+        "log_format": "{message}", "message": message, "log_time": event.get("log_time"),
+        "log_system": event.get("log_system"), "log_level": event.get("log_level"),
+        "log_namespace": event.get("log_namespace")})
+    failure = event.get("log_failure")
+    if line is None or not isinstance(failure, Failure):
+        return line
+    return line + "".join([f"\t{each}\n" for each in _traceback_lines(failure)])
+
+
+def _traceback_lines(failure: Failure) -> list[str]:
+    """A failure's traceback; what is left out of a long one is its middle."""
+    lines = failure.getTraceback().rstrip("\n").split("\n")
+    if len(lines) > LOG_TRACEBACK_LINES_MAX:
+        half = LOG_TRACEBACK_LINES_MAX // 2
+        lines[half:-half] = [f"... {len(lines) - 2 * half} lines left out"]
+    return [_one_line(line, LOG_FIELD_CHARS_MAX) for line in lines]
+
+
+def _shorten(value: Any, chars_max: int) -> Any:
+    """Cut text or bytes that are too long, and say how long they were; leave all else."""
+    if not isinstance(value, str | bytes) or len(value) <= chars_max:
+        return value
+    unit = "characters" if isinstance(value, str) else "bytes"
+    rest = f"... ({len(value)} {unit})"
+    return value[:chars_max] + (rest if isinstance(value, str) else rest.encode())
+
+
+def _one_line(text: str, chars_max: int) -> str:
+    """Show what cannot be printed as Python writes it, in text that is cut when it is too long."""
+    text = _shorten(text, chars_max)
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.logger import globalLogPublisher
+from twisted.logger import LogLevel, capturedLogs, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
@@ -18,7 +18,7 @@ from twistmq.broker.remoting import Handled, Held, Reply, Request, RequestHandle
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.frame import JSON, ROCKETMQ, encode_frame
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
 from twistmq.broker.wire.header import CommandHeader, Int32
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 
@@ -70,6 +70,25 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual((reply.opaque, reply.code, reply.body), (7, 0, b"body"))
         self.assertTrue(reply.is_response)
         self.assertEqual(reply.header(EchoHeader), EchoHeader(number=3, text="ä"))
+
+    def test_reply_longer_than_a_frame(self) -> None:
+        """The largest frame is sent; one byte more is a refusal that says so, also in a remark."""
+        size = FRAME_SIZE_MAX - len(Reply().frame(1))
+        self.assertEqual(len(Reply(body=bytes(size)).frame(1)), FRAME_SIZE_MAX)
+        bodies = iter([Reply(body=bytes(size)), Reply(body=bytes(size + 1)),
+                       Reply(remark="\x01" * (size // 5))])
+        client = Conversation(make_server([RequestHandler(ECHO, lambda request: next(bodies))]))
+        client.says(encode_request(ECHO, 1))
+        self.assertEqual([len(reply.body) for reply in client.heard()], [size])
+        for opaque in (2, 3):
+            with capturedLogs() as events:
+                client.says(encode_request(ECHO, opaque))
+            [reply] = client.heard()
+            self.assertEqual((reply.opaque, reply.code, reply.body),
+                             (opaque, ResponseCode.SYSTEM_ERROR, b""))
+            self.assertIn("a frame may have 16777216", reply.remark or "")
+            self.assertEqual([event["code"] for event in events
+                              if event["log_level"] >= LogLevel.warn], [ECHO])
 
     def test_unknown_code(self) -> None:
         """A code without a row answers as Apache's broker does."""
