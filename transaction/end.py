@@ -111,7 +111,8 @@ def _require_same(
     header: EndTransactionRequestHeader, message: StoredMessage, properties: dict[str, str]
 ) -> None:
     """:raises BrokerError: when the half message is not the one that is meant."""
-    if properties.get(names.PGROUP) != header.producer_group:
+    group = properties.get(names.PGROUP)
+    if group is None or group != header.producer_group:
         raise BrokerError("The producer group wrong")
     if message.queue_offset != header.tran_state_table_offset:
         raise BrokerError("The transaction state table offset wrong")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ResumeCheck"]
 
 _FAILED: Final = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+_NOT_FOUND: Final = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 
 class ResumeCheck:
@@ -61,9 +62,9 @@ class ResumeCheck:
         try:
             place = parse_offset_message_id(message_id)[2]
         except MessageIllegal:
-            raise BrokerError(_FAILED) from None
+            raise BrokerError(_NOT_FOUND) from None
         data = self._kernel.store.look_message(place)
         message = None if data is None else decode_record(data)
         if message is None or message.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
-            raise BrokerError(_FAILED)
+            raise BrokerError(_NOT_FOUND)
         return message

@@ -119,13 +119,14 @@ class TransactionService:
             self._queues.clear()
             self._checking = None
             return None
-        if self._checking is None:
-            self._checking = self._begin()
-        while self._checking:
-            if self._checking[0].step():
-                return None
-            self._checking.pop(0)
+        checking = self._begin() if self._checking is None else self._checking
+        # A check that raises is given up until the next one.
         self._checking = None
+        while checking:
+            if checking[0].step():
+                self._checking = checking
+                return None
+            checking.pop(0)
         return self.save_progress()
 
     def _begin(self) -> list[HalfQueue]:

@@ -38,6 +38,7 @@ def _q(what: str, code: RequestCode, body: Any = b"", **fields: str | None) -> Q
 
 def questions() -> Iterator[Question]:
     """All of them, in order."""
+    yield from _transactions()
     yield from _topics()
     yield from _attributes()
     yield from _sends()
@@ -48,6 +49,38 @@ def questions() -> Iterator[Question]:
     yield from _clients()
     yield from _replies()
     yield from _tables()
+
+
+# --- transactions
+
+
+def _transactions() -> Iterator[Question]:
+    """The first message of the store is a half message, so that its place is known."""
+    code = RequestCode.END_TRANSACTION
+    right = {"producerGroup": "P", "tranStateTableOffset": "0", "commitLogOffset": "0",
+             "commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": "x"}
+    properties = "TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01half-1\x02"
+    yield _q("half", RequestCode.SEND_MESSAGE_V2, b"half", a="P", b="Transactions", c="TBW102",
+             d="4", e="1", f="4", g="1700000000000", h="0", i=properties)
+    for what, fields in (
+        ("other group", {"producerGroup": "Q"}), ("other offset", {"tranStateTableOffset": "7"}),
+        ("place behind", {"commitLogOffset": _FAR}), ("place before", {"commitLogOffset": "-1"}),
+        ("place between", {"commitLogOffset": "1"}), ("no group", {"producerGroup": None}),
+        ("no offset", {"tranStateTableOffset": None}), ("no place", {"commitLogOffset": None}),
+        ("no decision", {"commitOrRollback": None}), ("no number", {"commitLogOffset": "x"}),
+    ):
+        for how in ("8", "12"):
+            yield _q(f"{what}, {how}", code, **{"commitOrRollback": how, **right, **fields})
+    yield _q("commit without an id", code, **{**right, "msgId": None})
+    yield _q("rollback after it", code, **{**right, "commitOrRollback": "12"})
+    for queue_id in range(4):
+        yield _q(f"Transactions {queue_id}", RequestCode.GET_MAX_OFFSET, topic="Transactions",
+                 queueId=str(queue_id))
+    host = "7F00000100002A9F"
+    for what, message_id in (("none", None), ("no id", "x"), ("nothing", host + "7" * 16),
+                             ("half", host + "0" * 16)):
+        yield _q(what, RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=message_id, topic="x")
+    yield _q("half", RequestCode.GET_MAX_OFFSET, topic="RMQ_SYS_TRANS_HALF_TOPIC", queueId="0")
 
 
 # --- topics

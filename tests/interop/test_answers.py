@@ -32,7 +32,10 @@ DIFFERENT: Final = {
     "UPDATE_AND_CREATE_TOPIC with '+message.type=FIFO=x'": "the rest is not dropped in silence",
     "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP blank": "no client lets anybody use it",
     "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP illegal": "no client lets anybody use it",
+    "END_TRANSACTION rollback after it": "it was committed, and that stays so",
 }
+#: No half message is checked meanwhile, and no end written: what is in the log is asked about.
+_NEVER: Final = ("transactionCheckInterval=3600000", "transactionOpBatchInterval=3600000")
 #: Bodies that are no JSON: read as what they are.
 _BODIES: Final = {
     RequestCode.GET_CONSUME_STATS: ConsumeStats, RequestCode.GET_TOPIC_STATS_INFO: TopicStatsTable,
@@ -132,13 +135,15 @@ class AnswersTests(JavaTestCase):
         self.addCleanup(subprocess.run, [*command, "stop", home], check=True)
         subprocess.run([*command, "start", home, "--heap", "512m", "--namesrv", str(free_port()),
                         "--broker", str(port), "--set", "brokerName=broker-a",
-                        "--set", "enablePropertyFilter=false", "--set", "traceTopicEnable=false"],
+                        "--set", "enablePropertyFilter=false", "--set", "traceTopicEnable=false",
+                        "--set", _NEVER[0], "--set", _NEVER[1]],
                        check=True, stdout=subprocess.DEVNULL)
         return port
 
     def ours(self) -> int:
         """Start ours; its port."""
-        running = Servers(self.folder / "ours", "brokerName=broker-a", "brokerIP1=127.0.0.1")
+        running = Servers(self.folder / "ours", "brokerName=broker-a", "brokerIP1=127.0.0.1",
+                          *_NEVER)
         running.start()
         self.addCleanup(running.stop)
         return running.broker_port

@@ -366,6 +366,19 @@ class StepTests(TransactionTestCase):
             None if place == gone.physical_offset else look(place, size)))
         self.assertEqual(self.asked(TIMEOUT_MS), [b"there"])
 
+    def test_check_that_raises(self) -> None:
+        """It is given up until the next one, and does not go round and round."""
+        self.half()
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "check half messages"]
+        assert callable(task.period_ms)
+        self.box.now_ms += TIMEOUT_MS
+        patch = self.patch(self.box.kernel.store, "look_message", lambda place: 1 / 0)
+        self.assertRaises(ZeroDivisionError, task.run, self.box.now_ms)
+        self.assertEqual(task.period_ms(), 30_000)
+        patch.restore()
+        self.assertEqual(self.asked(), [b"half"])
+
     def test_saved_offset_is_outside(self) -> None:
         """A group's offset that its queue does not have is corrected and logged."""
         self.half()

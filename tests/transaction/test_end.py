@@ -105,8 +105,13 @@ class EndTests(TransactionTestCase):
     def test_group_is_not_said(self) -> None:
         """A half message without a producer group cannot be ended by one."""
         half = self.half(PGROUP="")
-        self.assertEqual(self.end(half, COMMIT),
-                         (ResponseCode.SYSTEM_ERROR, "The producer group wrong"))
+        for group in ("g", "", None):
+            self.assertEqual(self.end(half, COMMIT, producer_group=group),
+                             (ResponseCode.SYSTEM_ERROR, "The producer group wrong"))
+
+    def test_id_is_not_said(self) -> None:
+        """The place tells which half message is meant; an id is not needed."""
+        self.assertEqual(self.end(self.half(), COMMIT, msg_id=None)[0], ResponseCode.SUCCESS)
 
     def test_ended_twice(self) -> None:
         """The second time it is answered as the first, and delivered no more."""

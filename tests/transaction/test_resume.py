@@ -11,6 +11,9 @@ from twistmq.broker.wire.record import StoredMessage
 
 FAILED = (ResponseCode.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
 
+NOT_FOUND = (ResponseCode.SYSTEM_ERROR,
+             "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.")
+
 
 class ResumeTests(TransactionTestCase):
     """An administrator asks."""
@@ -50,7 +53,7 @@ class ResumeTests(TransactionTestCase):
         for message_id in (None, "", "x", "00" * 16,
                            offset_message_id(other.store_host, 10**9),
                            offset_message_id(other.store_host, other.physical_offset)):
-            self.assertEqual(self.resume(message_id), FAILED, msg=str(message_id))
+            self.assertEqual(self.resume(message_id), NOT_FOUND, msg=str(message_id))
         self.assertEqual(self.halves(), [])
 
     def test_not_stored(self) -> None:

@@ -17,7 +17,7 @@ class EndTransactionRequestHeader(RpcRequestHeader, kw_only=True):
     """A producer says how its local transaction ended."""
 
     topic: str | None = None
-    producer_group: str
+    producer_group: str | None = None
     #: The half message's logical index in its queue.
     tran_state_table_offset: Int64
     #: Its commit-log offset, bytes.
@@ -25,7 +25,7 @@ class EndTransactionRequestHeader(RpcRequestHeader, kw_only=True):
     #: 8 commit, 12 roll back, 0 not known.
     commit_or_rollback: Int32
     from_transaction_check: bool = False
-    msg_id: str
+    msg_id: str | None = None
     transaction_id: str | None = None
 
 
