@@ -8,6 +8,7 @@ from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
 __all__ = [
     "BATCH_QUEUE_ENTRY_SIZE_BYTES",
+    "BROKER_TIMEOUT_MS_MAX",
     "CHECKPOINT_FLUSH_INTERVAL_MS",
     "CHECKPOINT_MARGIN_MS",
     "CHECKPOINT_SIZE_BYTES",
@@ -24,6 +25,9 @@ __all__ = [
     "INDEX_FLUSH_INTERVAL_MS",
     "KEPT_BYTES_LEAST",
     "KEPT_BYTES_TOTAL_MAX",
+    "KV_ENTRY_BYTES",
+    "KV_NAME_SIZE_MAX",
+    "KV_REPLY_SIZE_MAX",
     "LOG_FIELD_CHARS_MAX",
     "LOG_LINE_CHARS_MAX",
     "LOG_TRACEBACK_LINES_MAX",
@@ -83,6 +87,17 @@ TURN_REPLY_BYTES_MAX: Final = 1024 * 1024
 STALL_SECONDS: Final = 0.010
 #: What takes longer is worth a warning: a busy machine alone makes the lesser ones.
 STALL_WARN_SECONDS: Final = 0.100
+
+# --- name server
+
+#: Bytes of a namespace or a key of the key-value configuration: four times what a topic's name has.
+KV_NAME_SIZE_MAX: Final = 1024
+#: What a key or a namespace counts beside its bytes: without it, empty ones would cost nothing.
+KV_ENTRY_BYTES: Final = 32
+#: Bytes of values that a registering broker is sent; the rest of the frame is for the header.
+KV_REPLY_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
+#: The longest silence that a broker may ask for, ms: one that is gone is forgotten then.
+BROKER_TIMEOUT_MS_MAX: Final = 3_600_000
 
 # --- logs
 

@@ -15,6 +15,7 @@
         RemotingConnectError    no connection
         RemotingTimeout         no reply in time
         RemotingSendError       the connection was lost before the reply
+        RemotingTooLong         request or reply are longer than a frame may be
     SettingsError               a setting has no meaning; shown on the command line
 
 Handlers raise; one translator (``kernel``) turns an error into the reply. Remarks are Apache's
@@ -34,6 +35,7 @@ __all__ = [
     "RemotingError",
     "RemotingSendError",
     "RemotingTimeout",
+    "RemotingTooLong",
     "ReplyTooLong",
     "RequestRefused",
     "SettingsError",
@@ -133,6 +135,12 @@ class RemotingTimeout(RemotingError):
 
 class RemotingSendError(RemotingError):
     """The connection was lost before the reply came."""
+
+
+class RemotingTooLong(RemotingError):
+    """The request is not sent or the reply passed over: it is longer than a frame may be."""
+
+    retriable = False
 
 
 class SettingsError(Exception):

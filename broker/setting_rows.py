@@ -305,6 +305,12 @@ NAMESRV_CONFIG: Final = (
             unit="s", source=_NAMESRV),
     Setting("configBlackList", "text", "configBlackList;configStorePath;kvConfigPath",
             "Settings that no tool may change, separated by semicolons.", source=_NAMESRV),
+    Setting("kv.value_size_max", "int", 64 * 1024,
+            "The longest value of the key-value configuration; one that is longer is refused.",
+            unit="bytes", least=1, most=8 * 1024**2),
+    Setting("kv.total_size_max", "int", 1024**2,
+            "All names and values of it together; what makes them longer is refused.",
+            unit="bytes", least=1, most=8 * 1024**2),
 )
 
 #: Ours: logs, of every command.

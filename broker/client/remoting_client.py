@@ -55,7 +55,7 @@ class RemotingClient:
         self._reactor = reactor
         self._connect_timeout_ms = connect_timeout_ms
         self._factory = RemotingFactory(reactor, dispatcher, ChannelTable(), now_ms, monotonic,
-                                        first_bytes=())
+                                        first_bytes=(), passes_over_long_replies=True)
         self._factory.channels.on_lost.append(self._lost)
         self._connections: dict[str, RemotingProtocol] = {}
         self._connecting: dict[str, list[Deferred[RemotingProtocol]]] = {}
@@ -74,6 +74,8 @@ class RemotingClient:
         :raises RemotingConnectError: when no connection can be made.
         :raises RemotingTimeout: when the reply does not come in time.
         :raises RemotingSendError: when the connection is lost first.
+        :raises RemotingTooLong: when request or reply are longer than a frame; the connection, by
+            which a name server knows that a broker lives, stays.
         """
         begin = self._reactor.seconds()
         connection = await self._connection(address)

@@ -106,6 +106,8 @@ class RemotingFactory(ServerFactory):
     :param reactor: for time-outs.
     :param now_ms: the clock, Unix ms.
     :param monotonic: a clock in seconds that never jumps.
+    :param passes_over_long_replies: whether a reply longer than a frame fails its call alone, not
+        the connection.
     """
 
     noisy = False
@@ -116,6 +118,7 @@ class RemotingFactory(ServerFactory):
         in_flight: InFlight | None = None, stalls: StallWatch | None = None,
         first_bytes: Sequence[FirstBytesStage] = (TlsRefused(),),
         kept: KeptBytes | None = None, connections: ConnectionCount | None = None,
+        passes_over_long_replies: bool = False,
     ) -> None:
         self.reactor = reactor
         self.dispatcher = dispatcher
@@ -127,6 +130,7 @@ class RemotingFactory(ServerFactory):
         self.first_bytes = first_bytes
         self.kept = kept or KeptBytes()
         self.connections = connections or ConnectionCount(lambda: sys.maxsize)
+        self.passes_over_long_replies = passes_over_long_replies
 
     def buildProtocol(self, addr: object) -> RemotingProtocol | None:  # type: ignore[override]
         """Make a connection's protocol; None closes it: there are too many."""

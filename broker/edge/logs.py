@@ -106,14 +106,14 @@ def _traceback_lines(failure: Failure) -> list[str]:
 
 def _shorten(value: Any, chars_max: int) -> Any:
     """Cut text or bytes that are too long, and say how long they were; leave all else."""
-    if not isinstance(value, str | bytes) or len(value) <= chars_max:
-        return value
-    unit = "characters" if isinstance(value, str) else "bytes"
-    rest = f"... ({len(value)} {unit})"
-    return value[:chars_max] + (rest if isinstance(value, str) else rest.encode())
+    if isinstance(value, str) and len(value) > chars_max:
+        return f"{value[:chars_max]}... ({len(value)} characters)"
+    if isinstance(value, bytes) and len(value) > chars_max:
+        return value[:chars_max] + f"... ({len(value)} bytes)".encode()
+    return value
 
 
 def _one_line(text: str, chars_max: int) -> str:
     """Show what cannot be printed as Python writes it, in text that is cut when it is too long."""
-    text = _shorten(text, chars_max)
+    text = cast(str, _shorten(text, chars_max))
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)

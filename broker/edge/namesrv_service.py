@@ -26,6 +26,7 @@ from twistmq.broker.edge.factory import RemotingFactory, StallWatch
 from twistmq.broker.edge.limits import ConnectionCount
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.edge.worker_threads import WorkerThreads
 from twistmq.broker.errors import RemotingError
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.namesrv.registration import NotifyMinBrokerIdChangeRequestHeader
@@ -50,7 +51,8 @@ class NamesrvService(Service):
         self, reactor: Any, settings: Settings, connections: ConnectionCount | None = None
     ) -> None:
         self.settings = settings
-        self.name_server = NameServer(settings)
+        self._threads = WorkerThreads(reactor, 1, "namesrv")
+        self.name_server = NameServer(settings, in_thread=self._threads.do)
         self.name_server.routes.notify = self._notify
         self._client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
         self.stalls = StallWatch()
@@ -82,6 +84,7 @@ class NamesrvService(Service):
         try:
             raise_open_files_limit()
             self.name_server.start(now_ms())
+            self._threads.start()
             self._listener.startService()
             self._periodic.startService()
         except Exception:
@@ -98,6 +101,9 @@ class NamesrvService(Service):
 
     async def _stop(self) -> None:
         await self._listener.stopService()
+        if self._threads.started:
+            await self.name_server.kv_config.when_saved()
+            self._threads.stop()
         await self._client.close()
 
     def _notify(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:

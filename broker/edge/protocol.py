@@ -31,9 +31,14 @@ from twistmq.broker.constants import (
     TURN_SECONDS,
     WRITE_STALL_MAX_MS,
 )
-from twistmq.broker.errors import RemotingSendError, RemotingTimeout
-from twistmq.broker.wire.command import RemotingCommand, encode_request
-from twistmq.broker.wire.frame import Frame, FrameDecoder
+from twistmq.broker.errors import (
+    HeaderError,
+    RemotingSendError,
+    RemotingTimeout,
+    RemotingTooLong,
+)
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX, Frame, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.record import host_bytes
 
@@ -103,6 +108,8 @@ class RemotingProtocol(Protocol):
         peer, host = transport.getPeer(), transport.getHost()
         self.set_remote_address(peer.host, peer.port)
         self.local_port = host.port
+        if self.factory.passes_over_long_replies:
+            self._decoder = FrameDecoder(self._reply_too_long)
         self._stages = self.factory.first_bytes
         self.active = True
         self.last_active_ms = self.factory.now_ms()
@@ -272,9 +279,15 @@ class RemotingProtocol(Protocol):
             answer.errback(RemotingSendError(f"connection to {self.remote_address} is lost"))
             return answer
         opaque = next(self._opaques)
+        frame = encode_request(code, opaque, header, body, extra_fields=extra_fields)
+        if len(frame) > FRAME_SIZE_MAX:
+            # The peer would close the connection over it.
+            answer.errback(RemotingTooLong(f"request {code} has {len(frame)} bytes, a frame may "
+                                           f"have {FRAME_SIZE_MAX}"))
+            return answer
         timeout = self.factory.reactor.callLater(timeout_ms / 1000, self._timed_out, opaque)
         self._pending[opaque] = (answer, timeout)
-        self.write(encode_request(code, opaque, header, body, extra_fields=extra_fields))
+        self.write(frame)
         return answer
 
     def response_received(self, command: RemotingCommand) -> None:
@@ -286,6 +299,22 @@ class RemotingProtocol(Protocol):
         answer, timeout = waiting
         timeout.cancel()
         answer.callback(command)
+
+    def _reply_too_long(self, serialize_type: int, header: bytes) -> bool:
+        """Fail the call that a reply longer than a frame is for; its body is passed over."""
+        try:
+            command = decode_command((serialize_type, header, b""))
+        except HeaderError:
+            return False
+        if not command.is_response:
+            return False
+        waiting = self._pending.pop(command.opaque, None)
+        if waiting is not None:
+            answer, timeout = waiting
+            timeout.cancel()
+            answer.errback(RemotingTooLong(
+                f"the reply of {self.remote_address} is longer than a frame may be"))
+        return True
 
     def _timed_out(self, opaque: int) -> None:
         answer, _ = self._pending.pop(opaque)

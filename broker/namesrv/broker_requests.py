@@ -9,8 +9,10 @@ import zlib
 from typing import Final
 
 import msgspec
+from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import KV_REPLY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from twistmq.broker.namesrv.registration import Registration
@@ -55,10 +57,14 @@ class ZonedRegisterBrokerRequestHeader(RegisterBrokerRequestHeader):
 class BrokerRequests:
     """Handlers of these requests."""
 
+    log = Logger()
+
     def __init__(self, routes: RouteInfoManager, kv_config: KVConfig, settings: Settings) -> None:
         self._routes = routes
         self._kv_config = kv_config
         self._settings = settings
+        #: Whether it was logged that the ordered topics are.
+        self._is_too_long = False
 
     def handlers(self) -> list[AnyHandler]:
         code = RequestCode
@@ -93,12 +99,26 @@ class BrokerRequests:
             filter_servers=filter_servers, channel=request.channel), request.now_ms)
         if master is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        body = b""
-        if self._settings.flag("returnOrderTopicConfigToBroker"):
-            table = self._kv_config.table(ORDER_TOPIC_NAMESPACE)
-            body = table.encode() if table else b""
         return Reply(header=RegisterBrokerResponseHeader(
-            ha_server_addr=master.ha_address, master_addr=master.address), body=body)
+            ha_server_addr=master.ha_address, master_addr=master.address),
+            body=self._order_topics())
+
+    def _order_topics(self) -> bytes:
+        """What a registering broker is told of ordered topics.
+
+        Nothing when it is too long, as what was saved before there was a limit may be: the broker
+        would close the connection over such a frame, and be forgotten with it.
+        """
+        if not self._settings.flag("returnOrderTopicConfigToBroker"):
+            return b""
+        table = self._kv_config.table(ORDER_TOPIC_NAMESPACE)
+        body = table.encode() if table else b""
+        is_too_long = len(body) > KV_REPLY_SIZE_MAX
+        if is_too_long and not self._is_too_long:
+            self.log.warn("brokers are not sent {namespace}: its values have {size} bytes",
+                          namespace=ORDER_TOPIC_NAMESPACE, size=len(body))
+        self._is_too_long = is_too_long
+        return b"" if is_too_long else body
 
     def unregister(self, request: Request[UnRegisterBrokerRequestHeader]) -> Reply:
         """A broker goes; one that is not known may go too."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -52,10 +53,10 @@ class ConfigRequests:
             RequestHandler(code.GET_NAMESRV_CONFIG, self.settings),
         ]
 
-    def put(self, request: Request[PutKVConfigRequestHeader]) -> Reply:
+    def put(self, request: Request[PutKVConfigRequestHeader]) -> Deferred[Reply]:
         header = request.header
-        self._kv_config.put(header.namespace, header.key, header.value)
-        return Reply()
+        kept = self._kv_config.put(header.namespace, header.key, header.value)
+        return kept.addCallback(lambda _: Reply())
 
     def get(self, request: Request[GetKVConfigRequestHeader]) -> Reply:
         header = request.header
@@ -66,9 +67,9 @@ class ConfigRequests:
                 f"No config item, Namespace: {header.namespace} Key: {header.key}")
         return Reply(header=GetKVConfigResponseHeader(value=value))
 
-    def delete(self, request: Request[DeleteKVConfigRequestHeader]) -> Reply:
-        self._kv_config.delete(request.header.namespace, request.header.key)
-        return Reply()
+    def delete(self, request: Request[DeleteKVConfigRequestHeader]) -> Deferred[Reply]:
+        forgotten = self._kv_config.delete(request.header.namespace, request.header.key)
+        return forgotten.addCallback(lambda _: Reply())
 
     def namespace(self, request: Request[GetKVListByNamespaceRequestHeader]) -> Reply:
         table = self._kv_config.table(request.header.namespace)

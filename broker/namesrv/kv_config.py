@@ -1,20 +1,31 @@
 """Key-value configuration: values by namespace and key, kept in one file.
 
 The file is Apache's ``kvConfig.json``: ``{"configTable":{"NAMESPACE":{"KEY":"VALUE"}}}`` on one
-line. Differs from Apache: a change that cannot be saved is refused and undone, because a tool
-that reads "success" takes the value for kept; and a damaged file falls back to its backup.
+line. It is written whole, on a thread: changes that come meanwhile wait and go together with the
+next write, and each is there, and answered, once it is saved.
+
+Differs from Apache: a change that cannot be saved is refused and undone, because a tool that reads
+"success" takes the value for kept; a damaged file falls back to its backup; a value, a name and all
+of them together have a limit, because every registering broker is sent a namespace of them, in one
+frame; and no value is logged, because it may be a secret.
 
 Source: KVConfigManager, KVConfigSerializeWrapper @5.3.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
-from twistmq.broker.errors import StoreError, WireError
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import KV_ENTRY_BYTES, KV_NAME_SIZE_MAX
+from twistmq.broker.errors import RequestRefused, StoreError, WireError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.wire.bodies import Body, KVTable
@@ -25,31 +36,61 @@ __all__ = ["ORDER_TOPIC_NAMESPACE", "KVConfig"]
 #: Source: NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG.
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
+_Table = dict[str, dict[str, str]]
+
 
 class _ConfigTable(Body):
     """The file's contents."""
 
-    config_table: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    config_table: _Table = msgspec.field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Change:
+    """One that waits to be saved.
+
+    :param value: None: the key is to be forgotten.
+    """
+
+    namespace: str
+    key: str
+    value: str | None
+    done: Deferred[None] = field(default_factory=Deferred)
 
 
 class KVConfig:
     """The values and their file.
 
     :param path: of the file; absolute.
+    :param limit: the value of ``kv.value_size_max`` or ``kv.total_size_max``, asked each time.
+    :param in_thread: runs what writes the file; None: it is written at once.
     """
 
     log = Logger()
 
-    def __init__(self, io: IStoreIO, path: str) -> None:
+    def __init__(
+        self, io: IStoreIO, path: str, limit: Callable[[str], int],
+        in_thread: Callable[[Callable[[], bool]], Deferred[bool]] | None = None,
+    ) -> None:
         self._file = ConfigFile(io, path)
-        self._table: dict[str, dict[str, str]] = {}
+        self._limit = limit
+        self._in_thread = in_thread or maybeDeferred
+        #: What is saved. It and its namespaces are never changed in place: a thread may read them.
+        self._table: _Table = {}
+        #: What it counts as, see :func:`_table_size`.
+        self._size_bytes = 0
+        self._waiting: list[_Change] = []
+        self._is_saving = False
+        #: Who waits until nothing is to be saved.
+        self._idle: list[Deferred[None]] = []
 
     def load(self) -> None:
-        """Read the file, if there is one.
+        """Read the file, if there is one, also when it is over the limits.
 
         :raises StoreDamaged: when neither it nor its backup can be read.
         """
         self._file.load(self._decode)
+        self._size_bytes = _table_size(self._table)
 
     def _decode(self, text: str) -> None:
         try:
@@ -65,38 +106,152 @@ class KVConfig:
         values = self._table.get(namespace)
         return None if values is None else KVTable(values)
 
-    def put(self, namespace: str, key: str, value: str) -> None:
+    def put(self, namespace: str, key: str, value: str) -> Deferred[None]:
         """Keep a value.
 
-        :raises StoreError: when the file cannot be written; then nothing changed.
+        :returns: fires when it is saved; fails with StoreError when the file cannot be written and
+            with RequestRefused when all values together would be too long: then nothing changed.
+        :raises RequestRefused: when a name or the value is too long.
         """
-        self._change(namespace, {**self._table.get(namespace, {}), key: value})
-        self.log.info("value kept: {namespace} {key} {value}", namespace=namespace, key=key,
-                      value=value)
+        for name, text, maximum_bytes in (
+            ("namespace", namespace, KV_NAME_SIZE_MAX), ("key", key, KV_NAME_SIZE_MAX),
+            ("value", value, self._limit("kv.value_size_max")),
+        ):
+            size_bytes = _size(text)
+            if size_bytes > maximum_bytes:
+                raise self._refused(f"the {name} has {size_bytes} bytes, the limit is "
+                                    f"{maximum_bytes}")
+        return self._change(_Change(namespace, key, value))
 
-    def delete(self, namespace: str, key: str) -> None:
+    def delete(self, namespace: str, key: str) -> Deferred[None]:
         """Forget a value; the namespace stays, also when it is empty.
 
-        :raises StoreError: when the file cannot be written; then nothing changed.
+        :returns: as :meth:`put`.
         """
-        values = dict(self._table.get(namespace, {}))
-        if values.pop(key, None) is None:
+        return self._change(_Change(namespace, key, None))
+
+    def _refused(self, why: str) -> RequestRefused:
+        self.log.warn("value refused: {why}", why=why)
+        return RequestRefused(ResponseCode.SYSTEM_ERROR, why)
+
+    def _change(self, change: _Change) -> Deferred[None]:
+        self._waiting.append(change)
+        if not self._is_saving:
+            self._save_waiting()
+        return change.done
+
+    def _save_waiting(self) -> None:
+        """Save what waits; :meth:`_saved` or :meth:`_not_saved` follows."""
+        self._is_saving = True
+        changes, self._waiting = self._waiting, []
+        table, size_bytes = dict(self._table), self._size_bytes
+        own: set[str] = set()
+        taken: list[_Change] = []
+        for change in changes:
+            grown_bytes = _growth(table, change)
+            if grown_bytes is None:
+                change.done.callback(None)
+                continue
+            total_max = self._limit("kv.total_size_max")
+            if grown_bytes > 0 and size_bytes + grown_bytes > total_max:
+                change.done.errback(self._refused(
+                    f"all values together would have {size_bytes + grown_bytes} bytes, the limit "
+                    f"is {total_max}"))
+                continue
+            if change.namespace not in own:
+                own.add(change.namespace)
+                table[change.namespace] = dict(table.get(change.namespace, {}))
+            values = table[change.namespace]
+            if change.value is None:
+                del values[change.key]
+            else:
+                values[change.key] = change.value
+            size_bytes += grown_bytes
+            taken.append(change)
+        if not taken:
+            self._go_on()
             return
-        self._change(namespace, values)
-        self.log.info("value forgotten: {namespace} {key}", namespace=namespace, key=key)
 
-    def _change(self, namespace: str, values: dict[str, str]) -> None:
-        table = {**self._table, namespace: values}
-        try:
-            self._file.save(_ConfigTable(table).encode().decode())
-        except OSError as error:
-            raise StoreError(f"{self._file.path}: {error.strerror}") from error
-        self._table = table
+        def write() -> bool:
+            return self._file.save(_ConfigTable(table).encode().decode())
 
-    def print_all(self) -> None:
-        """Log every value."""
-        self.log.info("key-value configuration: {count} namespaces", count=len(self._table))
-        for namespace, values in self._table.items():
-            for key, value in values.items():
-                self.log.info("{namespace} {key} {value}", namespace=namespace, key=key,
-                              value=value)
+        self._in_thread(write).addCallbacks(
+            self._saved, self._not_saved, callbackArgs=(table, size_bytes, taken),
+            errbackArgs=(taken,))
+
+    def _saved(
+        self, was_written: bool, table: _Table, size_bytes: int, taken: list[_Change]
+    ) -> None:
+        self._table, self._size_bytes = table, size_bytes
+        for change in taken:
+            if change.value is None:
+                self.log.info("value forgotten: {namespace} {key}", namespace=change.namespace,
+                              key=change.key)
+            else:
+                self.log.info("value kept: {namespace} {key}, {size} characters",
+                              namespace=change.namespace, key=change.key, size=len(change.value))
+            change.done.callback(None)
+        self._go_on()
+
+    def _not_saved(self, failure: Failure, taken: list[_Change]) -> None:
+        error = failure.value
+        if isinstance(error, OSError):
+            error = StoreError(f"{self._file.path}: {error.strerror}")
+        self.log.warn("{count} changes are undone: {error}", count=len(taken), error=str(error))
+        for change in taken:
+            change.done.errback(error)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Save what came meanwhile, or tell who waits that nothing is left."""
+        self._is_saving = False
+        if self._waiting:
+            self._save_waiting()
+            return
+        idle, self._idle = self._idle, []
+        for waiting in idle:
+            waiting.callback(None)
+
+    def when_saved(self) -> Deferred[None]:
+        """Fires when no change waits."""
+        if not self._is_saving:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._idle.append(waiting)
+        return waiting
+
+    def log_size(self) -> None:
+        """Log how much there is.
+
+        Differs from Apache: it logs every value, secrets among them.
+        """
+        self.log.info("key-value configuration: {namespaces} namespaces, {keys} keys, {size} bytes",
+                      namespaces=len(self._table), keys=sum(map(len, self._table.values())),
+                      size=self._size_bytes)
+
+
+def _size(text: str) -> int:
+    """Bytes of a text in the file and in replies, where control characters take six."""
+    return len(msgspec.json.encode(text))
+
+
+def _table_size(table: _Table) -> int:
+    """What a table counts as: its names and values, and something for each of them."""
+    return sum(KV_ENTRY_BYTES + _size(namespace) + sum(
+        KV_ENTRY_BYTES + _size(key) + _size(value) for key, value in values.items())
+        for namespace, values in table.items())
+
+
+def _growth(table: _Table, change: _Change) -> int | None:
+    """By how many bytes a change makes a table longer; None when it changes nothing."""
+    values = table.get(change.namespace, {})
+    before = values.get(change.key)
+    if change.value == before:
+        # A namespace without values can be made by none, and is left by the last.
+        return None
+    grown_bytes = 0 if change.namespace in table else KV_ENTRY_BYTES + _size(change.namespace)
+    if before is not None:
+        grown_bytes -= KV_ENTRY_BYTES + _size(change.key) + _size(before)
+    if change.value is not None:
+        grown_bytes += KV_ENTRY_BYTES + _size(change.key) + _size(change.value)
+    return grown_bytes

@@ -6,8 +6,10 @@ Source: NamesrvController, BrokerHousekeepingService @5.3.3.
 from __future__ import annotations
 
 import os.path
+from collections.abc import Callable
 from typing import Final
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.interfaces import IStoreIO
@@ -35,15 +37,19 @@ class NameServer:
 
     :param settings: those of ``namesrv_rows``; read each time, so that changes take effect.
     :param io: where the key-value configuration is kept.
+    :param in_thread: runs what writes it; None: it is written at once.
     """
 
     log = Logger()
 
-    def __init__(self, settings: Settings, io: IStoreIO | None = None) -> None:
+    def __init__(
+        self, settings: Settings, io: IStoreIO | None = None,
+        in_thread: Callable[[Callable[[], bool]], Deferred[bool]] | None = None,
+    ) -> None:
         self._settings = settings
         self._running = False
         path = os.path.abspath(settings.text("kvConfigPath"))
-        self.kv_config = KVConfig(io or RealDisk(), path)
+        self.kv_config = KVConfig(io or RealDisk(), path, settings.int, in_thread)
         tables = RouteTables()
         self.routes = RouteInfoManager(tables, settings.flag)
         self.views = RouteViews(tables, settings.flag)
@@ -59,8 +65,8 @@ class NameServer:
         return [
             PeriodicTask("forget silent brokers", _FIRST_SCAN_MS,
                          lambda: self._settings.int("scanNotActiveBrokerInterval"), self._scan),
-            PeriodicTask("log the key-value configuration", _FIRST_PRINT_MS, _PRINT_INTERVAL_MS,
-                         lambda now_ms: self.kv_config.print_all()),
+            PeriodicTask("log the size of the key-value configuration", _FIRST_PRINT_MS,
+                         _PRINT_INTERVAL_MS, lambda now_ms: self.kv_config.log_size()),
         ]
 
     def start(self, now_ms: int) -> None:

@@ -5,7 +5,8 @@ life, and changes topics only when the version of the broker's data changed. Tim
 argument, connections to be closed go out as results.
 
 Differs from Apache: what one request changes is decided before anything is changed, so that one
-that is refused leaves nothing behind; and leaving takes effect at once, not in a queue.
+that is refused leaves nothing behind; leaving takes effect at once, not in a queue; and no broker
+is kept over a silence of more than BROKER_TIMEOUT_MS_MAX, whatever it asks for.
 
 Source: RouteInfoManager, BatchUnregistrationService @5.3.3.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
+from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX
 from twistmq.broker.namesrv.registration import (
     MasterOfGroup,
     NotifyMinBrokerIdChangeRequestHeader,
@@ -143,7 +145,8 @@ class RouteInfoManager:
             self.log.info("new broker {name} {broker_id} at {address} in {cluster}",
                           name=new.broker_name, broker_id=new.broker_id, address=new.address,
                           cluster=new.cluster)
-        timeout_ms = BROKER_TIMEOUT_MS if new.timeout_ms is None else new.timeout_ms
+        timeout_ms = BROKER_TIMEOUT_MS if new.timeout_ms is None else min(
+            new.timeout_ms, BROKER_TIMEOUT_MS_MAX)
         tables.live[new.key] = BrokerLive(new.broker_name, now_ms, timeout_ms,
                                           new.topics.data_version, new.channel, new.ha_address)
         if new.filter_servers is None:

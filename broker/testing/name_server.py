@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.namesrv.registration import Registration
@@ -98,7 +99,20 @@ class PortlessNameServer(NameServer):
             request = Request(command, command.header(row.header), channel or StillChannel(),
                               now_ms)
             answer = row.handle(request)
+            if isinstance(answer, Deferred):
+                answer = _fired(answer)
         except BrokerError as error:
             return Reply(error.response_code, remark=str(error))
         assert isinstance(answer, Reply), answer
         return answer
+
+
+def _fired(answer: Deferred[Reply]) -> Reply:
+    """What a Deferred fired with already; :raises BrokerError: when it failed with one."""
+    results: list[Reply | Failure] = []
+    answer.addBoth(results.append)
+    [result] = results
+    if isinstance(result, Failure):
+        result.raiseException()
+    assert isinstance(result, Reply)
+    return result

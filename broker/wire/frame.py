@@ -7,7 +7,8 @@
     b      body
 
 All integers are big-endian. A frame is at most 16 MiB, as Apache's decoder allows. A stream that
-breaks these rules cannot be resynchronised: the decoder remembers why and takes nothing more.
+breaks these rules cannot be resynchronised: the decoder remembers why and takes nothing more. Only
+a frame that is too long, and otherwise one, can be passed over by who would rather do without it.
 
 Source: NettyDecoder, RemotingCommand @5.3.3; protocol notes 4.1.
 """
@@ -15,15 +16,22 @@ Source: NettyDecoder, RemotingCommand @5.3.3; protocol notes 4.1.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
-__all__ = ["FRAME_SIZE_MAX", "JSON", "ROCKETMQ", "Frame", "FrameDecoder", "encode_frame"]
+__all__ = ["FRAME_SIZE_MAX", "JSON", "LONG_FRAME_HEADER_SIZE_MAX", "LONG_FRAME_SIZE_MAX",
+           "ROCKETMQ", "Frame", "FrameDecoder", "encode_frame"]
 
 #: Largest value of ``total`` a peer may announce, bytes (com.rocketmq.remoting.frameMaxLength).
 FRAME_SIZE_MAX: Final = 16_777_216
 #: Serialise types: the header is a JSON object, or Apache's binary form.
 JSON: Final = 0
 ROCKETMQ: Final = 1
+
+#: The longest frame that can be passed over, and the longest header of one, bytes: what is longer
+#: is taken for another protocol.
+LONG_FRAME_SIZE_MAX: Final = 16 * FRAME_SIZE_MAX
+LONG_FRAME_HEADER_SIZE_MAX: Final = 65_536
 
 _PREFIX: Final = struct.Struct(">iI")
 _PREFIX_SIZE: Final = 8
@@ -59,10 +67,16 @@ class FrameDecoder:
 
     ``failure`` is empty until the stream breaks the rules and then says how; frames that were
     whole before that point are still returned.
+
+    :param pass_over: is given the serialise type and the header of a frame that is too long and
+        says whether its body is to be passed over; without it such a frame breaks the rules.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pass_over: Callable[[int, bytes], bool] | None = None) -> None:
         self.failure: str = ""
+        self._pass_over = pass_over
+        #: Bytes that are still to come of a frame that is passed over.
+        self._unwanted: int = 0
         self._pending: bytearray = bytearray()
         #: Bytes the first frame in the buffer needs before looking at it again is worth while.
         self._wanted: int = _PREFIX_SIZE
@@ -80,6 +94,10 @@ class FrameDecoder:
         frames: list[Frame] = []
         if self.failure:
             return frames
+        if self._unwanted:
+            passed = min(self._unwanted, len(data))
+            self._unwanted -= passed
+            data = data[passed:]
         if self._pending:
             # A large frame is looked at once, when it is whole, and grows in one place until
             # then: a list of its pieces would take forty bytes more for each.
@@ -109,8 +127,14 @@ class FrameDecoder:
                 or header_size > total - 4
                 or mark >> 24 > ROCKETMQ
             ):
-                self.failure = _fault(total, mark)
-                return position
+                if total <= FRAME_SIZE_MAX or self._pass_over is None:
+                    self.failure = _fault(total, mark)
+                    return position
+                begin = position
+                position = self._long_frame(data, begin, total, mark)
+                if position == begin:
+                    return position
+                continue
             end = position + 4 + total
             if end > size:
                 self._wanted = 4 + total
@@ -121,3 +145,24 @@ class FrameDecoder:
             position = end
         self._wanted = _PREFIX_SIZE
         return position
+
+    def _long_frame(self, data: bytes, position: int, total: int, mark: int) -> int:
+        """Pass over a frame that is too long, if that is what its header asks for.
+
+        :returns: where the next begins; ``position`` after a failure, or when the header is not
+            there yet.
+        """
+        header_start = position + _PREFIX_SIZE
+        header_end = header_start + (mark & 0xFFFFFF)
+        is_frame = (mark >> 24 <= ROCKETMQ and total <= LONG_FRAME_SIZE_MAX
+                    and mark & 0xFFFFFF <= LONG_FRAME_HEADER_SIZE_MAX)
+        if is_frame and header_end > len(data):
+            self._wanted = header_end - position
+            return position
+        assert self._pass_over is not None
+        if not is_frame or not self._pass_over(mark >> 24, data[header_start:header_end]):
+            self.failure = _fault(total, mark)
+            return position
+        end = position + 4 + total
+        self._unwanted = max(end - len(data), 0)
+        return min(end, len(data))

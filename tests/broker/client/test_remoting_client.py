@@ -16,11 +16,18 @@ from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.listener import ListenerService
-from twistmq.broker.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
+from twistmq.broker.errors import (
+    RemotingConnectError,
+    RemotingSendError,
+    RemotingTimeout,
+    RemotingTooLong,
+)
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.wire.command import encode_reply
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
-ECHO, SILENT, ASK = 901, 902, 903
+ECHO, SILENT, ASK, LONG = 901, 902, 903, 904
 
 
 class SplitAddressTests(SynchronousTestCase):
@@ -49,6 +56,7 @@ class RemotingClientTests(TestCase):
                 RequestHandler(SILENT, lambda request: Deferred()),
                 RequestHandler(ASK, self.ask)]
         dispatcher = Dispatcher({row.code: row for row in rows}, Hooks())
+        self.rows = dispatcher.handlers
         factory = RemotingFactory(reactor, dispatcher, self.channels, now_ms, monotonic)
         self.server = ListenerService(reactor, 0, "127.0.0.1", 50, factory)
         self.server.startService()
@@ -95,6 +103,30 @@ class RemotingClientTests(TestCase):
         """A reply that does not come fails the call and not the connection."""
         call = self.client.invoke(self.address, SILENT, None, timeout_ms=20)
         await self.assertFailure(ensureDeferred(call), RemotingTimeout)
+        self.assertEqual(await self.echo(b"x"), b"x")
+        self.assertEqual(len(self.channels), 1)
+
+    async def test_reply_longer_than_a_frame(self) -> None:
+        """It fails its call; others on the connection, and the connection, go on."""
+        def answer(request: Request[Any]) -> None:
+            size = FRAME_SIZE_MAX if request.body else FRAME_SIZE_MAX // 2
+            request.channel.write(encode_reply(  # type: ignore[attr-defined]
+                0, request.command.opaque, None, bytes(size), None))
+
+        self.rows[LONG] = RequestHandler(LONG, answer)
+        begin = [self.echo(b"before"), ensureDeferred(self.client.invoke(
+            self.address, LONG, None, b"x", timeout_ms=60_000)), self.echo(b"after")]
+        self.assertEqual(await begin[0], b"before")
+        error = await self.assertFailure(begin[1], RemotingTooLong)
+        self.assertIn(self.address, str(error))
+        self.assertEqual(await begin[2], b"after")
+        reply = await self.client.invoke(self.address, LONG, None, timeout_ms=60_000)
+        self.assertEqual(len(reply.body), FRAME_SIZE_MAX // 2)
+        self.assertEqual(len(self.channels), 1)
+
+    async def test_request_longer_than_a_frame(self) -> None:
+        """It is not sent: the other side would close the connection."""
+        await self.assertFailure(self.echo(bytes(FRAME_SIZE_MAX)), RemotingTooLong)
         self.assertEqual(await self.echo(b"x"), b"x")
         self.assertEqual(len(self.channels), 1)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, KV_REPLY_SIZE_MAX
 from twistmq.broker.namesrv.broker_requests import FILTER_SERVERS_VERSION_MIN
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE
 from twistmq.broker.namesrv.route_tables import BrokerKey
 from twistmq.broker.remoting import Reply
+from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
 from twistmq.broker.wire.bodies import (
     DataVersion,
@@ -134,6 +137,30 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual(KVTable.decode(self.register().body).table, {"T": "a:4"})
         self.server.settings.update({"returnOrderTopicConfigToBroker": "false"})
         self.assertEqual(self.register().body, b"")
+
+    def test_a_frame_of_ordered_topics_is_left_out(self) -> None:
+        """A broker that was sent it would close the connection; the log says so once."""
+        disk = MemoryDisk()
+        disk.make_directory("/ns")
+        disk.write_file("/ns/kvConfig.json", b'{"configTable":{"ORDER_TOPIC_CONFIG":{"k":"%s"}}}'
+                        % (b"x" * KV_REPLY_SIZE_MAX))
+        self.server = PortlessNameServer(disk=disk)
+        with capturedLogs() as events:
+            replies = [self.register(), self.register()]
+        self.assertEqual([(reply.code, reply.body) for reply in replies],
+                         [(ResponseCode.SUCCESS, b"")] * 2)
+        self.assertEqual(len([event for event in events if "size" in event]), 1)
+        self.server.kv_config.put(ORDER_TOPIC_NAMESPACE, "k", "a:4")
+        self.assertEqual(KVTable.decode(self.register().body).table, {"k": "a:4"})
+
+    def test_no_silence_is_endless(self) -> None:
+        """A broker that asks for an eternity is forgotten within the hour."""
+        self.server.ask(RequestCode.REGISTER_BROKER, {
+            "brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "C", "haServerAddr": "h",
+            "brokerId": "0", "heartbeatTimeoutMillis": str(2**62)}, BODY.encode())
+        self.assertEqual(self.tables.live[KEY].timeout_ms, BROKER_TIMEOUT_MS_MAX)
+        self.server.routes.scan_not_active_broker(BROKER_TIMEOUT_MS_MAX + 1)
+        self.assertEqual(self.tables.live, {})
 
     def test_zone_timeout_and_acting_master_are_kept(self) -> None:
         """The zone is a field of its own, which a hook adds."""

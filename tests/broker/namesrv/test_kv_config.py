@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from twisted.logger import capturedLogs
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.errors import StoreDamaged, StoreError, StoreFull
+from twistmq.broker.constants import KV_NAME_SIZE_MAX
+from twistmq.broker.errors import RequestRefused, StoreDamaged, StoreError, StoreFull
 from twistmq.broker.namesrv.kv_config import KVConfig
+from twistmq.broker.setting_rows import namesrv_rows
+from twistmq.broker.settings import Settings
 from twistmq.broker.testing.disk import FaultyDisk
 
 PATH = "/data/namesrv/kvConfig.json"
@@ -17,28 +24,37 @@ class KVConfigTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()
-        self.kv_config = KVConfig(self.disk, PATH)
+        self.settings = Settings.load(namesrv_rows())
+        self.kv_config = self.make()
+
+    def make(self, in_thread: Any = None) -> KVConfig:
+        """One over the same disk, which has not read its file."""
+        return KVConfig(self.disk, PATH, self.settings.int, in_thread)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Keep a value and see that it is saved."""
+        self.successResultOf(self.kv_config.put(namespace, key, value))
 
     def test_the_file_is_apaches(self) -> None:
         """One line of JSON, written with every change."""
         self.kv_config.load()
-        self.kv_config.put("N", "k", "v:4;w:8")
+        self.put("N", "k", "v:4;w:8")
         self.assertEqual(self.disk.read_file(PATH), b'{"configTable":{"N":{"k":"v:4;w:8"}}}')
-        self.kv_config.put("N", "k", "x")
+        self.put("N", "k", "x")
         self.kv_config.delete("N", "k")
         self.assertEqual(self.disk.read_file(PATH), b'{"configTable":{"N":{}}}')
 
     def test_what_was_put_is_there_after_a_restart(self) -> None:
         """Any text survives."""
         value = "é\n\"'\\\U0001f600{}"
-        self.kv_config.put("N", "k", value)
-        again = KVConfig(self.disk, PATH)
+        self.put("N", "k", value)
+        again = self.make()
         again.load()
         self.assertEqual(again.get("N", "k"), value)
 
     def test_what_is_not_there_is_none(self) -> None:
         """A namespace that lost its last value is empty, one that never had one is none."""
-        self.kv_config.put("N", "k", "v")
+        self.put("N", "k", "v")
         self.assertIsNone(self.kv_config.get("N", "other"))
         self.assertIsNone(self.kv_config.get("M", "k"))
         self.assertIsNone(self.kv_config.table("M"))
@@ -51,10 +67,10 @@ class KVConfigTests(SynchronousTestCase):
 
     def test_a_damaged_file_falls_back_to_its_backup(self) -> None:
         """The backup is the state before the last change."""
-        self.kv_config.put("N", "k", "1")
-        self.kv_config.put("N", "k", "2")
+        self.put("N", "k", "1")
+        self.put("N", "k", "2")
         self.disk.write_file(PATH, b'{"configTable":{"N"')
-        again = KVConfig(self.disk, PATH)
+        again = self.make()
         again.load()
         self.assertEqual(again.get("N", "k"), "1")
 
@@ -64,26 +80,131 @@ class KVConfigTests(SynchronousTestCase):
         for text in (b"{", b'{"configTable":{"N":5}}', b"\xff"):
             self.disk.write_file(PATH, text)
             with self.assertRaises(StoreDamaged):
-                KVConfig(self.disk, PATH).load()
+                self.make().load()
 
     def test_a_change_that_cannot_be_written_is_undone(self) -> None:
         """Memory and file go on agreeing."""
-        self.kv_config.put("N", "k", "1")
+        self.put("N", "k", "1")
         self.disk.room_bytes = 0
-        with self.assertRaises(StoreFull):
-            self.kv_config.put("N", "k", "2")
+        self.failureResultOf(self.kv_config.put("N", "k", "2"), StoreFull)
         self.disk.room_bytes = None
         self.disk.fail_write_in = 1
-        with self.assertRaises(StoreError):
-            self.kv_config.delete("N", "k")
+        self.failureResultOf(self.kv_config.delete("N", "k"), StoreError)
         self.assertEqual(self.kv_config.get("N", "k"), "1")
         self.disk.fail_write_in = None
-        self.kv_config.put("N", "k", "3")
+        self.put("N", "k", "3")
         self.assertEqual(self.disk.read_file(PATH), b'{"configTable":{"N":{"k":"3"}}}')
 
-    def test_every_value_is_logged(self) -> None:
-        """Once in ten minutes, for who looks after the server."""
-        self.kv_config.put("N", "k", "v")
+    def test_no_value_is_logged(self) -> None:
+        """It may be a secret; its key is, and how much there is."""
         with capturedLogs() as events:
-            self.kv_config.print_all()
-        self.assertEqual([event.get("value") for event in events], [None, "v"])
+            self.put("N", "password", "s3cret")
+            self.successResultOf(self.kv_config.delete("N", "password"))
+            self.put("N", "password", "s3cret")
+            self.kv_config.log_size()
+        lines = [formatEvent(event) for event in events]
+        self.assertNotIn("s3cret", "".join(lines))
+        self.assertEqual(lines[0], "value kept: N password, 6 characters")
+        self.assertIn("1 namespaces, 1 keys", lines[-1])
+
+    def test_names_and_values_have_a_limit(self) -> None:
+        """The largest is kept; one more byte is refused before anything is written."""
+        self.put("N" * (KV_NAME_SIZE_MAX - 2), "k", "v" * (64 * 1024 - 2))
+        for namespace, key, value, what in (
+            ("N" * KV_NAME_SIZE_MAX, "k", "v", "namespace"),
+            ("N", "k" * KV_NAME_SIZE_MAX, "v", "key"),
+            ("N", "k", "v" * 64 * 1024, "value"),
+            ("N", "k", "\1" * 11_000, "value"),
+        ):
+            with self.assertRaises(RequestRefused, msg=what) as caught:
+                self.kv_config.put(namespace, key, value)
+            self.assertIn(f"the {what} has ", str(caught.exception))
+        self.assertIsNone(self.kv_config.table("N"))
+
+    def test_all_together_have_a_limit(self) -> None:
+        """A table that is full takes what makes it no longer, and more once something left."""
+        self.settings.update({"kv.total_size_max": "1000"})
+        for number in range(100):
+            try:
+                self.successResultOf(self.kv_config.put(f"n{number}", "", ""))
+            except self.failureException:
+                break
+        table_size = len(self.disk.read_file(PATH))
+        self.assertLess(table_size, 1000)
+        self.assertLess(number, 50)
+        self.failureResultOf(self.kv_config.put("n0", "", "x" * 900), RequestRefused)
+        self.assertEqual(self.kv_config.get("n0", ""), "")
+        self.assertEqual(len(self.disk.read_file(PATH)), table_size)
+        for number in range(5):
+            self.successResultOf(self.kv_config.delete(f"n{number}", ""))
+        self.put("n0", "", "x" * 100)
+        again = self.make()
+        again.load()
+        self.failureResultOf(again.put("n1", "", "x" * 900), RequestRefused)
+
+    def test_a_file_over_the_limits_is_read(self) -> None:
+        """What was saved before stays, takes shorter values, and can be deleted from."""
+        self.put("N", "k", "v" * 5000)
+        self.put("N", "l", "v" * 5000)
+        self.settings.update({"kv.total_size_max": "6000"})
+        self.kv_config = self.make()
+        self.kv_config.load()
+        self.failureResultOf(self.kv_config.put("N", "m", "v"), RequestRefused)
+        self.put("N", "k", "v" * 4000)
+        self.successResultOf(self.kv_config.delete("N", "k"))
+        self.put("N", "m", "v")
+
+    def test_changes_during_a_write_go_together(self) -> None:
+        """Each is answered when it is on disk, in as many writes as there were pauses."""
+        jobs: list[tuple[Callable[[], bool], Deferred[bool]]] = []
+
+        def in_thread(job: Callable[[], bool]) -> Deferred[bool]:
+            jobs.append((job, Deferred()))
+            return jobs[-1][1]
+
+        def finish() -> None:
+            job, done = jobs.pop()
+            done.callback(job())
+
+        self.kv_config = self.make(in_thread)
+        self.successResultOf(self.kv_config.when_saved())
+        first = self.kv_config.put("N", "a", "1")
+        others = [self.kv_config.put("N", f"b{number}", "2") for number in range(100)]
+        others.append(self.kv_config.delete("N", "b7"))
+        idle = self.kv_config.when_saved()
+        self.assertIsNone(self.kv_config.get("N", "a"))
+        self.assertNoResult(first)
+        finish()
+        self.successResultOf(first)
+        self.assertEqual(self.kv_config.get("N", "a"), "1")
+        self.assertNoResult(others[0])
+        self.assertEqual(len(jobs), 1)
+        self.assertNoResult(idle)
+        finish()
+        for other in others:
+            self.successResultOf(other)
+        self.successResultOf(idle)
+        self.assertEqual(jobs, [])
+        again = self.make()
+        again.load()
+        table = again.table("N")
+        assert table is not None
+        self.assertEqual(table.table, {"a": "1", **{
+            f"b{number}": "2" for number in range(100) if number != 7}})
+
+    def test_only_what_was_not_saved_is_undone(self) -> None:
+        """What waited behind a write that failed is tried by itself."""
+        jobs: list[Deferred[bool]] = []
+
+        def in_thread(job: Callable[[], bool]) -> Deferred[bool]:
+            jobs.append(Deferred())
+            return jobs[-1].addCallback(lambda _: job())
+
+        self.kv_config = self.make(in_thread)
+        lost, kept = self.kv_config.put("N", "a", "1"), self.kv_config.put("N", "b", "2")
+        jobs[0].errback(OSError(5, "the disk is gone"))
+        self.failureResultOf(lost, StoreError)
+        self.assertNoResult(kept)
+        jobs[1].callback(True)
+        self.successResultOf(kept)
+        self.assertEqual(self.disk.read_file(PATH), b'{"configTable":{"N":{"b":"2"}}}')

@@ -9,6 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.wire.frame import (
     FRAME_SIZE_MAX,
     JSON,
+    LONG_FRAME_HEADER_SIZE_MAX,
+    LONG_FRAME_SIZE_MAX,
     ROCKETMQ,
     Frame,
     FrameDecoder,
@@ -44,6 +46,56 @@ frames = st.lists(
     st.tuples(st.sampled_from([JSON, ROCKETMQ]), st.binary(max_size=40), st.binary(max_size=40)),
     max_size=6,
 )
+
+
+class LongFrameTests(SynchronousTestCase):
+    """Frames that are longer than they may be, and passed over."""
+
+    def setUp(self) -> None:
+        self.asked: list[tuple[int, bytes]] = []
+        self.answer = True
+        self.decoder = FrameDecoder(self.pass_over)
+
+    def pass_over(self, serialize_type: int, header: bytes) -> bool:
+        self.asked.append((serialize_type, header))
+        return self.answer
+
+    def test_what_is_behind_is_read(self) -> None:
+        """However it comes, the body is gone, nothing is kept of it, and the next frame is read."""
+        body = bytes(FRAME_SIZE_MAX)
+        long = struct.pack(">iI", 4 + 2 + len(body), 2) + b"{}" + body
+        stream = encode_frame(JSON, b"a", b"b") + long + long + encode_frame(ROCKETMQ, b"c", b"d")
+        expected = [(JSON, b"a", b"b"), (ROCKETMQ, b"c", b"d")]
+        self.assertEqual(self.decoder.feed(stream), expected)
+        for size in (65_536, 1_000_003, FRAME_SIZE_MAX + 1):
+            found: list[Frame] = []
+            for start in range(0, len(stream), size):
+                found += self.decoder.feed(stream[start:start + size])
+                self.assertLess(self.decoder.pending_bytes, 20)
+            self.assertEqual(found, expected, msg=str(size))
+        first = b"".join([stream[i:i + 1] for i in range(40)])
+        found = [frame for i in range(40) for frame in self.decoder.feed(first[i:i + 1])]
+        found += self.decoder.feed(stream[40:])
+        self.assertEqual(found, expected)
+        self.assertEqual(self.asked, [(JSON, b"{}")] * 10)
+        self.assertEqual((self.decoder.failure, self.decoder.pending_bytes), ("", 0))
+
+    def test_who_does_not_want_it(self) -> None:
+        """The stream is broken then, as it is for who was not to be asked."""
+        self.answer = False
+        long = struct.pack(">iI", FRAME_SIZE_MAX + 1, 2) + b"{}"
+        self.assertEqual(self.decoder.feed(long), [])
+        self.assertIn("over the limit", self.decoder.failure)
+
+    def test_what_is_no_frame_is_not_waited_for(self) -> None:
+        """Another protocol's bytes do not begin a frame of a gigabyte."""
+        for data in (b"GET / HT", struct.pack(">iI", LONG_FRAME_SIZE_MAX + 1, 2),
+                     struct.pack(">iI", FRAME_SIZE_MAX + 1, LONG_FRAME_HEADER_SIZE_MAX + 1),
+                     struct.pack(">iI", FRAME_SIZE_MAX + 1, 2 << 24)):
+            decoder = FrameDecoder(self.pass_over)
+            self.assertEqual(decoder.feed(data), [])
+            self.assertNotEqual(decoder.failure, "", msg=repr(data))
+        self.assertEqual(self.asked, [])
 
 
 class FrameDecoderTests(SynchronousTestCase):
