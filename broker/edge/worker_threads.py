@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 #: Syncs that take longer in the mean are not quick, seconds: a fifth of what counts as a stall.
 QUICK_SECONDS: Final = 0.002
+#: Of one sync, however long it took, so much enters the mean: one in thousands stalls on every
+#: disk, and a few in a row are what makes a disk slow.
+STALL_SECONDS: Final = 3 * QUICK_SECONDS
 #: How long syncs go to a thread when they were not quick, seconds; doubled each time, to the most.
 SLOW_SECONDS_LEAST: Final = 1.0
 SLOW_SECONDS_MOST: Final = 60.0
@@ -95,31 +98,31 @@ class QuickSync:
         #: Of how long syncs here took, seconds.
         self._mean = 0.0
 
-    def run(self, prepare: Callable[[], Callable[[], None]]) -> Deferred[None]:
-        """Run a sync; fires when it is done.
-
-        :param prepare: says what there is to sync and makes the job.
-        """
+    def run(
+        self, prepare: Callable[[], Callable[[], None]], done: Callable[[Failure | None], None]
+    ) -> None:
+        """Run a sync, see RunSync of the store."""
         if self._monotonic() < self._slow_until:
-            return self._threads.do(prepare())
-        done: Deferred[None] = Deferred()
-        self._reactor.callLater(0, self._run_here, prepare, done)
-        return done
+            self._threads.do(prepare()).addCallbacks(done, done)
+        else:
+            self._reactor.callLater(0, self._run_here, prepare, done)
 
-    def _run_here(self, prepare: Callable[[], Callable[[], None]], done: Deferred[None]) -> None:
+    def _run_here(
+        self, prepare: Callable[[], Callable[[], None]], done: Callable[[Failure | None], None]
+    ) -> None:
         begin = self._monotonic()
         try:
             prepare()()
         except Exception:
-            done.errback()
+            done(Failure())
             return
         now = self._monotonic()
-        # A mean over the last ten or so: one in thousands is slow on every disk.
-        self._mean += (now - begin - self._mean) / 10
+        # A mean over the last ten or so.
+        self._mean += (min(now - begin, STALL_SECONDS) - self._mean) / 10
         if self._mean > QUICK_SECONDS:
             self._slow_until = now + self._slow_seconds
             self._slow_seconds = min(self._slow_seconds * 2, SLOW_SECONDS_MOST)
             self._mean = 0.0
         elif now > self._slow_until + SLOW_SECONDS_MOST:
             self._slow_seconds = SLOW_SECONDS_LEAST
-        done.callback(None)
+        done(None)

@@ -20,14 +20,18 @@ from twistmq.broker.errors import StoreError
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.settings import StoreSettings
 
-__all__ = ["CommitFlush"]
+__all__ = ["CommitFlush", "RunSync"]
+
+#: Runs a sync. Given a function that, called on the reactor's thread, says what has to be synced
+#: now and makes the job; and one to call there when the job is done, with the failure if it failed.
+#: No Deferred: what is sent one at a time waits for all that stands between a sync and its reply.
+RunSync = Callable[[Callable[[], Callable[[], None]], Callable[[Failure | None], None]], None]
 
 
 class CommitFlush:
     """Runs the syncs of one commit log.
 
-    :param run_sync: is given a function that, called on the reactor's thread, says what has to be
-        synced now and makes the job; runs that job where it likes.
+    :param run_sync: runs a sync where it likes, see RunSync.
     :param on_flushed: called after each sync with the newest store time that it covers, ms.
     """
 
@@ -37,7 +41,7 @@ class CommitFlush:
         self,
         commit_log: CommitLog,
         settings: StoreSettings,
-        run_sync: Callable[[Callable[[], Callable[[], None]]], Deferred[None]],
+        run_sync: RunSync,
         on_flushed: Callable[[int], None],
     ) -> None:
         self.failure: StoreError | None = None
@@ -87,7 +91,7 @@ class CommitFlush:
         """Sync what is written when the sync begins."""
         assert not self._running
         self._running = True
-        self._run_sync(self._job).addCallbacks(self._synced, self._failed)
+        self._run_sync(self._job, self._done)
 
     def _job(self) -> Callable[[], None]:
         """Begin a sync: what is written up to now is what it covers."""
@@ -95,8 +99,15 @@ class CommitFlush:
         self._target_timestamp = self._log.last_store_timestamp
         return self._log.sync_job()
 
-    def _synced(self, _: None) -> None:
+    def _done(self, failure: Failure | None) -> None:
+        """The sync that ran is over."""
         self._running = False
+        if failure is None:
+            self._synced()
+        else:
+            self._failed(failure)
+
+    def _synced(self) -> None:
         target = self._target
         self._log.synced(target)
         self._on_flushed(self._target_timestamp)
@@ -108,7 +119,6 @@ class CommitFlush:
             waiting.callback(None)
 
     def _failed(self, failure: Failure) -> None:
-        self._running = False
         self.failure = StoreError(f"the commit log cannot be flushed: {failure.value}")
         self.log.failure("flush failed, the store accepts no more messages", failure=failure)
         waiting, self._waiting = self._waiting, []

@@ -15,6 +15,7 @@ from math import ceil
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twistmq.broker.constants import (
@@ -24,7 +25,7 @@ from twistmq.broker.constants import (
 from twistmq.broker.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
 from twistmq.broker.interfaces import IMessageStore, IStoreIO
 from twistmq.broker.store.append_loop import encode_records, give_back_offsets
-from twistmq.broker.store.commit_flush import CommitFlush
+from twistmq.broker.store.commit_flush import CommitFlush, RunSync
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.consume_queue import ConsumeQueue
@@ -78,7 +79,7 @@ class MessageStore:
         io: IStoreIO,
         now_ms: Callable[[], int],
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
-        run_sync: Callable[[Callable[[], Callable[[], None]]], Deferred[None]] | None = None,
+        run_sync: RunSync | None = None,
     ) -> None:
         self.settings = settings
         self.stats = StoreStats(now_ms())
@@ -120,8 +121,10 @@ class MessageStore:
         self.on_arrival = self._dispatch.on_arrival
         if run_sync is None or not settings.sync_flush:
             # An interval's worth of messages takes its time to reach the disk.
-            def run_sync(job: Callable[[], Callable[[], None]]) -> Deferred[None]:
-                return in_thread(job())
+            def run_sync(
+                prepare: Callable[[], Callable[[], None]], done: Callable[[Failure | None], None]
+            ) -> None:
+                in_thread(prepare()).addCallbacks(done, done)
 
         self._flush = CommitFlush(self._log, settings, run_sync, self._log_flushed)
         self._upkeep = Upkeep(

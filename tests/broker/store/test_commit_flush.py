@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreError
@@ -10,6 +11,9 @@ from twistmq.broker.store.commit_flush import CommitFlush
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import small_settings
+
+Prepare = Callable[[], Callable[[], None]]
+Done = Callable[[Failure | None], None]
 
 
 class CommitFlushTests(SynchronousTestCase):
@@ -20,17 +24,15 @@ class CommitFlushTests(SynchronousTestCase):
         self.disk = FaultyDisk()
         self.log = CommitLog(self.disk, "/log", 100_000)
         self.log.load()
-        self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+        self.jobs: list[tuple[Callable[[], None], Done]] = []
         self.times: list[int] = []
         self.flush = CommitFlush(
             self.log, small_settings(), self.run_sync, self.times.append
         )
 
-    def run_sync(self, prepare: Callable[[], Callable[[], None]]) -> Deferred[None]:
+    def run_sync(self, prepare: Prepare, done: Done) -> None:
         """Make a job at once and keep it until it is run."""
-        done: Deferred[None] = Deferred()
         self.jobs.append((prepare(), done))
-        return done
 
     def run_job(self) -> None:
         """Run the oldest job."""
@@ -38,9 +40,9 @@ class CommitFlushTests(SynchronousTestCase):
         try:
             job()
         except OSError:
-            done.errback()
+            done(Failure())
         else:
-            done.callback(None)
+            done(None)
 
     def write(self, size: int, timestamp: int = 0) -> int:
         """Write bytes; the offset behind them."""
@@ -76,29 +78,26 @@ class CommitFlushTests(SynchronousTestCase):
     def test_thread_that_answers_at_once(self) -> None:
         """Nothing to wait for either."""
         self.flush = CommitFlush(
-            self.log, small_settings(), lambda prepare: self._now(prepare), self.times.append
+            self.log, small_settings(), self._now, self.times.append
         )
         self.assertIsNone(self.flush.flushed(self.write(10)))
 
-    def _now(self, prepare: Callable[[], Callable[[], None]]) -> Deferred[None]:
-        done = self.run_sync(prepare)
+    def _now(self, prepare: Prepare, done: Done) -> None:
+        self.run_sync(prepare, done)
         self.run_job()
-        return done
 
     def test_sync_that_begins_later_covers_more(self) -> None:
         """What is written before the job is made is covered by it."""
-        prepared: list[tuple[Callable[[], Callable[[], None]], Deferred[None]]] = []
+        prepared: list[tuple[Prepare, Done]] = []
 
-        def later(prepare: Callable[[], Callable[[], None]]) -> Deferred[None]:
-            done: Deferred[None] = Deferred()
+        def later(prepare: Prepare, done: Done) -> None:
             prepared.append((prepare, done))
-            return done
 
         self.flush = CommitFlush(self.log, small_settings(), later, self.times.append)
         waits = [self.wait(self.write(10, 7)) for _ in range(3)]
         [(prepare, done)] = prepared
         prepare()()
-        done.callback(None)
+        done(None)
         for each in waits:
             self.successResultOf(each)
         self.assertEqual((self.log.flushed_offset, self.times), (30, [7]))
