@@ -235,9 +235,9 @@ class Dispatcher:
                     reply = self._failed(result, request)
                 self._finish(request, result if reply is None else reply, frames)
             if held:
-                channel.release(size)
                 if frames:
                     channel.write(b"".join(frames))
+                channel.release(size)
 
         until.addBoth(answered)
         if not there:

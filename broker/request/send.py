@@ -290,6 +290,8 @@ class SendRequests:
 
         safe.addCallback(set_code)
         for index, reply in waiting:
+            if isinstance(reply, StoredReply):
+                reply.write_ahead(requests[index].command.opaque)
             replies[index] = Held(reply, safe)
 
     def _refused(self, error: BrokerError) -> Reply:

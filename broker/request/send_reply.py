@@ -21,7 +21,7 @@ class StoredReply(Reply):
     :param store_host: the broker's address as records hold it.
     """
 
-    __slots__ = ("_header", "_maker", "_queue_id", "_record", "_store_host")
+    __slots__ = ("_ahead", "_header", "_maker", "_queue_id", "_record", "_store_host")
 
     def __init__(
         self, record: MessageRecord, queue_id: int, store_host: bytes, maker: StoredReplyMaker
@@ -29,6 +29,7 @@ class StoredReply(Reply):
         self.code = ResponseCode.SUCCESS
         self.body = b""
         self.remark = None
+        self._ahead: bytes | None = None
         self._header: CommandHeader | None = None
         self._maker = maker
         self._record = record
@@ -50,8 +51,14 @@ class StoredReply(Reply):
     def header(self, header: CommandHeader | None) -> None:
         self._header = header
 
+    def write_ahead(self, opaque: int) -> None:
+        """Write the frame of success while the disk works; it goes if nothing changes till then."""
+        self._ahead = self.frame(opaque)
+
     def frame(self, opaque: int) -> bytes:
         if self._header is None and self.remark is None and not self.body:
+            if self._ahead is not None and self.code == ResponseCode.SUCCESS:
+                return self._ahead
             return self._maker.frame(
                 self.code, opaque, self._record, self._queue_id, self._store_host)
         return super().frame(opaque)

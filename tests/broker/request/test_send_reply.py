@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -46,17 +47,31 @@ class StoredReplyTests(SynchronousTestCase):
 
     def test_what_a_plugin_changes_is_written(self) -> None:
         """Code, remark, body and header, each set on its own."""
-        changed = reply(["key"])
-        changed.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        self.check_changes(lambda changed: None)
+
+    def test_what_changes_after_it_was_written_ahead(self) -> None:
+        """What was written ahead goes only if nothing was changed meanwhile."""
+        ahead = reply(["key"])
+        ahead.write_ahead(1)
+        self.assertEqual(ahead.frame(1), reply(["key"]).frame(1))
+        self.check_changes(lambda changed: changed.write_ahead(1))
+
+    def check_changes(self, before: Callable[[StoredReply], None]) -> None:
+        """Change one thing of a reply each time."""
         header = reply(["key"]).header
-        self.assertEqual(changed.frame(1), Reply(ResponseCode.FLUSH_DISK_TIMEOUT, header).frame(1))
+        timed_out = ResponseCode.FLUSH_DISK_TIMEOUT
+        for name, value, expected in (
+            ("code", timed_out, Reply(timed_out, header)),
+            ("remark", "a remark", Reply(header=header, remark="a remark")),
+            ("body", b"a body", Reply(header=header, body=b"a body")),
+            ("header", reply(["another"]).header, reply(["another"])),
+        ):
+            changed = reply(["key"])
+            before(changed)
+            setattr(changed, name, value)
+            self.assertEqual(changed.frame(1), expected.frame(1), msg=name)
         changed = reply(["key"])
-        changed.remark = "a remark"
-        self.assertEqual(changed.frame(1), Reply(header=header, remark="a remark").frame(1))
-        changed = reply(["key"])
-        changed.body = b"a body"
-        self.assertEqual(changed.frame(1), Reply(header=header, body=b"a body").frame(1))
-        changed = reply(["key"])
+        before(changed)
         changed.header = None
         changed.header = reply(["another"]).header
         self.assertEqual(changed.frame(1), reply(["another"]).frame(1))
