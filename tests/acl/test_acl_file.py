@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -12,6 +15,7 @@ from twistmq.acl.acl_file import (
     with_white_addresses,
     without_account,
 )
+from twistmq.acl.addresses import parse_pattern
 from twistmq.acl.errors import AclError
 from twistmq.broker.wire.bodies import DataVersion
 
@@ -91,6 +95,20 @@ class ReadTests(SynchronousTestCase):
         file = read_acl_file(b"base: &base {secretKey: 12345678, admin: yes}\n"
                              b"accounts: [{<<: *base, accessKey: merged-key}]\n")
         self.assertEqual(file.configs, (PlainAccessConfig("merged-key", "12345678", admin=True),))
+
+    def test_documented_file(self) -> None:
+        """The example of the plugin's page says what the page says of it."""
+        page = (Path(__file__).parents[2] / "acl" / "README.md").read_text()
+        [example] = re.findall(r"^```yaml$(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        file = read_acl_file(example.encode())
+        self.assertEqual(file.white_addresses, ("10.10.103.*",))
+        self.assertEqual(file.configs, (PlainAccessConfig(
+            "orders-service", "a-long-secret", None, False, "DENY", "SUB", ["orders=PUB|SUB"],
+            ["billing=DENY"]),))
+        patterns = re.search(r"# need no account: (.*)", example)
+        assert patterns is not None
+        for pattern in patterns[1].split():
+            parse_pattern(pattern)
 
     def test_nothing(self) -> None:
         """A file without data is told from one without accounts."""
