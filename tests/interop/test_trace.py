@@ -15,7 +15,7 @@ from tests.interop.servers import Servers, free_port
 from tests.interop.trace_round import java_trace
 
 TOPIC: Final = "TraceRound"
-PARTS: Final = ("plain", "delayed", "consume")
+PARTS: Final = ("plain", "delayed", "transaction", "consume")
 #: Clients hand records over within five seconds, the broker knows of a consumption within six.
 WAIT_SECONDS: Final = 90.0
 _VOLATILE: Final = (
@@ -32,9 +32,9 @@ def shape(text: str) -> list[str]:
     return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-def shown(sent: int, *consumed: str) -> list[str]:
-    """What is shown of a message that was sent, and consumed with these results."""
-    lines = [TITLE.format("Producer", "Send"), "Pub TraceP 127.0.0.1 <time> <cost> success"] * sent
+def shown(group: str, *consumed: str) -> list[str]:
+    """What is shown of a message that a group sent, and one consumed with these results."""
+    lines = [TITLE.format("Producer", "Send"), f"Pub {group} 127.0.0.1 <time> <cost> success"]
     if consumed:
         lines.append(TITLE.format("Consumer", "Consumer"))
     return sorted(lines + [f"Sub TraceC 127.0.0.1 <time> <cost> {result}" for result in consumed])
@@ -42,8 +42,9 @@ def shown(sent: int, *consumed: str) -> list[str]:
 
 #: Of each message of the round. A failed one is tried again.
 WANTED: Final = {
-    "tagged": shown(1, "failed", "success"), "bare": shown(1, "success"),
-    "async": shown(1, "success"), "delayed": shown(1, "success"),
+    "tagged": shown("TraceP", "failed", "success"), "bare": shown("TraceP", "success"),
+    "async": shown("TraceP", "success"), "delayed": shown("TraceP", "success"),
+    "committed": shown("TraceTxP", "success"), "rolled-back": shown("TraceTxP"),
 }
 
 
