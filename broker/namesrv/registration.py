@@ -81,11 +81,11 @@ def put_topics(
     mappings = new.topics.topic_queue_mapping_info_map or {}
     if drop_missing and not mappings:
         _drop_missing_topics(tables, new)
+    known = tables.queues_of(new.broker_name)
     read_only = is_prime_slave and group.enable_acting_master
     for topic in new.topics.topic_config_table.values():
-        if is_changed or new.broker_name not in tables.topics.get(topic.topic_name, {}):
-            queues = tables.topics.setdefault(topic.topic_name, {})
-            queues[new.broker_name] = _queue_data(new.broker_name, topic, read_only)
+        if is_changed or topic.topic_name not in known:
+            tables.put_queues(topic.topic_name, _queue_data(new.broker_name, topic, read_only))
     if is_changed:
         for topic_name, mapping in mappings.items():
             names = tables.mappings.setdefault(topic_name, {})
@@ -93,8 +93,8 @@ def put_topics(
 
 
 def _drop_missing_topics(tables: RouteTables, new: Registration) -> None:
-    for topic, queues in list(tables.topics.items()):
-        if new.broker_name in queues and topic not in new.topics.topic_config_table:
+    for topic in list(tables.queues_of(new.broker_name)):
+        if topic not in new.topics.topic_config_table:
             tables.drop_queues(topic, [new.broker_name])
 
 

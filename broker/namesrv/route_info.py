@@ -26,7 +26,7 @@ from twistmq.broker.namesrv.registration import (
     put_topics,
 )
 from twistmq.broker.namesrv.route_tables import MASTER_ID, BrokerKey, BrokerLive, RouteTables
-from twistmq.broker.wire.bodies import BrokerData, DataVersion, QueueData
+from twistmq.broker.wire.bodies import DataVersion, QueueData
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting import Channel
@@ -36,6 +36,8 @@ __all__ = ["BROKER_TIMEOUT_MS", "RouteInfoManager"]
 #: A broker that says nothing else is gone after this silence, ms.
 #: Source: RouteInfoManager.DEFAULT_BROKER_CHANNEL_EXPIRED_TIME.
 BROKER_TIMEOUT_MS: Final = 120_000
+#: Brokers that leave at once and are named in the log; of more their number is.
+_NAMES_LOGGED_MAX: Final = 20
 
 
 class RouteInfoManager:
@@ -118,11 +120,7 @@ class RouteInfoManager:
     def _put_address(self, new: Registration) -> bool:
         """Make the address that of its broker id; :returns: whether the id had none."""
         tables = self.tables
-        tables.clusters.setdefault(new.cluster, set()).add(new.broker_name)
-        group = tables.brokers.get(new.broker_name)
-        if group is None:
-            group = BrokerData(new.cluster, new.broker_name)
-            tables.brokers[new.broker_name] = group
+        group = tables.put_name(new.cluster, new.broker_name)
         group.enable_acting_master = bool(new.acting_master)
         group.zone_name = new.zone_name
         addresses = group.broker_addrs
@@ -135,8 +133,7 @@ class RouteInfoManager:
         if holder is not None and holder != new.address:
             for key in tables.keys_of(holder):
                 if tables.live[key].broker_name == new.broker_name:
-                    del tables.live[key]
-                    tables.filter_servers.pop(key, None)
+                    tables.drop_live(key)
         return not holder
 
     def _put_live(self, new: Registration, now_ms: int) -> None:
@@ -147,8 +144,8 @@ class RouteInfoManager:
                           cluster=new.cluster)
         timeout_ms = BROKER_TIMEOUT_MS if new.timeout_ms is None else min(
             new.timeout_ms, BROKER_TIMEOUT_MS_MAX)
-        tables.live[new.key] = BrokerLive(new.broker_name, now_ms, timeout_ms,
-                                          new.topics.data_version, new.channel, new.ha_address)
+        tables.put_live(new.key, BrokerLive(new.broker_name, now_ms, timeout_ms,
+                                            new.topics.data_version, new.channel, new.ha_address))
         if new.filter_servers is None:
             return
         if new.filter_servers:
@@ -181,15 +178,14 @@ class RouteInfoManager:
             self.log.warn("topic {topic} is not registered: broker {name} is not known",
                           topic=topic, name=unknown[0])
             return False
-        if queues:
-            known = self.tables.topics.setdefault(topic, {})
-            known.update({each.broker_name: each for each in queues})
+        for each in queues:
+            self.tables.put_queues(topic, each)
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, in one cluster or in all."""
         if not cluster:
-            self.tables.topics.pop(topic, None)
+            self.tables.drop_topic(topic)
             return
         self.tables.drop_queues(topic, self.tables.clusters.get(cluster, set()))
 
@@ -231,9 +227,12 @@ class RouteInfoManager:
         """
         expired = {key: live for key, live in self.tables.live.items()
                    if live.last_update_ms + live.timeout_ms < now_ms}
-        for key, live in expired.items():
+        for key, live in list(expired.items())[:_NAMES_LOGGED_MAX]:
             self.log.warn("the broker at {address} said nothing for {timeout_ms} ms",
                           address=key.address, timeout_ms=live.timeout_ms)
+        if len(expired) > _NAMES_LOGGED_MAX:
+            self.log.warn("{count} more brokers said nothing for too long",
+                          count=len(expired) - _NAMES_LOGGED_MAX)
         self._leave(expired)
         in_use = {live.channel.channel_id for live in self.tables.live.values()}
         silent = {live.channel.channel_id: live.channel for live in expired.values()}
@@ -244,7 +243,7 @@ class RouteInfoManager:
 
         Differs from Apache: all of them, where Apache forgets one and lets the others expire.
         """
-        lost = [key for key, live in self.tables.live.items() if live.channel is channel]
+        lost = self.tables.keys_on(channel)
         if lost:
             self.log.warn("the connection of the broker at {address} is lost",
                           address=lost[0].address)
@@ -252,14 +251,14 @@ class RouteInfoManager:
 
     def _leave(self, keys: Iterable[BrokerKey]) -> None:
         """Forget brokers, and the topics of names that nobody has any more."""
-        tables, gone = self.tables, set()
+        tables = self.tables
+        gone: list[str] = []
         for key in keys:
             name = tables.live[key].broker_name
             addresses = tables.brokers[name].broker_addrs
             was_lowest = addresses.get(min(addresses)) == key.address
             if tables.drop_address(key):
-                gone.add(name)
-                self.log.info("broker {name} is gone", name=name)
+                gone.append(name)
                 continue
             if tables.brokers[name].enable_acting_master:
                 if MASTER_ID not in addresses:
@@ -267,6 +266,10 @@ class RouteInfoManager:
                 if was_lowest:
                     self._tell_of_lowest(name, offline=key.address)
         tables.drop_topics_of(gone)
+        for name in gone[:_NAMES_LOGGED_MAX]:
+            self.log.info("broker {name} is gone", name=name)
+        if len(gone) > _NAMES_LOGGED_MAX:
+            self.log.info("{count} more brokers are gone", count=len(gone) - _NAMES_LOGGED_MAX)
 
     def _tell_of_lowest(
         self, name: str, *, offline: str | None = None, ha_address: str | None = None

@@ -82,8 +82,7 @@ class RouteViews:
     def topics_of_cluster(self, cluster: str) -> TopicList:
         """The topics that a broker of the cluster has; none for a cluster that is not known."""
         names = self._tables.clusters.get(cluster, set())
-        return TopicList({topic for topic, queues in self._tables.topics.items()
-                          if not names.isdisjoint(queues)})
+        return TopicList(set().union(*[self._tables.queues_of(name) for name in names]))
 
     def system_topics(self) -> TopicList:
         """Names of clusters and brokers, which are topics too, and an address to ask for more."""

@@ -48,6 +48,8 @@ _SHORT: Final = {
     '"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r",
     "\t": "\\t",
 }
+#: Members of a set that is written in order: with 100,000 sorting takes longer than writing.
+_SORTED_SET_COUNT_MAX: Final = 10_000
 #: Above this, JavaScript's numbers have gaps.
 _EXACT_MAX: Final = 2**53 - 1
 
@@ -84,6 +86,9 @@ def _java_float(value: float) -> str:
 class _Writer:
     """Appends the text of values to ``parts``; bare keys, one line."""
 
+    #: What cannot stand in a text as it is.
+    special = _SPECIAL
+
     def __init__(self, parts: list[str]) -> None:
         self._add = parts.append
 
@@ -104,7 +109,9 @@ class _Writer:
         elif isinstance(value, tuple):
             self.write_set(value, depth)
         elif isinstance(value, set | frozenset):
-            self.write_set(tuple(sorted(value)), depth)
+            # A set has no order: sorting is for readers of short ones.
+            is_short = len(value) <= _SORTED_SET_COUNT_MAX
+            self.write_set(tuple(sorted(value) if is_short else value), depth)
         elif isinstance(value, ObjectKey):
             self.write_map(dict(value.fields), depth)
         elif isinstance(value, msgspec.Struct):
@@ -113,7 +120,7 @@ class _Writer:
             raise TypeError(f"{type(value).__name__} has no JSON form")
 
     def text(self, value: str) -> str:
-        return f'"{_SPECIAL.sub(_escaped, value)}"'
+        return f'"{self.special.sub(_escaped, value)}"'
 
     def integer(self, value: int) -> str:
         return str(int(value))
@@ -156,6 +163,10 @@ class _Writer:
         self._add("]")
 
     def write_set(self, value: tuple[Any, ...], depth: int) -> None:
+        # Names, maybe a hundred thousand, are looked through together, and joined.
+        if set(map(type, value)) == {str} and not self.special.search("".join(value)):
+            self._add('["' + '","'.join(value) + '"]')
+            return
         self._add("[")
         separator = ""
         for member in value:
@@ -171,8 +182,7 @@ class _Writer:
 class _PlainWriter(_Writer):
     """Writes what any JSON reader takes."""
 
-    def text(self, value: str) -> str:
-        return f'"{_SPECIAL_OR_WIDE.sub(_escaped, value)}"'
+    special = _SPECIAL_OR_WIDE
 
     def integer(self, value: int) -> str:
         return str(int(value)) if -_EXACT_MAX <= value <= _EXACT_MAX else f'"{int(value)}"'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import settings
@@ -13,6 +15,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.namesrv.registration import MasterOfGroup, Registration
@@ -168,6 +171,28 @@ class RoutesMachine(RuleBasedStateMachine):
         assert self.tables.filter_servers.keys() <= self.tables.live.keys()
 
     @invariant()
+    def the_ways_back_are_those_of_the_tables(self) -> None:
+        """Built anew from the tables they are what is kept: nothing missing, nothing left."""
+        tables = self.tables
+        by_address: dict[str, set[BrokerKey]] = {}
+        by_channel: dict[int, set[BrokerKey]] = {}
+        for key, live in tables.live.items():
+            by_address.setdefault(key.address, set()).add(key)
+            by_channel.setdefault(live.channel.channel_id, set()).add(key)
+        clusters: dict[str, set[str]] = {}
+        for cluster, names in tables.clusters.items():
+            for name in names:
+                clusters.setdefault(name, set()).add(cluster)
+        queues: dict[str, dict[str, QueueData]] = {}
+        for topic, by_name in tables.topics.items():
+            for name, queue in by_name.items():
+                queues.setdefault(name, {})[topic] = queue
+        assert {at: set(keys) for at, keys in tables._keys_by_address.items()} == by_address
+        assert {on: set(keys) for on, keys in tables._keys_by_channel.items()} == by_channel
+        assert tables._clusters_by_name == clusters
+        assert tables._queues_by_name == queues
+
+    @invariant()
     def every_topic_has_a_route(self) -> None:
         """A route names each broker of the topic once, with a living address."""
         for topic, queues in self.tables.topics.items():
@@ -179,6 +204,68 @@ class RoutesMachine(RuleBasedStateMachine):
                 assert all(any(BrokerKey(cluster, address) in self.tables.live
                                for cluster in ("C", "D"))
                            for address in group.broker_addrs.values())
+
+
+class CostTests(SynchronousTestCase):
+    """What is asked of one broker does not look at all others."""
+
+    def steps(self, brokers: int, topics: int) -> dict[str, int]:
+        """How many lines of the tables' module a few requests run beside so many others."""
+        tables = RouteTables()
+        routes = RouteInfoManager(tables, set[str]().__contains__)
+        others = StillChannel()
+        for number in range(brokers):
+            routes.register(make_registration(
+                f"o:{number}", {f"T{number}-{each}": 6 for each in range(topics)},
+                name=f"o{number}", cluster=f"C{number}", channel=others), 0)
+        channel, count = StillChannel(), 0
+
+        def trace(frame: Any, event: str, argument: object) -> Any:
+            nonlocal count
+            if "namesrv" in frame.f_code.co_filename:
+                count += 1
+                return trace
+            return None
+
+        def run(work: Callable[[], object]) -> int:
+            nonlocal count
+            count, before = 0, sys.gettrace()
+            sys.settrace(trace)
+            try:
+                work()
+            finally:
+                sys.settrace(before)
+            return count
+
+        new = make_registration(channel=channel)
+        return {
+            "register": run(lambda: routes.register(new, 0)),
+            "register again": run(lambda: routes.register(new, 0)),
+            "wipe": run(lambda: tables.wipe_write_permission("a")),
+            "add": run(lambda: tables.add_write_permission("a")),
+            "client gone": run(lambda: routes.on_channel_destroy(StillChannel())),
+            "gone": run(lambda: routes.on_channel_destroy(channel)),
+        }
+
+    def test_one_broker_beside_many(self) -> None:
+        """Beside 300 brokers with 10 topics each it takes the steps that it takes beside none."""
+        alone = self.steps(0, 0)
+        self.assertGreater(min(alone.values()), 0)
+        self.assertEqual(self.steps(300, 10), alone)
+
+    def test_many_leave_at_once(self) -> None:
+        """Nothing of them is left, and a few lines say it."""
+        routes = RouteInfoManager(RouteTables(), set[str]().__contains__)
+        channel = StillChannel()
+        for number in range(200):
+            routes.register(make_registration(
+                f"o:{number}", {f"T{number}": 6, f"U{number}": 6}, name=f"o{number}",
+                cluster=f"C{number}", channel=channel), 0)
+        with capturedLogs() as events:
+            routes.on_channel_destroy(channel)
+        self.assertEqual(routes.tables, RouteTables())
+        self.assertLess(len(events), 30)
+        self.assertIn("180 more brokers are gone", [formatEvent(event) for event in events])
 
 
 class RouteTablesTests(SynchronousTestCase):

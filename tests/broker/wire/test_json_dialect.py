@@ -226,6 +226,18 @@ class EncodeTests(SynchronousTestCase):
         self.assertEqual(encode([{3, 1, 2}, frozenset("ba"), Kind.A], quote_int_keys=True),
                          b'[[1,2,3],["a","b"],"a value"]')
 
+    def test_sets_of_names(self) -> None:
+        """Plain ones are joined, and are what they are one by one; long ones come in any order."""
+        for names in ({"b", "a"}, {"a", 'q"', "\n"}, {"\u4f60", "/"}, {"", "a"}, {""}, set()):
+            expected = b"[" + b",".join([encode(each, quote_int_keys=False)
+                                         for each in sorted(names)]) + b"]"
+            self.assertEqual(encode(names, quote_int_keys=False), expected)
+            standard = b"[" + b",".join([encode(each, quote_int_keys=True)
+                                         for each in sorted(names)]) + b"]"
+            self.assertEqual(encode(names, quote_int_keys=True), standard)
+        many = {f"T{number}" for number in range(20_000)}
+        self.assertEqual(set(decode(encode(many, quote_int_keys=False))), many)
+
     def test_no_json_form(self) -> None:
         """A value without a JSON form is our own mistake and says its type."""
         for value in (b"bytes", object(), [1, {"a": b""}], {b"a": 1}):
