@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.hooks import ENTRY_POINT_GROUP
+from twistmq.broker.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.name_server import PortlessNameServer
 

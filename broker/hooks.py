@@ -1,4 +1,4 @@
-"""The one place that calls plugins: finds them, orders them, isolates their faults.
+"""The one place that calls plugins: takes those that fit, orders them, isolates their faults.
 
 ``Hooks`` gives each hook a typed method. The hooks on the hot path are also there as flat tuples,
 bound once by :meth:`Hooks.freeze`, so that one without implementation costs a truth test.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
@@ -21,9 +20,11 @@ from zope.interface import implementer
 
 from twistmq.broker import hookspecs
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.discovery import FAULTS
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.plugin_checks import misfit, require_hooks_that_run, setting_fault
 from twistmq.broker.remoting import Reply, RequestHandler
 from twistmq.broker.settings import Setting
 
@@ -39,13 +40,7 @@ if TYPE_CHECKING:
     from twistmq.broker.store.recovery import TagsCode
     from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["ENTRY_POINT_GROUP", "Hooks", "find_plugins"]
-
-ENTRY_POINT_GROUP = "twistmq"
-#: What a plugin raises that is its own fault. One that wants the process to end is not asked.
-FAULTS = (Exception, SystemExit)
-#: The hooks whose Deferred or coroutine is waited for.
-_MAY_WAIT = ("on_start", "on_stop")
+__all__ = ["Hooks"]
 
 T = TypeVar("T")
 
@@ -58,52 +53,21 @@ class Implementation:
     call: Callable[..., Any]
 
 
-def find_plugins(
-    enabled: Collection[str] | None = None, disabled: Collection[str] = ()
-) -> list[tuple[str, object]]:
-    """Import the plugins that are installed.
-
-    :param enabled: only these names; None means all there are.
-    :param disabled: never these names; that wins.
-    :returns: (name, plugin), stock plugins first, each kind by name. Where a third party gives
-        a stock plugin's name to its own, that one is there and the stock one is not.
-    :raises SettingsError: when a name of ``enabled`` is not installed or cannot be imported.
-    """
-    points: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=_is_stock, reverse=True):
-        points[point.name] = point
-    missing = sorted(set(enabled or ()) - set(points))
-    if missing:
-        known = ", ".join(sorted(points)) or "none"
-        raise SettingsError(f"plugins.enabled: {', '.join(missing)} not installed (known: {known})")
-    names = [n for n in points if (enabled is None or n in enabled) and n not in disabled]
-    names.sort(key=lambda name: (not _is_stock(points[name]), name))
-    found: list[tuple[str, object]] = []
-    for name in names:
-        try:
-            found.append((name, points[name].load()))
-        except FAULTS as error:
-            if enabled is not None:
-                raise SettingsError(
-                    f"plugins.enabled: {name} cannot be imported: {error}") from error
-            Hooks.log.failure("plugin {plugin} cannot be imported, it is left out", plugin=name)
-    return found
-
-
-def _is_stock(point: EntryPoint) -> bool:
-    return point.value.startswith("twistmq.")
-
-
 class Hooks:
     """Typed, isolated calls to every hook.
 
     :param plugins: (name, plugin) in the order of registration; of two with one name the later
         replaces the earlier, which is how a third party replaces a stock plugin.
+    :param notices: what whoever starts the broker is to be told of how they were found.
     """
 
     log = Logger()
 
-    def __init__(self, plugins: Iterable[tuple[str, object]] = ()) -> None:
+    def __init__(
+        self, plugins: Iterable[tuple[str, object]] = (), notices: Iterable[str] = ()
+    ) -> None:
+        #: What whoever starts the broker is told: plugins that are left out, and why.
+        self.notices = list(notices)
         self.manager = pluggy.PluginManager("twistmq")
         self.manager.add_hookspecs(hookspecs)
         for name, plugin in dict(plugins).items():
@@ -119,24 +83,15 @@ class Hooks:
         try:
             self.manager.register(plugin, name=name)
             self.manager.check_pending()
-            self._refuse_what_never_runs(plugin)
-        except FAULTS:
+            require_hooks_that_run(self.manager, plugin)
+        except FAULTS as error:
             self.log.failure("plugin {plugin} does not fit the hooks, it is left out", plugin=name)
-            if self.manager.has_plugin(name):
-                self.manager.unregister(name=name)
+            self._leave_out(name, misfit(error))
 
-    def _refuse_what_never_runs(self, plugin: object) -> None:
-        """:raises PluginValidationError: when a hook of the plugin would be ignored."""
-        for caller in self.manager.get_hookcallers(plugin) or ():
-            for impl in caller.get_hookimpls():
-                if impl.plugin is not plugin:
-                    continue
-                if impl.wrapper or impl.hookwrapper:
-                    raise pluggy.PluginValidationError(
-                        plugin, f"{caller.name} is a wrapper: wrappers are not supported")
-                if inspect.iscoroutinefunction(impl.function) and caller.name not in _MAY_WAIT:
-                    raise pluggy.PluginValidationError(
-                        plugin, f"{caller.name} is async, but nothing waits for this hook")
+    def _leave_out(self, name: str, why: str) -> None:
+        self.notices.append(f"plugin {name} is left out: {why}")
+        if self.manager.has_plugin(name):
+            self.manager.unregister(name=name)
 
     def freeze(self) -> None:
         """Bind the hot hooks to tuples of their implementations."""
@@ -186,8 +141,25 @@ class Hooks:
 
     # --- once, at start
 
-    def collect_settings(self) -> list[Setting]:
-        return self._rows("register_settings", Setting)
+    def collect_settings(self, taken: Iterable[Setting] = ()) -> list[Setting]:
+        """The settings of all plugins; a plugin with one it may not have is left out whole.
+
+        :param taken: the kernel's. Of two plugins with one setting the first registered has it.
+        """
+        owners = {row.name: "the kernel" for row in taken}
+        rows: list[Setting] = []
+        for implementation in reversed(self._implementations("register_settings")):
+            plugin = implementation.plugin
+            own = self._rows_of("register_settings", implementation, Setting)
+            fault = next(filter(None, (setting_fault(row, owners) for row in own)), None)
+            if fault is not None:
+                self.log.error("plugin {plugin} is left out: {why}", plugin=plugin, why=fault)
+                self._leave_out(plugin, fault)
+                self.freeze()
+                continue
+            owners |= {row.name: f"plugin {plugin}" for row in own}
+            rows = own + rows
+        return rows
 
     def collect_commands(self) -> list[click.Command]:
         import click  # only the command line needs it, and it is a slow import
@@ -223,6 +195,18 @@ class Hooks:
             if answer is not None:
                 return answer
         return None
+
+    def claimed_properties(self, kernel: Kernel) -> frozenset[str]:
+        """The message properties whose features plugins provide."""
+        hook = "claim_properties"
+        claimed: set[str] = set()
+        for implementation in self._implementations(hook):
+            answer = self._call_one(hook, implementation, kernel)
+            if isinstance(answer, Collection) and not isinstance(answer, (str, bytes)):
+                claimed.update(answer)
+            elif answer is not None:
+                self._wrong_answer(hook, implementation, answer, "a set of names")
+        return frozenset(claimed)
 
     def transaction_service(self, kernel: Kernel) -> ITransactionService | None:
         for answer in self._call_each("provide_transaction_service", kernel):
@@ -260,14 +244,18 @@ class Hooks:
         """The rows all plugins return, in call order; an answer that is not rows is left out."""
         rows: list[T] = []
         for implementation in self._implementations(hook):
-            answer = self._call_one(hook, implementation, *arguments)
-            if answer is None:
-                continue
-            if isinstance(answer, Sequence) and all(isinstance(row, kind) for row in answer):
-                rows += answer
-            else:
-                self._wrong_answer(hook, implementation, answer, f"a list of {kind.__name__}")
+            rows += self._rows_of(hook, implementation, kind, *arguments)
         return rows
+
+    def _rows_of(
+        self, hook: str, implementation: Implementation, kind: type[T], *arguments: object
+    ) -> list[T]:
+        answer = self._call_one(hook, implementation, *arguments)
+        if isinstance(answer, Sequence) and all(isinstance(row, kind) for row in answer):
+            return list(answer)
+        if answer is not None:
+            self._wrong_answer(hook, implementation, answer, f"a list of {kind.__name__}")
+        return []
 
     def _mapping(
         self, hook: str, kernel: Kernel, passed: tuple[type[Exception], ...] = ()

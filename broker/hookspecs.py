@@ -21,7 +21,7 @@ Source: design of twistmq; protocol notes section 7 lists the Apache counterpart
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -57,7 +57,9 @@ hookspec = pluggy.HookspecMarker("twistmq")
 def register_settings() -> Sequence[Setting] | None:
     """Declare settings of the plugin; they are read, checked and documented as the kernel's are.
 
-    Called before the settings are read. All answers are joined. Cost class: once.
+    Called before the settings are read. All answers are joined. A name without a dot is Apache's:
+    its row names Apache's class as ``source``. A plugin with a setting that the kernel or a plugin
+    before it has is left out whole. Cost class: once.
     """
 
 
@@ -106,6 +108,18 @@ def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
 
     Called before the broker listens; the service of the plugin called first is used. Without
     one, transactional sends answer REQUEST_CODE_NOT_SUPPORTED. Cost class: once.
+    """
+
+
+@hookspec
+def claim_properties(kernel: Kernel) -> Collection[str] | None:
+    """Name the message properties whose features this plugin provides.
+
+    Some properties ask for something: DELAY for a delay level; TIMER_DELAY_SEC, TIMER_DELAY_MS and
+    TIMER_DELIVER_MS for a time. A message with one that no plugin claims is refused, because
+    storing it as an ordinary one would deliver it at once. Half messages are
+    ``provide_transaction_service``'s. Called before the broker listens. Cost class: once.
+    Source: HookUtils.handleScheduleMessage.
     """
 
 

@@ -114,6 +114,8 @@ class Kernel:
         #: Called when the topics changed, so that name servers are told at once.
         self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
         self.transaction_service: ITransactionService | None = None
+        #: Message properties whose features plugins provide.
+        self.claimed_properties: frozenset[str] = frozenset()
         self.periodic_tasks: list[PeriodicTask] = []
         self.dispatcher = Dispatcher({}, hooks)
         settings.on_change.append(self._settings_changed)
@@ -151,6 +153,7 @@ class Kernel:
         """The part of a start that has a store to close when it fails."""
         self.store.start()
         self.transaction_service = self.hooks.transaction_service(self)
+        self.claimed_properties = self.hooks.claimed_properties(self)
         validators = self.hooks.collect_access_validators(self)
         if self.settings.flag("aclEnable") and not validators:
             raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")

@@ -327,7 +327,8 @@ LOG_ROWS: Final = (
 
 #: Ours: which plugins are used.
 PLUGIN_ROWS: Final = (
-    Setting("plugins.enabled", "names", (), "Only these plugins are used.",
+    Setting("plugins.enabled", "names", (),
+            "Only these plugins are used: the stock plugins that it does not name are off, too.",
             default_text="all that are installed"),
     Setting("plugins.disabled", "names", (), "These plugins are not used, whatever enables them."),
 )

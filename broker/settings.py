@@ -145,6 +145,8 @@ class Settings:
         #: Called after :meth:`update` with what changed.
         self.on_change: list[Callable[[Mapping[str, SettingValue]], None]] = []
         self.add_rows(rows)
+        #: The rows it was made with; those of plugins come later.
+        self.own_rows = tuple(self._rows.values())
 
     @classmethod
     def load(

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from twistmq.broker.hooks import ENTRY_POINT_GROUP, Hooks
+from twistmq.broker.discovery import ENTRY_POINT_GROUP
+from twistmq.broker.hooks import Hooks
 from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
 from twistmq.broker.settings import Setting, setting_text
 

@@ -127,9 +127,11 @@ class PluginPackageTests(SynchronousTestCase):
             self.other_hooks(client, address)
         log = (self.data / "logs" / "up.log").read_text()
         self.assertIn("sample stops: ", log)
-        with self.environment.broker(self.data, **{"sample.transactions": "true"}) as address, \
-                BlockingClient(address) as client:
+        with self.environment.broker(self.data, **{
+            "sample.transactions": "true", "sample.timers_at_once": "true",
+        }) as address, BlockingClient(address) as client:
             self.transactions(client)
+            self.timers(client)
         self.access()
         self.one_filter_for_all()
         self.command_line()
@@ -186,6 +188,11 @@ class PluginPackageTests(SynchronousTestCase):
                 client.send("lamps", colour.encode(), properties={"colour": colour})
             found = client.pull("lamps", expression="colour=dark", expression_type="PREFIX")
             self.assertEqual([message.body for message in found], [b"light"])
+
+    def timers(self, client: BlockingClient) -> None:
+        """Messages with a time come at once where the plugin claims their properties."""
+        client.send("timers", b"at once", properties={"TIMER_DELAY_SEC": "3600"})
+        self.assertEqual([m.body for m in client.pull("timers")], [b"at once"])
 
     def transactions(self, client: BlockingClient) -> None:
         """Half messages: committed ones are read, those that were rolled back are not."""

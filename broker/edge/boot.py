@@ -12,7 +12,8 @@ Source: BrokerStartup, NamesrvStartup @5.3.3.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final
 
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
@@ -26,6 +27,7 @@ __all__ = [
     "EXIT_REFUSED",
     "EXIT_USAGE",
     "EXPECTED_FAILURES",
+    "WILDCARDS",
     "StartRefused",
     "broker_settings",
     "exit_status",
@@ -33,6 +35,7 @@ __all__ = [
     "log_folder",
     "name_server_settings",
     "namesrv_settings",
+    "notices",
     "up_settings",
 ]
 
@@ -53,6 +56,11 @@ _OTHER_NAME_SERVERS: Final = {
     "enableControllerInNamesrv": "there is no controller here",
 }
 _LOCAL: Final = "127.0.0.1"
+_LOOPBACK: Final = (_LOCAL, "::1", "localhost")
+#: Addresses that are any address of the host: one can listen on them, not connect to them.
+WILDCARDS: Final = ("0.0.0.0", "::", "")
+#: How alike an unknown name and a setting's must be for a slip, 0.0 to 1.0.
+_SLIP: Final = 0.9
 
 
 class StartRefused(SettingsError):
@@ -185,6 +193,44 @@ def _check_name_servers(text: str) -> None:
             raise StartRefused(
                 EXIT_REFUSED, f"The Name Server Address[{text}] illegal, please set it as follows, "
                               '"127.0.0.1:9876;192.168.0.1:9876"')
+
+
+def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> list[str]:
+    """What whoever starts a server should know before it answers, a line each.
+
+    :param kind: "up", "namesrv" or "broker".
+    :param of_plugins: those of the hooks.
+    """
+    found = list(of_plugins)
+    if settings.unknown:
+        known = {row.name.lower(): row.name for row in settings.rows}
+        names = ", ".join(_with_guess(name, known) for name in sorted(settings.unknown))
+        found.append(f"settings that nothing here reads are kept: {names}")
+    if kind != "namesrv":
+        found += _address_notices(settings)
+    if kind == "broker" and not settings.addresses("namesrvAddr"):
+        found.append("no name server is given (-n HOST:PORT): no client can find this broker")
+    return found
+
+
+def _with_guess(name: str, known: Mapping[str, str]) -> str:
+    """An unknown name, and the setting that was meant if it is one with a slip."""
+    near = get_close_matches(name.lower(), known, 1, _SLIP)
+    return f"{name} (did you mean {known[near[0]]}?)" if near else name
+
+
+def _address_notices(settings: Settings) -> list[str]:
+    """Say when clients are told an address at which they do not find this broker."""
+    listens, told = settings.text("bindAddress"), settings.text("brokerIP1")
+    if told in WILDCARDS:
+        return [f"brokerIP1={told} is an address that no client can connect to"]
+    if listens in WILDCARDS and told in _LOOPBACK:
+        return [f"bindAddress={listens}, but clients are told brokerIP1={told}: those on other "
+                "hosts will not find the broker"]
+    if listens in _LOOPBACK and told not in _LOOPBACK:
+        return [f"clients are told brokerIP1={told}, but the broker listens on "
+                f"bindAddress={listens} only"]
+    return []
 
 
 def failure_text(error: BaseException) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 
+from twistmq.broker.discovery import find_plugins
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.clock import connections_max
 from twistmq.broker.edge.limits import ConnectionCount
 from twistmq.broker.edge.namesrv_service import NamesrvService
-from twistmq.broker.hooks import Hooks, find_plugins
+from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.settings import Settings
 
@@ -32,8 +33,8 @@ def load_hooks(settings: Settings, plugins: Sequence[tuple[str, object]] = ()) -
     enabled = settings.names("plugins.enabled")
     pinned = enabled if settings.is_given("plugins.enabled") else None
     found = find_plugins(pinned, settings.names("plugins.disabled"))
-    hooks = Hooks([*found, *plugins])
-    settings.add_rows(hooks.collect_settings())
+    hooks = Hooks([*found.plugins, *plugins], found.notices)
+    settings.add_rows(hooks.collect_settings(settings.own_rows))
     return hooks
 
 

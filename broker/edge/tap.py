@@ -59,14 +59,24 @@ class Starter:
             self.service = services.make_namesrv_service(reactor, settings)
         else:
             self.service = services.make_broker_service(reactor, settings)
-        if settings.unknown:
-            names = ", ".join(sorted(settings.unknown))
-            self.log.warn("settings that nothing here reads are kept: {names}", names=names)
-            if prints:  # or who mistypes a name at a terminal learns it from a log file only
-                print(f"twistmq: settings that nothing here reads are kept: {names}",
-                      file=sys.stderr, flush=True)
+        for notice in boot.notices(kind, settings, self._plugin_notices()):
+            self._warn(notice)
         started: Deferred[Any] = self.service.started
         started.addCallbacks(self._started, self._failed)
+
+    def _plugin_notices(self) -> list[str]:
+        """What is to be said of the plugins; a name server has none."""
+        if self.kind == "namesrv":
+            return []
+        broker = self.service.broker if self.kind == "up" else self.service
+        found: list[str] = broker.kernel.hooks.notices
+        return found
+
+    def _warn(self, text: str) -> None:
+        """Say it in the log, and to who starts it: who reads a log file learns it too late."""
+        self.log.warn("{text}", text=text)
+        if self._prints:
+            print(f"twistmq: {text}", file=sys.stderr, flush=True)
 
     def _started(self, _: object) -> None:
         for line in self.boot_lines():

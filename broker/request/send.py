@@ -22,6 +22,7 @@ from twistmq.broker.errors import (
     StoreFull,
 )
 from twistmq.broker.remoting import Handled, Held, Reply, Request, RequestHandler
+from twistmq.broker.request.asked_features import refuse_unclaimed, unclaimed_properties
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReply
@@ -65,6 +66,9 @@ class SendRequests:
         settings = kernel.settings
         self._region = settings.text("regionId")
         self._trace_on = settings.flag("traceOn")
+        self._unclaimed = unclaimed_properties(kernel.claimed_properties)
+        #: Properties that make more of a message than a plain one: few messages have any.
+        self._asking = self._unclaimed | {names.TRAN_MSG}
         self._reject_transactions = settings.flag("rejectTransactionMessage")
         self._body_size_max = settings.int("maxMessageSize")
         self._broker_ip = settings.text("brokerIP1")
@@ -146,13 +150,16 @@ class SendRequests:
         header: SendMessageRequestHeader = request.header
         text = header.properties or ""
         fields = parse_properties(text)
+        asks = not self._asking.isdisjoint(fields)
+        if asks:
+            refuse_unclaimed(header.topic, fields, self._unclaimed)
         record = self._maker.make(
             header.topic, queue_id, request.command.body, fields, text, header.flag,
             header.sys_flag, header.reconsume_times or 0, header.born_timestamp,
             request.channel.remote_host, self._kernel.store_host, request.now_ms)
         if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             record.sys_flag |= SYS_MULTI_TAGS
-        if fields.get(names.TRAN_MSG) == "true" and not (
+        if asks and fields.get(names.TRAN_MSG) == "true" and not (
             record.reconsume_times > 0 and names.DELAY in fields
         ):
             self._prepare(record)
@@ -183,6 +190,7 @@ class SendRequests:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL,
                                  f"batch request does not support retry group {header.topic}")
         common = parse_properties(header.properties or "")
+        refuse_unclaimed(header.topic, common, self._unclaimed)
         sys_flag = header.sys_flag
         if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= SYS_MULTI_TAGS
@@ -198,6 +206,8 @@ class SendRequests:
         for flag, body, text in decode_batch(request.command.body):
             # A message keeps its own unique key: the batch's is their list.
             fields = {**common, **parse_properties(text)}
+            if not self._unclaimed.isdisjoint(fields):
+                refuse_unclaimed(header.topic, fields, self._unclaimed)
             records.append(self._maker.make(
                 header.topic, queue_id, body, fields, "", flag, sys_flag,
                 header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,

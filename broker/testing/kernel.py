@@ -113,7 +113,7 @@ class KernelBox:
         if isinstance(self.disk, MemoryDisk):
             self.disk.now_ms = self._now
         hooks = Hooks(plugins)
-        rows = [*broker_rows(), *hooks.collect_settings()]
+        rows = [*broker_rows(), *hooks.collect_settings(broker_rows())]
         self.settings = Settings.load(rows, overrides={**_SETTINGS, **(settings or {})})
         store = MessageStore(self.settings.store_settings(), self.disk, self._now, execute)
         self.kernel = Kernel(self.settings, store, hooks, self._now)

@@ -9,7 +9,7 @@ Source: ScheduleMessageService, HookUtils.handleScheduleMessage @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +23,7 @@ from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.settings import Setting
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.properties import DELAY
 from twistmq.plugins.schedule.service import ScheduleService
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode]:
     service = _services[kernel] = ScheduleService(kernel)
     service.load()
     return {SCHEDULE_TOPIC: service.tags_code}
+
+
+@hookimpl
+def claim_properties() -> Collection[str]:
+    return (DELAY,)
 
 
 @hookimpl

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 from unittest import mock
 
@@ -21,7 +20,7 @@ from twistmq.broker.errors import (
     StoreDamaged,
     StoreError,
 )
-from twistmq.broker.hooks import Hooks, find_plugins
+from twistmq.broker.hooks import Hooks
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import Reply, RequestHandler
 from twistmq.broker.settings import Setting
@@ -59,76 +58,29 @@ class LoggedTestCase(SynchronousTestCase):
         return [(e["plugin"], e["hook"]) for e in self.events if "plugin" in e and "hook" in e]
 
 
-class FindPluginsTests(LoggedTestCase):
-    """What is installed, and what of it is used."""
-
-    def find(
-        self, points: Mapping[str, str] | list[tuple[str, str]], **arguments: Any
-    ) -> list[str]:
-        """The names found where these entry points are installed, name to value."""
-        rows = list(points.items()) if isinstance(points, Mapping) else points
-        found = EntryPoints(EntryPoint(name, value, "twistmq") for name, value in rows)
-        with mock.patch("twistmq.broker.hooks.entry_points", lambda group: found):
-            self.found = find_plugins(**arguments)
-        return [name for name, _ in self.found]
-
-    def test_stock_first(self) -> None:
-        """Stock plugins come before those of third parties, both by name."""
-        self.assertEqual(
-            self.find({"a": "json", "z": "twistmq.broker.codes", "b": "csv",
-                       "y": "twistmq.broker.errors"}),
-            ["y", "z", "a", "b"])
-
-    def test_third_party_replaces_stock(self) -> None:
-        """A third party's plugin takes the place of the stock one of its name."""
-        for rows in ([("admin", "json"), ("admin", "twistmq.broker.codes")],
-                     [("admin", "twistmq.broker.codes"), ("admin", "json")]):
-            self.assertEqual(self.find([*rows, ("b", "twistmq.broker.errors")]), ["b", "admin"])
-            self.assertEqual(self.found[1][1].__name__, "json")  # type: ignore[attr-defined]
-
-    def test_enabled_and_disabled(self) -> None:
-        """``enabled`` names all there may be; ``disabled`` wins."""
-        points = {"a": "json", "b": "csv", "c": "shlex"}
-        self.assertEqual(self.find(points, enabled=["c", "a"]), ["a", "c"])
-        self.assertEqual(self.find(points, enabled=[]), [])
-        self.assertEqual(self.find(points, disabled=["a", "no such"]), ["b", "c"])
-        self.assertEqual(self.find(points, enabled=["a", "b"], disabled=["a"]), ["b"])
-
-    def test_enabled_that_is_not_installed(self) -> None:
-        """A broker that lacks what it is told to have does not start."""
-        error = self.assertRaises(SettingsError, self.find, {"a": "json"}, enabled=["a", "b", "c"])
-        self.assertEqual(str(error), "plugins.enabled: b, c not installed (known: a)")
-
-    def test_import_that_fails(self) -> None:
-        """A plugin that cannot be imported is named and left out, unless it was asked for."""
-        points = {"a": "twistmq_no_such_module", "b": "json"}
-        self.assertEqual(self.find(points), ["b"])
-        self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["a"])
-        self.assertEqual(len(self.flushLoggedErrors(ModuleNotFoundError)), 1)
-        error = self.assertRaises(SettingsError, self.find, points, enabled=["a"])
-        self.assertIn("a cannot be imported", str(error))
-
-
 class RegistrationTests(LoggedTestCase):
     """Which plugins are taken."""
 
-    def left_out(self, broken: object) -> None:
-        """The plugin is named in the log and left out; another one still works."""
+    def left_out(self, broken: object, why: str) -> None:
+        """The plugin is named in log and notices and left out; another one still works."""
         good = plugin(add_runtime_info=lambda kernel: {"good": "1"})
         hooks = Hooks([("broken", broken), ("good", good)])
         self.assertEqual(hooks.plugin_names, ["good"])
         self.assertEqual(hooks.runtime_info(KERNEL), {"good": "1"})
+        self.assertEqual(hooks.notices, [f"plugin broken is left out: {why}"])
         self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"])
         self.assertEqual(len(self.flushLoggedErrors()), 1)
 
     def test_misspelt_hook(self) -> None:
         """A hook that does not exist is reported, and the plugin's others are not used."""
         self.left_out(plugin(add_runtime_inf=lambda kernel: {},
-                             add_runtime_info=lambda kernel: {"bad": "1"}))
+                             add_runtime_info=lambda kernel: {"bad": "1"}),
+                      "unknown hook 'add_runtime_inf'")
 
     def test_misspelt_argument(self) -> None:
         """An argument that a hook does not have is reported."""
-        self.left_out(plugin(add_runtime_info=lambda kernal: {"bad": "1"}))
+        self.left_out(plugin(add_runtime_info=lambda kernal: {"bad": "1"}),
+                      "hook 'add_runtime_info' has no argument 'kernal'")
 
     def test_what_never_runs(self) -> None:
         """A wrapper, and a coroutine nobody waits for, are reported."""
@@ -138,13 +90,46 @@ class RegistrationTests(LoggedTestCase):
         async def coroutine(kernel: Any) -> dict[str, str]:
             return {}
 
-        for broken in (
-            types.SimpleNamespace(add_runtime_info=hookimpl(wrapper=True)(wrapper)),
-            types.SimpleNamespace(add_runtime_info=hookimpl(hookwrapper=True)(wrapper)),
-            plugin(add_runtime_info=coroutine),
+        is_wrapper = "add_runtime_info is a wrapper: wrappers are not supported"
+        for broken, why in (
+            (types.SimpleNamespace(add_runtime_info=hookimpl(wrapper=True)(wrapper)), is_wrapper),
+            (types.SimpleNamespace(add_runtime_info=hookimpl(hookwrapper=True)(wrapper)),
+             is_wrapper),
+            (plugin(add_runtime_info=coroutine),
+             "add_runtime_info is async, but nothing waits for this hook"),
         ):
             self.events.clear()
-            self.left_out(broken)
+            self.left_out(broken, why)
+
+    def test_settings_of_others(self) -> None:
+        """A plugin with a setting that is not its own to have is left out whole."""
+        def rows(*settings: Setting) -> Callable[[], list[Setting]]:
+            return lambda: list(settings)
+
+        kernels = Setting("flushDiskType", "text", "ASYNC_FLUSH", "How.", source="Store")
+        first = Setting("one.rate", "int", 1, "How fast.")
+        for row, why in (
+            (Setting("flushDiskType", "text", "x", "Mine."),
+             "the setting flushDiskType is the kernel's"),
+            (Setting("one.rate", "int", 2, "Mine."), "the setting one.rate is plugin one's"),
+            (Setting("rate", "int", 2, "Mine."),
+             "the setting rate has no dot in its name: such names are Apache's, and need the class "
+             "they are from as source"),
+        ):
+            self.events.clear()
+            hooks = Hooks([
+                ("one", plugin(register_settings=rows(first))),
+                ("cmdp", plugin(register_settings=rows(Setting("cmdp.a", "int", 1, "A."), row),
+                                before_send=lambda batch: {0: REFUSED})),
+                ("last", plugin(register_settings=rows(
+                    Setting("timerWheelEnable", "flag", True, "On.", source="MessageStoreConfig"))))
+            ])
+            self.assertEqual([row.name for row in hooks.collect_settings([kernels])],
+                             ["timerWheelEnable", "one.rate"])
+            self.assertEqual(hooks.notices, [f"plugin cmdp is left out: {why}"])
+            self.assertEqual(hooks.plugin_names, ["one", "last"])
+            self.assertEqual(hooks.refuse_send(BATCH), {})
+            self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["cmdp"])
 
     def test_same_name(self) -> None:
         """Of two plugins with one name the later one is used."""
@@ -220,7 +205,7 @@ class OrderTests(SynchronousTestCase):
                 register_filter_languages=lambda: {"X": language, f"only {number}": language},
                 provide_transaction_service=lambda: f"service {number}",
                 add_runtime_info=lambda: {"number": str(number)},
-                register_settings=lambda: [Setting(f"s{number}", "int", 0, "A number.")],
+                register_settings=lambda: [Setting(f"s.{number}", "int", 0, "A number.")],
                 register_periodic_tasks=lambda: [
                     PeriodicTask(f"t{number}", 0, 1, lambda now_ms: None)],
             )
@@ -235,7 +220,7 @@ class OrderTests(SynchronousTestCase):
                          {"X": "language 2", "only 1": "language 1", "only 2": "language 2"})
         self.assertEqual(hooks.transaction_service(KERNEL), "service 2")
         self.assertEqual(hooks.runtime_info(KERNEL), {"number": "2"})
-        self.assertEqual([row.name for row in hooks.collect_settings()], ["s2", "s1"])
+        self.assertEqual([row.name for row in hooks.collect_settings()], ["s.2", "s.1"])
         self.assertEqual([t.name for t in hooks.collect_periodic_tasks(KERNEL)], ["t2", "t1"])
 
     def test_refusals_of_several(self) -> None:
@@ -286,6 +271,7 @@ class IsolationTests(LoggedTestCase):
         "register_filter_languages": (lambda h: h.collect_filter_languages(KERNEL), {}),
         "register_tags_codes": (lambda h: h.collect_tags_codes(KERNEL), {}),
         "provide_transaction_service": (lambda h: h.transaction_service(KERNEL), None),
+        "claim_properties": (lambda h: h.claimed_properties(KERNEL), frozenset()),
         "register_request_handlers": (lambda h: h.collect_request_handlers(KERNEL), {}),
         "register_periodic_tasks": (lambda h: h.collect_periodic_tasks(KERNEL), []),
         "on_start": (lambda h: Deferred.fromCoroutine(h.start(KERNEL)).result, None),
@@ -373,7 +359,7 @@ class IsolationTests(LoggedTestCase):
         wrong: Mapping[str, Any] = {
             "register_settings": {"a": 1}, "register_commands": ["up"],
             "register_filter_languages": ["X"], "register_request_handlers": [1],
-            "register_tags_codes": 7,
+            "register_tags_codes": 7, "claim_properties": "DELAY",
             "register_periodic_tasks": "often", "before_request": True,
             "before_send": {3: REFUSED}, "before_append": [REFUSED],
             "before_consume": True, "add_runtime_info": "fine",

@@ -195,7 +195,8 @@ class InternalAppendTests(KernelTestCase):
                 if "DELAY" in each.properties:
                     each.topic, each.queue_id = "SCHEDULE", 3
 
-        box = self.make_box(plugin=Plugin(before_append=redirect))
+        box = self.make_box(plugin=Plugin(before_append=redirect,
+                                          claim_properties=lambda: ("DELAY",)))
         box.kernel.topic_config.create_in_send("SCHEDULE", "TBW102", "here", 8, 0)
         send(box, body=b"now")
         reply = send(box, body=b"later", properties={"DELAY": "3"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from twistmq.broker.edge import services, tap
 from twistmq.broker.edge.boot import broker_settings, namesrv_settings, up_settings
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.hooks import Hooks
 from twistmq.broker.settings import Settings
 
 
@@ -37,10 +39,11 @@ class FakeReactor:
             raise ReactorNotRunning
 
 
-def fake_broker(*name_servers: str) -> Any:
+def fake_broker(*name_servers: str, notices: Sequence[str] = ()) -> Any:
     """What of a broker's service the boot line needs."""
     return SimpleNamespace(
-        started=Deferred(), kernel=SimpleNamespace(broker_name="b", broker_address="1.2.3.4:5"),
+        started=Deferred(), kernel=SimpleNamespace(
+            broker_name="b", broker_address="1.2.3.4:5", hooks=Hooks(notices=notices)),
         name_servers=SimpleNamespace(addresses=list(name_servers)))
 
 
@@ -124,15 +127,18 @@ class StarterTests(SynchronousTestCase):
             self.assertEqual((event["log_level"].name, formatEvent(event)), (level, text))
             self.assertEqual("log_failure" in event, level == "critical")
 
-    def test_unknown_settings_are_one_warning(self) -> None:
-        """What nothing reads is named once, in the log and to who typed it."""
-        settings = broker_settings(None, {"zeta": "1", "alpha": "2"})
+    def test_notices(self) -> None:
+        """What is amiss is told in the log and to who started it: plugins, then settings."""
+        settings = up_settings("/data", None, {"zeta": "1", "alpha": "2"})
+        broker = fake_broker(notices=["plugin bad is left out: it is bad"])
+        service = SimpleNamespace(started=Deferred(), broker=broker)
         with contextlib.redirect_stderr(self.err):
-            self.starter("broker", settings, fake_broker())
-        self.assertEqual(self.err.getvalue(),
-                         "twistmq: settings that nothing here reads are kept: alpha, zeta\n")
+            self.starter("up", settings, service)
+        texts = ["plugin bad is left out: it is bad",
+                 "settings that nothing here reads are kept: alpha, zeta"]
+        self.assertEqual(self.err.getvalue(), "".join(f"twistmq: {text}\n" for text in texts))
         warnings = [event for event in self.events if event["log_level"].name == "warn"]
-        self.assertEqual([event["names"] for event in warnings], ["alpha, zeta"])
+        self.assertEqual([formatEvent(event) for event in warnings], texts)
 
 
 class OptionsTests(SynchronousTestCase):

@@ -412,9 +412,61 @@ class TransactionTests(SendTestCase):
 
     def test_retried_message(self) -> None:
         """A delayed retry of a message that once was half is a whole one."""
-        self.sent(body=b"again", properties={**self.half, "DELAY": "3"},
+        self.sent("%RETRY%g", b"again", properties={**self.half, "DELAY": "3"},
                   changes={"reconsume_times": 1})
-        self.assertEqual([m.body for m in self.messages()], [b"again"])
+        self.assertEqual([m.body for m in self.messages("%RETRY%g")], [b"again"])
+
+
+class UnclaimedTests(SendTestCase):
+    """What a message asks for and no plugin gives is refused, not left out in silence."""
+
+    no_timers = (ResponseCode.SYSTEM_ERROR,
+                 "accurate timer message is not enabled, timerWheelEnable is false")
+    no_levels = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                 "no plugin of this broker delays messages by level")
+
+    def test_times(self) -> None:
+        """Each of the three ways to ask for a time has Apache's refusal."""
+        for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"):
+            self.assertEqual(self.refused(properties={name: "30"}), self.no_timers, msg=name)
+
+    def test_levels(self) -> None:
+        """So has a delay level; 0 and less ask for nothing, what is no number may."""
+        for level in ("3", "19", "x"):
+            self.assertEqual(self.refused(properties={"DELAY": level}), self.no_levels, msg=level)
+        for level in ("0", "-1"):
+            self.sent(properties={"DELAY": level})
+        self.assertEqual(self.refused(properties={"DELAY": "0", "TIMER_DELAY_MS": "1"}),
+                         self.no_timers)
+
+    def test_sent_on(self) -> None:
+        """A message that has been a timer is an ordinary one, as is a try that comes again."""
+        self.sent(properties={"TIMER_DELAY_SEC": "30", "TIMER_OUT_MS": "7"})
+        self.sent("%RETRY%g", properties={"DELAY": "3"})
+
+    def test_batches(self) -> None:
+        """The batch's properties count, and those of each message; all are refused together."""
+        for common, own in (({"DELAY": "1"}, {}), ({}, {"DELAY": "1"})):
+            code, _ = self.refused(
+                body=batch_body((0, b"1", {}), (0, b"2", own)), properties=common,
+                code=RequestCode.SEND_BATCH_MESSAGE, changes={"batch": True})
+            self.assertEqual(code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+
+class ClaimedTests(SendTestCase):
+    """A plugin claims the properties it has a meaning for."""
+
+    plugins = [  # noqa: RUF012
+        ("one", types.SimpleNamespace(claim_properties=hookimpl(lambda: ["DELAY"]))),
+        ("two", types.SimpleNamespace(claim_properties=hookimpl(lambda: {"TIMER_DELAY_MS"})))]
+
+    def test_claimed(self) -> None:
+        """What one of them claims is taken, the rest is refused; a level wins over a time."""
+        self.sent(properties={"DELAY": "3"})
+        self.sent(properties={"TIMER_DELAY_MS": "3"})
+        self.sent(properties={"DELAY": "3", "TIMER_DELAY_SEC": "30"})
+        self.assertEqual(self.refused(properties={"TIMER_DELAY_SEC": "30"}),
+                         UnclaimedTests.no_timers)
 
 
 class NoTransactionTests(SendTestCase):

@@ -6,7 +6,7 @@ It is a module of functions, marked with ``hookimpl``; a class would do as well.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -44,6 +44,8 @@ __all__ = ["COUNTS_CODE"]
 COUNTS_CODE: Final = 31_001
 #: A topic whose queue entries hold sizes.
 SIZES_TOPIC: Final = "SampleSizes"
+#: What producers ask for a time of delivery by.
+TIMERS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 #: What each message is marked with.
 MARK: Final = "SAMPLE_MARK\x01seen\x02"
 
@@ -66,6 +68,8 @@ def register_settings() -> Sequence[Setting]:
                 "A PREFIX expression that holds instead of what groups filter by."),
         Setting("sample.token", "text", "", "What each request must bring as sampleToken."),
         Setting("sample.transactions", "flag", False, "Whether half messages are taken."),
+        Setting("sample.timers_at_once", "flag", False,
+                "Whether messages that ask for a time of delivery are taken, and come at once."),
         Setting("sample.tick_ms", "int", 60_000, "How often the counts are logged.",
                 unit="ms", least=1),
     ]
@@ -98,6 +102,11 @@ def register_tags_codes() -> Mapping[str, Callable[[MessageRecord], int]]:
 @hookimpl
 def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
     return Transactions(kernel) if kernel.settings.flag("sample.transactions") else None
+
+
+@hookimpl
+def claim_properties(kernel: Kernel) -> Collection[str]:
+    return TIMERS if kernel.settings.flag("sample.timers_at_once") else ()
 
 
 @hookimpl

@@ -1,0 +1,86 @@
+"""Which plugins are installed, and which of them a broker uses.
+
+Plugins are entry points of the group ``twistmq``. What is left out of what somebody may count on
+is said in a notice: a name that is not installed, a plugin that cannot be imported, stock plugins
+that ``plugins.enabled`` does not name.
+
+Source: design of twistmq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.errors import SettingsError
+
+__all__ = ["ENTRY_POINT_GROUP", "FAULTS", "FoundPlugins", "find_plugins"]
+
+ENTRY_POINT_GROUP: Final = "twistmq"
+#: What a plugin raises that is its own fault. One that wants the process to end is not asked.
+FAULTS: Final = (Exception, SystemExit)
+
+_log = Logger()
+
+
+@dataclass(slots=True)
+class FoundPlugins:
+    """What :func:`find_plugins` found."""
+
+    #: (name, plugin), stock plugins first, each kind by name.
+    plugins: list[tuple[str, object]] = field(default_factory=list)
+    #: What whoever starts the broker is told, a line each.
+    notices: list[str] = field(default_factory=list)
+
+
+def find_plugins(
+    enabled: Collection[str] | None = None, disabled: Collection[str] = ()
+) -> FoundPlugins:
+    """Import the plugins that are installed.
+
+    Where a third party gives a stock plugin's name to its own, that one is there and the stock one
+    is not.
+
+    :param enabled: only these names; None means all there are.
+    :param disabled: never these names; that wins.
+    :raises SettingsError: when a name of ``enabled`` is not installed or cannot be imported.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=_is_stock, reverse=True):
+        points[point.name] = point
+    known = ", ".join(sorted(points)) or "none"
+    missing = sorted(set(enabled or ()) - set(points))
+    if missing:
+        raise SettingsError(f"plugins.enabled: {', '.join(missing)} not installed (known: {known})")
+    found = FoundPlugins()
+    absent = sorted(set(disabled) - set(points))
+    if absent:
+        found.notices.append(
+            f"plugins.disabled: {', '.join(absent)} not installed (known: {known})")
+    off = sorted(name for name, point in points.items()
+                 if enabled is not None and name not in enabled and name not in disabled
+                 and _is_stock(point))
+    if off:
+        found.notices.append(
+            f"plugins.enabled does not name the stock plugins {', '.join(off)}: they are off")
+    names = [n for n in points if (enabled is None or n in enabled) and n not in disabled]
+    names.sort(key=lambda name: (not _is_stock(points[name]), name))
+    for name in names:
+        try:
+            found.plugins.append((name, points[name].load()))
+        except FAULTS as error:
+            if enabled is not None:
+                raise SettingsError(
+                    f"plugins.enabled: {name} cannot be imported: {error}") from error
+            _log.failure("plugin {plugin} cannot be imported, it is left out", plugin=name)
+            found.notices.append(f"plugin {name} is left out: it cannot be imported: "
+                                 f"{' '.join(str(error).split()) or type(error).__name__}")
+    return found
+
+
+def _is_stock(point: EntryPoint) -> bool:
+    return point.value.startswith("twistmq.")
