@@ -45,11 +45,14 @@ __all__ = [
     "TOTAL_BYTES_IN_FLIGHT_MAX",
     "TURN_REPLY_BYTES_MAX",
     "TURN_SECONDS",
+    "VIP_PORT_DISTANCE",
     "WRITE_STALL_MAX_MS",
 ]
 
 # --- connections
 
+#: The VIP port is this much below the main one. Source: BrokerController.initialize.
+VIP_PORT_DISTANCE: Final = 2
 #: Bytes of requests awaiting replies at which one connection stops reading. Twice the largest
 #: frame, so that no single request can stop its own connection.
 CONNECTION_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024

@@ -20,6 +20,7 @@ from twistmq.broker.channels import ChannelTable
 from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
 from twistmq.broker.hooks import Hooks
+from twistmq.broker.host_address import resolved
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler
 from twistmq.broker.request.acknowledgement import Acknowledgement
@@ -61,7 +62,8 @@ class SavedTable(Protocol):
 class Kernel:
     """One broker.
 
-    :param settings: read once here; live changes go through the objects' own attributes.
+    :param settings: read once here, and the name of a host resolved; live changes go through the
+        objects' own attributes.
     :param store: not yet loaded.
     :param hooks: the plugins in use.
     :param now_ms: the clock, Unix ms.
@@ -77,17 +79,18 @@ class Kernel:
         self.hooks = hooks
         self.now_ms = now_ms
         self.random = random.Random()
-        ip = host_bytes(settings.text("brokerIP1"), 0)[:-4]
-        self.unique_ids = UniqueIdMaker(ip, os.getpid(), self.random.getrandbits(31))
+        self._ip = resolved(settings, "brokerIP1")
+        self.unique_ids = UniqueIdMaker(
+            host_bytes(self._ip, 0)[:-4], os.getpid(), self.random.getrandbits(31))
         self.started_ms = now_ms()
         self.broker_name = settings.text("brokerName")
         self.cluster_name = settings.text("brokerClusterName")
         self.broker_id = settings.int("brokerId")
         self.role = settings.text("brokerRole")
-        #: "ip:port" clients are told, and the same as records store it; the edge sets the port.
+        #: "host:port" clients are told, and ip and port as records store them.
         self.broker_address = ""
         self.store_host = b""
-        self.set_address(settings.text("brokerIP1"), settings.int("listenPort"))
+        self.set_port(settings.int("listenPort"))
         self.channels = ChannelTable()
         self.stats = BrokerStats()
         self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"), now_ms)
@@ -122,10 +125,10 @@ class Kernel:
         store.on_dispatch.append(self._dispatched)
         store.on_arrival.append(self._arrived)
 
-    def set_address(self, ip: str, port: int) -> None:
-        """Say which address clients are told; done again when a port of 0 became a real one."""
-        self.broker_address = f"{ip}:{port}"
-        self.store_host = host_bytes(ip, port)
+    def set_port(self, port: int) -> None:
+        """Say which port clients are told; done again when a port of 0 became a real one."""
+        self.broker_address = f"{self.settings.text('brokerIP1').strip()}:{port}"
+        self.store_host = host_bytes(self._ip, port)
 
     # --- life
 

@@ -48,14 +48,16 @@ BROKER_CONFIG: Final = (
             source=_BROKER, important=True, default_text="the host's name"),
     Setting("brokerClusterName", "text", "DefaultCluster", "The cluster the broker joins.",
             source=_BROKER, important=True),
-    Setting("brokerId", "int", 0, "0 for a master, greater for a slave.",
+    Setting("brokerId", "int", 0, "0, a master's: there are no slaves yet.",
             most=LONG_MAX, source=_BROKER, important=True),
     Setting("namesrvAddr", "text", _name_servers,
             "The name servers, host:port separated by semicolons.",
             source=_BROKER, important=True, default_text="$NAMESRV_ADDR"),
-    Setting("brokerIP1", "text", local_address, "The address clients are told to connect to.",
+    Setting("brokerIP1", "text", local_address,
+            "The address, or the host's name, that clients are told to connect to.",
             source=_BROKER, important=True, default_text="this host's address"),
-    Setting("brokerIP2", "text", local_address, "The address slaves are told to connect to.",
+    Setting("brokerIP2", "text", local_address,
+            "The address name servers are told for slaves; there are none yet.",
             source=_BROKER, default_text="this host's address"),
     Setting("aclEnable", "flag", False,
             "Whether each request must pass the access validators of plugins; read at start.",
@@ -97,7 +99,8 @@ BROKER_CONFIG: Final = (
     Setting("litePullMessageEnable", "flag", True, "Whether LITE_PULL_MESSAGE is served.",
             source=_BROKER),
     Setting("slaveReadEnable", "flag", False,
-            "Whether consumers that fall behind are told to read from a slave.", source=_BROKER),
+            "Whether consumers that fall behind are told to read from a slave; there are none yet.",
+            source=_BROKER),
     Setting("flushConsumerOffsetInterval", "int", 5000, "How often consumer offsets are saved.",
             unit="ms", least=1, source=_BROKER),
     Setting("forceRegister", "flag", True,
@@ -115,10 +118,13 @@ BROKER_CONFIG: Final = (
             "How long a client may be silent before it is forgotten.",
             unit="ms", least=1, most=LONG_MAX, source=_BROKER),
     Setting("brokerConfigPath", "path", "~/store/config/broker.properties",
-            "Where settings changed by a tool are saved when no -c file was given.",
-            source=_BROKER),
+            "Where changed settings are saved when no -c file was given; only plugins change any: "
+            "mqadmin updateBrokerConfig is not served yet.",
+            source=_BROKER, default_text="~/store/config/broker.properties; under `up` "
+                                         "DATA/broker.conf"),
     Setting("configBlackList", "text", "configBlackList;brokerConfigPath",
-            "Settings that no tool may change, separated by semicolons.", source=_BROKER),
+            "Settings that no tool may change, separated by semicolons; the broker's no tool can "
+            "change yet.", source=_BROKER),
 )
 
 #: Where and how messages are kept.
@@ -250,9 +256,11 @@ MESSAGE_STORE_CONFIG: Final = (
     Setting("redeleteHangedFileInterval", "int", 120_000,
             "After how long a commit-log file that could not be removed is tried again.",
             unit="ms", source=_STORE),
-    Setting("haListenPort", "int", 0, "The port slaves connect to.",
+    Setting("haListenPort", "int", 0,
+            "The port name servers are told for slaves; nothing listens on it yet.",
             most=65_535, source=_STORE, default_text="listenPort + 1"),
-    Setting("brokerRole", "text", "ASYNC_MASTER", "What the broker is to its replicas.",
+    Setting("brokerRole", "text", "ASYNC_MASTER",
+            "What the broker is to its replicas; the others are refused, as there are none yet.",
             choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"), source=_STORE, important=True),
 )
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.properties_file import decode_properties, parse_properties, with_changes
-from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettings
+from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettingFault, StoreSettings
 
 __all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingKind", "SettingValue", "Settings"]
 
@@ -37,6 +37,7 @@ SettingValue = bool | int | float | str | tuple[str, ...]
 SettingKind = Literal["int", "float", "flag", "text", "path", "names"]
 
 COMMAND_LINE: Final = "command line"
+UPDATE: Final = "update"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,8 @@ class Settings:
         #: Texts given for keys no row declares, with their places.
         self._unknown: dict[str, tuple[str, str]] = {}
         self._given: set[str] = set()
+        #: Where the texts of known settings come from.
+        self._places: dict[str, str] = {}
         #: The file that :meth:`save` changes; None: nothing is saved.
         self.file: str | None = None
         #: Called after :meth:`update` with what changed.
@@ -187,6 +190,7 @@ class Settings:
             self._unknown[name] = (text, place)
             return
         self._values[name] = row.parse(text, place)
+        self._places[name] = place
         self._given.add(name)
 
     @property
@@ -222,12 +226,13 @@ class Settings:
         :returns: the settings that have another value now.
         :raises SettingsError: when a value has no meaning.
         """
-        wanted = {name: self._rows[name].parse(text, "update")
+        wanted = {name: self._rows[name].parse(text, UPDATE)
                   for name, text in changes.items() if name in self._rows}
         for name in self._unknown.keys() & changes.keys():
-            self._unknown[name] = (changes[name], "update")
+            self._unknown[name] = (changes[name], UPDATE)
         changed = {name: value for name, value in wanted.items() if value != self._values[name]}
         self._values.update(changed)
+        self._places.update(dict.fromkeys(wanted, UPDATE))
         self._given.update(wanted)
         if changed:
             for listener in self.on_change:
@@ -305,7 +310,20 @@ class Settings:
         # A file of a queue holds whole entries: Apache rounds up as well.
         for name, entry_size in WHOLE_ENTRIES.items():
             values[name] = -(-values[name] // entry_size) * entry_size
-        return StoreSettings(**values)
+        try:
+            return StoreSettings(**values)
+        except StoreSettingFault as fault:
+            spelling = fault.field.replace("_", "")
+            name = next(name for name in self._rows if name.lower() == spelling)
+            raise self.error(name, fault.why) from None
+
+    def error(self, name: str, why: str) -> SettingsError:
+        """An error about a setting's value, which says where that is from.
+
+        :param why: what follows "the value".
+        """
+        place = self._places.get(name, "default")
+        return self._rows[name].error(setting_text(self._values[name]), place, why)
 
     # Last, because after it ``int`` means the method in this class's annotations.
     def int(self, name: str) -> builtins.int:

@@ -23,7 +23,8 @@ _HEAD = """\
 `twistmq broker -c broker.conf key=value ...` reads a Java `.properties` file; the command line wins
 over the file, the file over the defaults here. Names without a dot are Apache's, with Apache's
 defaults; names with a dot are ours. **Bold** ones are what `-m` prints. A key that is not here is
-kept and named in one warning; a value that is not of its type stops the start.
+kept and named in one warning; a value that is not of its type stops the start. `~` is `$HOME`, or
+the account's home folder where that is not set.
 
 This page is written by `python -m twistmq.broker.settings_page` from the rows in
 `broker/setting_rows.py` and of the stock plugins.

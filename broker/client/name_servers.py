@@ -72,6 +72,8 @@ class NameServers:
     def __init__(self, client: RemotingClient, addresses: Sequence[str]) -> None:
         self._client = client
         self.addresses = list(addresses)
+        #: Those that could not be told by the last registration, and why.
+        self.unreached: dict[str, str] = {}
 
     async def register(
         self, identity: BrokerIdentity, wrapper: TopicConfigSerializeWrapper, *,
@@ -100,7 +102,10 @@ class NameServers:
             self.log.debug("registered with name server {address}", address=address)
             return Registered(answer.master_addr, answer.ha_server_addr, table)
 
-        return [answer for answer in await self._each("register with", one) if answer is not None]
+        failed: dict[str, str] = {}
+        answers = await self._each("register with", one, failed)
+        self.unreached = failed
+        return [answer for answer in answers if answer is not None]
 
     async def unregister(self, identity: BrokerIdentity, *, timeout_ms: int) -> None:
         """Tell every name server that this broker goes."""
@@ -146,8 +151,15 @@ class NameServers:
 
         await self._each("send a heartbeat to", one)
 
-    async def _each(self, what: str, one: Callable[[str], Coroutine[Any, Any, T]]) -> list[T]:
-        """Run ``one`` for all addresses at once; :returns: the results that are no failures."""
+    async def _each(
+        self, what: str, one: Callable[[str], Coroutine[Any, Any, T]],
+        failed: dict[str, str] | None = None,
+    ) -> list[T]:
+        """Run ``one`` for all addresses at once.
+
+        :param failed: gets the addresses that failed, and why.
+        :returns: the results that are no failures.
+        """
         results: list[T] = []
 
         async def guarded(address: str) -> None:
@@ -156,6 +168,8 @@ class NameServers:
             except BrokerError as error:
                 self.log.warn("cannot {what} name server {address}: {error}", what=what,
                               address=address, error=str(error))
+                if failed is not None:
+                    failed[address] = str(error)
 
         await gatherResults([Deferred.fromCoroutine(guarded(a)) for a in self.addresses])
         return results

@@ -12,10 +12,12 @@ Source: BrokerStartup, NamesrvStartup @5.3.3.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
+from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
 from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
 from twistmq.broker.settings import Settings
@@ -36,6 +38,7 @@ __all__ = [
     "name_server_settings",
     "namesrv_settings",
     "notices",
+    "refuse_unread",
     "up_settings",
 ]
 
@@ -50,6 +53,16 @@ EXPECTED_FAILURES: Final = (SettingsError, BrokerError, OSError)
 
 #: Replication that is asked for by settings which nothing here reads.
 _REPLICATION: Final = ("enableDLegerCommitLog", "enableControllerMode")
+#: What is to keep strangers out, the value that asks for it, and what is missing for it.
+_TLS: Final = {
+    "tls.server.mode": ("enforcing", "there is no TLS here yet"),
+    "tls.enable": ("true", "there is no TLS here yet"),
+}
+_ACL_2: Final = {
+    "authenticationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
+    "authorizationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
+}
+_PORT_MAX: Final = 65_535
 #: What else Apache's name server can be, and what is missing where ours is asked to be it.
 _OTHER_NAME_SERVERS: Final = {
     "clusterTest": "routes that are not known here are not asked for elsewhere",
@@ -88,6 +101,7 @@ def namesrv_settings(file: str | None, overrides: Mapping[str, str]) -> Settings
     """
     settings = Settings.load(namesrv_rows(), file, overrides)
     _check_name_server(settings)
+    refuse_unread(settings)
     if file is not None:
         settings.put_default("configStorePath", file)
     settings.file = settings.text("configStorePath")
@@ -125,10 +139,12 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
                         ("configStorePath", "namesrv/namesrv.properties")):
         settings.put_default(name, os.path.join(data, place))
     settings.put_default("namesrvAddr", "")
+    settings.put_default("brokerConfigPath", settings.file)
     for name in ("bindAddress", "brokerIP1", "brokerIP2"):
         settings.put_default(name, _LOCAL)
     _check_name_server(settings)
     _check_broker(settings)
+    _check_ports(settings)
     return settings
 
 
@@ -158,7 +174,7 @@ def log_folder(settings: Settings) -> str:
 def _check_name_server(settings: Settings) -> None:
     """Refuse what would leave clients without routes, or brokers without a controller."""
     for name, missing in _OTHER_NAME_SERVERS.items():
-        if settings.unknown.get(name, "").strip().lower() == "true":
+        if _asked(settings, name) == "true":
             # Differs from Apache: refused, because nothing here does what is asked for.
             raise StartRefused(EXIT_REFUSED, f"{name}=true: {missing}")
 
@@ -166,30 +182,71 @@ def _check_name_server(settings: Settings) -> None:
 def _check_broker(settings: Settings) -> None:
     """Refuse what cannot be a broker's settings, and derive what others decide."""
     _check_replication(settings)
+    for name in ("brokerName", "brokerClusterName"):
+        if re.fullmatch(r"[\w.%|-]+", settings.text(name)) is None:
+            raise settings.error(name, "must be letters, digits and . _ - % |, at least one")
     _check_name_servers(settings.text("namesrvAddr"))
-    if settings.text("brokerRole") != "SLAVE":
-        settings.put("brokerId", 0)
-    elif settings.int("brokerId") <= 0:
-        raise StartRefused(EXIT_REFUSED, "Slave's brokerId must be > 0")
-    else:
-        ratio = settings.int("accessMessageInMemoryMaxRatio")
-        settings.put("accessMessageInMemoryMaxRatio", max(ratio - 10, 1))
+    settings.put("brokerId", 0)
+    settings.put_default("storePathCommitLog",
+                         os.path.join(settings.text("storePathRootDir"), "commitlog"))
+    port = settings.int("listenPort")
+    # 0 stays what it is: only who listens knows the port then.
+    settings.put_default("haListenPort", min(port + 1, _PORT_MAX) if port else 0)
+
+
+def _asked(settings: Settings, name: str) -> str:
+    """What is asked of a setting that nothing here reads, in small letters."""
+    return settings.unknown.get(name, "").strip().lower()
+
+
+def refuse_unread(settings: Settings) -> None:
+    """Refuse settings that nothing reads and that a broker must not be without in silence.
+
+    To be called when plugins have declared theirs: one that declares such a setting reads it.
+    Differs from Apache only in that its broker has all of these.
+
+    :raises StartRefused: when TLS, ACL 2.0 or another store is asked for.
+    """
+    for name, (asked, missing) in {**_TLS, **_ACL_2}.items():
+        if _asked(settings, name) == asked:
+            raise StartRefused(EXIT_REFUSED, f"{name}={asked}: {missing}")
+    if _asked(settings, "storeType") not in ("", "default"):
+        raise StartRefused(EXIT_REFUSED, f"storeType={settings.unknown['storeType'].strip()}: "
+                                         "consume queues are in files only here")
 
 
 def _check_replication(settings: Settings) -> None:
-    asked = [name for name in _REPLICATION if settings.unknown.get(name, "").lower() == "true"]
+    asked = [name for name in _REPLICATION if _asked(settings, name) == "true"]
     if len(asked) == 2:
         raise StartRefused(EXIT_CONFLICT, "The config enableControllerMode and "
                                           "enableDLegerCommitLog cannot both be true.")
     if asked:
         # Differs from Apache: refused, because a lone broker must not pass for a replicated one.
         raise StartRefused(EXIT_REFUSED, f"{asked[0]}=true: this replication does not exist here")
+    role = settings.text("brokerRole")
+    if role != "ASYNC_MASTER":
+        missing = ("no master's messages come here" if role == "SLAVE"
+                   else "no slave has a message when its sender is answered")
+        raise StartRefused(EXIT_REFUSED, f"brokerRole={role}: there is no replication here yet, "
+                                         f"{missing}; ASYNC_MASTER is the role of a lone broker")
+
+
+def _check_ports(settings: Settings) -> None:
+    """Refuse a name server's port that is one of the broker's, where both are in one process."""
+    port, main = settings.int("namesrv.port"), settings.int("listenPort")
+    if not port or not main:
+        return
+    for other, whose in ((main, "the broker's"), (main - VIP_PORT_DISTANCE,
+                                                  "the broker's VIP port, two below its own")):
+        if port == other:
+            raise settings.error(
+                "namesrv.port", f"is {whose}: listenPort={main}; choose another for one of them")
 
 
 def _check_name_servers(text: str) -> None:
     for address in text.split(";") if text.strip() else []:
         host, _, port = address.strip().rpartition(":")
-        if address.strip() and not (host and port.isdecimal() and int(port) <= 65_535):
+        if address.strip() and not (host and port.isdecimal() and int(port) <= _PORT_MAX):
             raise StartRefused(
                 EXIT_REFUSED, f"The Name Server Address[{text}] illegal, please set it as follows, "
                               '"127.0.0.1:9876;192.168.0.1:9876"')

@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.client.name_servers import BrokerIdentity, NameServers
 from twistmq.broker.client.remoting_client import RemotingClient
+from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import (
     connections_max,
@@ -38,8 +39,6 @@ from twistmq.broker.store.message_store import MessageStore
 __all__ = ["BrokerService"]
 
 
-#: The VIP port is this much below the main one; the replication port is one above.
-_VIP_PORT_DISTANCE = 2
 #: How often a free pair of ports is looked for when the system chooses.
 _FREE_PORT_ATTEMPTS = 20
 #: One for flushes, one so that an allocation does not hold them up.
@@ -128,28 +127,29 @@ class BrokerService(Service):
                     if row.on_vip_port}
         vip_dispatcher = self.kernel.dispatcher.restricted_to(vip_rows)
         for attempts_left in reversed(range(1 if wanted else _FREE_PORT_ATTEMPTS)):
-            main = self._listener(wanted, self.kernel.dispatcher)
+            main = self._listener(wanted, self.kernel.dispatcher, "the broker's port: listenPort")
             main.startService()
-            vip = self._listener(max(main.port - _VIP_PORT_DISTANCE, 0), vip_dispatcher)
+            vip = self._listener(
+                max(main.port - VIP_PORT_DISTANCE, 0), vip_dispatcher,
+                f"the broker's VIP port: two below listenPort {main.port}")
             try:
                 vip.startService()
-            except BrokerError as error:
+            except BrokerError:
                 # The system chose the main port; that the one two below is free too was chance.
                 await main.stopService()
                 if not attempts_left:
-                    raise BrokerError(
-                        f"{error} (the VIP port: two below listenPort {main.port})") from None
+                    raise
             else:
                 break
         self._listeners = [main, vip]
-        self.kernel.set_address(self.settings.text("brokerIP1"), main.port)
+        self.kernel.set_port(main.port)
 
-    def _listener(self, port: int, dispatcher: Dispatcher) -> ListenerService:
+    def _listener(self, port: int, dispatcher: Dispatcher, purpose: str) -> ListenerService:
         factory = RemotingFactory(
             self._reactor, dispatcher, self.kernel.channels, now_ms, monotonic, self._in_flight,
             self.stalls, kept=self._kept, connections=self._connections)
         return ListenerService(self._reactor, port, self.settings.text("bindAddress"),
-                               self.settings.int("serverSocketBacklog"), factory)
+                               self.settings.int("serverSocketBacklog"), factory, purpose)
 
     @property
     def port(self) -> int:

@@ -26,7 +26,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 
-__all__ = ["main", "parse_overrides", "print_settings", "twistmq"]
+__all__ = ["main", "parse_overrides", "print_settings", "put_ports", "twistmq", "version_text"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,15 +37,31 @@ EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 def parse_overrides(pairs: Sequence[str], name_servers: str | None = None) -> dict[str, str]:
     """The settings of a command line; ``-n`` gives way to a ``namesrvAddr=`` of its own.
 
-    :raises SettingsError: when one is not ``key=value``.
+    :raises StartRefused: as a bad command line, when one is not ``key=value``.
     """
     overrides = {} if name_servers is None else {"namesrvAddr": name_servers}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key.strip() and equals):
-            raise SettingsError(f"{pair!r} is not a setting: key=value is expected")
+            raise boot.StartRefused(
+                boot.EXIT_USAGE, f"{pair!r} is not a setting: key=value is expected")
         overrides[key.strip()] = value
     return overrides
+
+
+def put_ports(overrides: dict[str, str], namesrv_port: object, broker_port: object) -> None:
+    """Add the ports that options of ``up`` give; None: not given.
+
+    :raises StartRefused: as a bad command line, when a port is also given as a setting.
+    """
+    for name, option, port in (("namesrv.port", "--namesrv-port", namesrv_port),
+                               ("listenPort", "--broker-port", broker_port)):
+        if port is None:
+            continue
+        if name in overrides:
+            raise boot.StartRefused(boot.EXIT_USAGE, f"{option} {port} and {name}="
+                                    f"{overrides[name]} say the same: give one of them")
+        overrides[name] = str(port)
 
 
 def print_settings(settings: Settings, *, important_only: bool) -> None:
@@ -72,12 +88,17 @@ class Commands(click.Group):
                 if name and name not in self.commands}
 
 
+def version_text() -> str:
+    """The version, and whether the hot modules are compiled."""
+    from twistmq.broker.compiled import describe_build
+
+    return (f"twistmq {version('twistmq')} ({describe_build()}), Python "
+            f"{sys.version.split()[0]}")
+
+
 def _say_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        from twistmq.broker.compiled import describe_build
-
-        click.echo(f"twistmq {version('twistmq')} ({describe_build()}), Python "
-                   f"{sys.version.split()[0]}")
+        click.echo(version_text())
         context.exit()
 
 
@@ -130,9 +151,7 @@ def up(
     brokerIP1= say otherwise.
     """
     overrides = parse_overrides(settings, name_servers)
-    for name, port in (("namesrv.port", namesrv_port), ("listenPort", broker_port)):
-        if port is not None:
-            overrides[name] = str(port)
+    put_ports(overrides, namesrv_port, broker_port)
     return _print_or_run("up", boot.up_settings(data, file, overrides), print_all, print_important)
 
 

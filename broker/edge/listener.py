@@ -26,18 +26,20 @@ class ListenerService(Service):
 
     :param port: 0 lets the system choose; ``port`` then holds the real one once it listens.
     :param interface: the address to bind to.
+    :param purpose: whose port it is and what sets it, for who has to choose another.
     """
 
     log = Logger()
 
     def __init__(
         self, reactor: IReactorTCP, port: int, interface: str, backlog: int,
-        factory: RemotingFactory,
+        factory: RemotingFactory, purpose: str,
     ) -> None:
         self._reactor: Any = reactor
         self.port = port
         self.interface = interface
         self._backlog = backlog
+        self._purpose = purpose
         self.factory = factory
         self._listening: Any = None
 
@@ -47,8 +49,9 @@ class ListenerService(Service):
             self._listening = self._reactor.listenTCP(
                 self.port, self.factory, self._backlog, self.interface)
         except CannotListenError as error:
-            raise BrokerError(
-                f"cannot listen on {self.interface}:{self.port}: {error.socketError}") from None
+            why = getattr(error.socketError, "strerror", None) or error.socketError
+            raise BrokerError(f"cannot listen on {self.interface}:{self.port} ({self._purpose}): "
+                              f"{why}") from None
         self.port = self._listening.getHost().port
         super().startService()  # type: ignore[no-untyped-call]
 

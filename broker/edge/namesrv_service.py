@@ -43,12 +43,14 @@ class NamesrvService(Service):
     ``started`` fires with this service once the name server answers, or fails with why it cannot.
 
     :param connections: those of the process; None: nothing else in it has any.
+    :param port_setting: what users set the port by.
     """
 
     log = Logger()
 
     def __init__(
-        self, reactor: Any, settings: Settings, connections: ConnectionCount | None = None
+        self, reactor: Any, settings: Settings, connections: ConnectionCount | None = None,
+        port_setting: str = "listenPort",
     ) -> None:
         self.settings = settings
         self._threads = WorkerThreads(reactor, 1, "namesrv")
@@ -66,7 +68,8 @@ class NamesrvService(Service):
                                             connections_max))
         self._listener = ListenerService(
             reactor, settings.int("listenPort"), settings.text("bindAddress"),
-            settings.int("serverSocketBacklog"), self._factory)
+            settings.int("serverSocketBacklog"), self._factory,
+            f"the name server's port: {port_setting}")
         idle_max_ms = settings.int("serverChannelMaxIdleTimeSeconds") * 1000
         self._periodic = PeriodicService(reactor, now_ms, monotonic, [
             *self.name_server.periodic_tasks(),

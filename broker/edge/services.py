@@ -12,6 +12,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.discovery import find_plugins
+from twistmq.broker.edge.boot import WILDCARDS, refuse_unread
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.clock import connections_max
 from twistmq.broker.edge.limits import ConnectionCount
@@ -28,13 +29,15 @@ def load_hooks(settings: Settings, plugins: Sequence[tuple[str, object]] = ()) -
     """Import the plugins the settings allow, and let them declare settings of their own.
 
     :param plugins: (name, plugin) that are there without being installed, as in a test.
-    :raises SettingsError: when a plugin that is asked for is not installed.
+    :raises SettingsError: when a plugin that is asked for is not installed, or a setting asks for
+        what neither kernel nor plugins have.
     """
     enabled = settings.names("plugins.enabled")
     pinned = enabled if settings.is_given("plugins.enabled") else None
     found = find_plugins(pinned, settings.names("plugins.disabled"))
     hooks = Hooks([*found.plugins, *plugins], found.notices)
     settings.add_rows(hooks.collect_settings(settings.own_rows))
+    refuse_unread(settings)
     return hooks
 
 
@@ -67,7 +70,7 @@ class UpService(MultiService):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         connections = ConnectionCount(connections_max)
-        self.namesrv = NamesrvService(reactor, namesrv_settings, connections)
+        self.namesrv = NamesrvService(reactor, namesrv_settings, connections, "namesrv.port")
         self.broker = BrokerService(
             reactor, broker_settings, load_hooks(broker_settings, plugins), io, connections)
         self.namesrv.setServiceParent(self)  # type: ignore[no-untyped-call]
@@ -80,10 +83,13 @@ class UpService(MultiService):
 
     async def _start(self) -> UpService:
         await self.namesrv.started
+        port = self.namesrv.port
         host = self.namesrv.settings.text("bindAddress")
-        address = "127.0.0.1" if host == "0.0.0.0" else host
-        own = f"{address}:{self.namesrv.port}"
-        self.broker.name_servers.addresses = [own, *self.broker.name_servers.addresses]
+        own = f"{'127.0.0.1' if host in WILDCARDS else host}:{port}"
+        # The user may have named it as well, by an address of this host's.
+        same = {own, f"localhost:{port}", f"{self.broker.settings.text('brokerIP1')}:{port}"}
+        others = [each for each in self.broker.name_servers.addresses if each not in same]
+        self.broker.name_servers.addresses = [own, *others]
         self.broker.setServiceParent(self)  # type: ignore[no-untyped-call]
         await self.broker.started
         return self

@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from twisted.application.service import IService, MultiService
@@ -23,7 +24,12 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from twistmq.broker.edge import boot
-from twistmq.broker.edge.command_line import parse_overrides, print_settings
+from twistmq.broker.edge.command_line import (
+    parse_overrides,
+    print_settings,
+    put_ports,
+    version_text,
+)
 from twistmq.broker.edge.logs import begin_logging
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.settings import Settings
@@ -83,6 +89,11 @@ class Starter:
             self.log.info("{line}", line=line)
             if self._prints:
                 print(line, flush=True)
+        if self.kind != "namesrv":
+            broker = self.service.broker if self.kind == "up" else self.service
+            for address, why in broker.name_servers.unreached.items():
+                self._warn(f"the name server {address} does not know this broker yet, which tries "
+                           f"again and again: {why}")
 
     def boot_lines(self) -> list[str]:
         """What Apache's servers print, and for ``up`` what to do next."""
@@ -91,7 +102,9 @@ class Starter:
         if self.kind == "broker":
             return [_broker_line(self.service)]
         name_server = self.service.namesrv
-        address = f"{self.settings.text('bindAddress')}:{name_server.port}"
+        listens = self.settings.text("bindAddress")
+        host = self.settings.text("brokerIP1") if listens in boot.WILDCARDS else listens
+        address = f"{host}:{name_server.port}"
         return [
             _namesrv_line(name_server), _broker_line(self.service.broker),
             f"Clients use the name server address {address}, for example:",
@@ -155,7 +168,16 @@ def run(kind: str, settings: Settings) -> int:
     return starter.status
 
 
-class ServerOptions(usage.Options):
+class VersionOptions(usage.Options):
+    """Options whose --version is ours."""
+
+    def opt_version(self) -> None:
+        """Show the version and whether the hot modules are compiled."""
+        print(version_text())
+        raise SystemExit(boot.EXIT_OK)
+
+
+class ServerOptions(VersionOptions):
     """The options of one server, as its twistmq command has them."""
 
     kind: ClassVar[str]
@@ -171,11 +193,12 @@ class ServerOptions(usage.Options):
         self.pairs = pairs
 
     def postOptions(self) -> None:
-        """Read the settings; print them when that is all that was asked for."""
-        try:
+        """Read the settings; print them when that is all that was asked for.
+
+        What is wrong with them is told without twistd's help, which is long, in front of it.
+        """
+        with _told():
             self.settings = _load(self, parse_overrides(self.pairs, self["namesrvAddr"]))
-        except SettingsError as error:
-            raise usage.UsageError(str(error)) from None
         important = self.get("printImportantConfig", False)
         if self["printConfigItem"] or important:
             print_settings(self.settings, important_only=not self["printConfigItem"])
@@ -220,13 +243,21 @@ def _load(options: ServerOptions, overrides: dict[str, str]) -> Settings:
     if options.kind == "namesrv":
         overrides.pop("namesrvAddr", None)
         return boot.namesrv_settings(options["configFile"], overrides)
-    for name, option in (("namesrv.port", "namesrv-port"), ("listenPort", "broker-port")):
-        if options[option] is not None:
-            overrides[name] = options[option]
+    put_ports(overrides, options["namesrv-port"], options["broker-port"])
     return boot.up_settings(options["data"], options["configFile"], overrides)
 
 
-class Options(usage.Options):
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tell what is wrong with settings, and end with its status: twistd would show a traceback."""
+    try:
+        yield
+    except SettingsError as error:
+        print(f"twistmq: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(boot.exit_status(error)) from None
+
+
+class Options(VersionOptions):
     """``twistd twistmq``."""
 
     subCommands: ClassVar[list[list[object]]] = [
@@ -244,7 +275,8 @@ def makeService(options: Options) -> IService:
     """What ``twistd`` runs. Its own options say where logs go and whether it is a daemon."""
     server = options.subOptions
     assert isinstance(server, ServerOptions)
-    starter = Starter(process_reactor(), server.kind, server.settings, prints=False)
+    with _told():
+        starter = Starter(process_reactor(), server.kind, server.settings, prints=False)
 
     def end() -> None:
         # twistd has no way to be told a status; it has removed its files when this runs.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from twistmq.broker.constants import BATCH_QUEUE_ENTRY_SIZE_BYTES, QUEUE_ENTRY_SIZE_BYTES
 from twistmq.broker.errors import SettingsError
 
-__all__ = ["WHOLE_ENTRIES", "StoreSettings"]
+__all__ = ["WHOLE_ENTRIES", "StoreSettingFault", "StoreSettings"]
 
 #: File sizes that must be multiples of an entry's, and the entry's size in bytes.
 WHOLE_ENTRIES = {
@@ -22,6 +22,19 @@ _MAY_BE_ZERO = frozenset({
     "file_reserved_time", "delete_commit_log_files_interval",
     "delete_consume_queue_files_interval", "redelete_hanged_file_interval",
 })
+
+
+class StoreSettingFault(SettingsError):
+    """A value the store does not take.
+
+    :param field: the field of :class:`StoreSettings`.
+    :param why: what follows "the value".
+    """
+
+    def __init__(self, field: str, value: object, why: str) -> None:
+        super().__init__(f"{field} is {value!r}: the value {why}")
+        self.field = field
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +100,20 @@ class StoreSettings:
         for field in fields(self):
             value = getattr(self, field.name)
             if type(value) is int and value < (field.name not in _MAY_BE_ZERO):
-                raise SettingsError(f"{field.name} is {value}, it must be positive")
+                raise self._fault(field.name, "must be positive")
         if not self.store_path_root_dir.startswith("/"):
-            raise SettingsError(f"store_path_root_dir {self.store_path_root_dir!r} is not absolute")
+            raise self._fault("store_path_root_dir", "is no absolute path")
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
-            raise SettingsError(
-                f"flush_disk_type is {self.flush_disk_type!r}, it must be ASYNC_FLUSH or SYNC_FLUSH"
-            )
+            raise self._fault("flush_disk_type", "must be ASYNC_FLUSH or SYNC_FLUSH")
         for name, entry_size in WHOLE_ENTRIES.items():
             if getattr(self, name) % entry_size:
-                raise SettingsError(
-                    f"{name} is {getattr(self, name)}, it must be a multiple of {entry_size}")
+                raise self._fault(name, f"must be a multiple of {entry_size}")
         if not self.delete_hours <= frozenset(range(24)):
-            raise SettingsError(f"delete_when is {self.delete_when!r}, it must be hours of the day")
+            raise self._fault("delete_when",
+                              "must be hours of the day, 0 to 23, separated by semicolons")
+
+    def _fault(self, field: str, why: str) -> StoreSettingFault:
+        return StoreSettingFault(field, getattr(self, field), why)
 
     @property
     def light_queues(self) -> bool:

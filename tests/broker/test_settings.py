@@ -133,6 +133,15 @@ class ForOthersTests(SynchronousTestCase):
         self.assertTrue(store.sync_flush)
         self.assertIs(store.check_crc_on_recover, False)
 
+    def test_store_does_not_take_a_value(self) -> None:
+        """The error has the name users know, and says where the value is from."""
+        file = Path(self.mktemp())
+        file.write_text("deleteWhen=99\n")
+        settings = Settings.load(broker_rows(), file)
+        error = self.assertRaises(SettingsError, settings.store_settings)
+        self.assertEqual(str(error), f"deleteWhen=99 ({file}:1): the value must be hours of the "
+                                     "day, 0 to 23, separated by semicolons")
+
     def test_store_defaults(self) -> None:
         """Where rows and store both have a default, it is the same."""
         store = Settings(broker_rows()).store_settings()

@@ -91,7 +91,8 @@ class FailingStartTests(HostileCase):
         reason = f"the store is in use by another broker: {lock}"
         logs = f"log.dir={self.folder / 'logs'}"
         self.assertFails(EXIT_REFUSED, reason, *self.up(self.servers.data, logs))
-        self.assertFails(EXIT_REFUSED, reason, "broker", "listenPort=0", "bindAddress=127.0.0.1",
+        self.assertFails(EXIT_REFUSED, reason, "broker", "-n", self.namesrv, "listenPort=0",
+                         "bindAddress=127.0.0.1", "brokerIP1=127.0.0.1",
                          f"storePathRootDir={self.servers.data / 'store'}", logs)
         self.assertTrue((self.servers.data / "store" / "abort").exists())
 

@@ -119,6 +119,11 @@ class RegisterTests(NameServersTestCase):
                     reply(ResponseCode.SYSTEM_ERROR, remark="crc32 not match")):
             self.client.answers = {"a:1": bad, "b:2": good}
             self.assertEqual([answer.master_address for answer in self.register()], ["m:2"])
+            self.assertEqual(list(self.servers.unreached), ["a:1"])
+        self.assertEqual(self.servers.unreached["a:1"], "a:1 answered 1: crc32 not match")
+        self.client.answers["a:1"] = good
+        self.register()
+        self.assertEqual(self.servers.unreached, {})
 
     def test_one_that_is_slow(self) -> None:
         """All are asked at once: a slow one holds up nobody."""

@@ -58,7 +58,7 @@ class RemotingClientTests(TestCase):
         dispatcher = Dispatcher({row.code: row for row in rows}, Hooks())
         self.rows = dispatcher.handlers
         factory = RemotingFactory(reactor, dispatcher, self.channels, now_ms, monotonic)
-        self.server = ListenerService(reactor, 0, "127.0.0.1", 50, factory)
+        self.server = ListenerService(reactor, 0, "127.0.0.1", 50, factory, "a port")
         self.server.startService()
         self.address = f"127.0.0.1:{self.server.port}"
         own = Dispatcher({ECHO: RequestHandler(ECHO, self.answer)}, Hooks())

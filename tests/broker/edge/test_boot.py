@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge import boot
 from twistmq.broker.errors import BrokerError, SettingsError, StoreDamaged
+from twistmq.broker.settings import Setting
 
 
 class BrokerSettingsTests(SynchronousTestCase):
@@ -16,7 +17,8 @@ class BrokerSettingsTests(SynchronousTestCase):
     def test_refused(self) -> None:
         """Each thing that makes no broker ends with Apache's status and words."""
         for overrides, status, text in [
-            ({"brokerRole": "SLAVE"}, 253, "Slave's brokerId must be > 0"),
+            ({"brokerRole": "SLAVE", "brokerId": "1"}, 253, "brokerRole=SLAVE: there is no repl"),
+            ({"brokerRole": "SYNC_MASTER"}, 253, "brokerRole=SYNC_MASTER: there is no replication"),
             ({"namesrvAddr": "nowhere"}, 253, "The Name Server Address[nowhere] illegal"),
             ({"namesrvAddr": "a:1;b:x"}, 253, "The Name Server Address[a:1;b:x] illegal"),
             ({"namesrvAddr": "a:65536"}, 253, "illegal"),
@@ -37,11 +39,49 @@ class BrokerSettingsTests(SynchronousTestCase):
             self.assertEqual(settings.text("namesrvAddr"), text.strip())
 
     def test_a_master_has_id_0(self) -> None:
-        """Whatever id a master is given, it is 0; a slave keeps its own."""
+        """Whatever id a master is given, it is 0."""
         self.assertEqual(boot.broker_settings(None, {"brokerId": "3"}).int("brokerId"), 0)
-        slave = boot.broker_settings(None, {"brokerId": "3", "brokerRole": "SLAVE"})
-        self.assertEqual(slave.int("brokerId"), 3)
-        self.assertEqual(slave.int("accessMessageInMemoryMaxRatio"), 30)
+
+    def test_names(self) -> None:
+        """A broker and its cluster have names, of which routes and topics can be made."""
+        for name in ("brokerName", "brokerClusterName"):
+            for text in ("", "a b", "a/b", "a:1", "a;b", "a,b"):
+                error = self.assertRaises(SettingsError, boot.broker_settings, None, {name: text})
+                self.assertIn(f"{name}={text} (command line): ", str(error))
+            for text in ("a", "host.example.com", "A-1_b", "\u4e2d"):
+                self.assertEqual(boot.broker_settings(None, {name: text}).text(name), text)
+
+    def test_derived(self) -> None:
+        """What -p and tools show is what holds: the log's folder, the replication port."""
+        settings = boot.broker_settings(None, {"storePathRootDir": "/s", "listenPort": "5"})
+        self.assertEqual(settings.text("storePathCommitLog"), "/s/commitlog")
+        self.assertEqual(settings.int("haListenPort"), 6)
+        settings = boot.broker_settings(None, {"storePathCommitLog": "/l", "haListenPort": "9"})
+        self.assertEqual(settings.text("storePathCommitLog"), "/l")
+        self.assertEqual(settings.int("haListenPort"), 9)
+        for port, expected in (("0", 0), ("65535", 65_535)):
+            settings = boot.broker_settings(None, {"listenPort": port})
+            self.assertEqual(settings.int("haListenPort"), expected)
+
+    def test_what_nothing_reads_and_nobody_may_miss(self) -> None:
+        """A broker that is to be guarded, or to have another store, does not start without."""
+        for overrides, text in [
+            ({"authenticationEnabled": "true"}, "authenticationEnabled=true: there is no ACL 2.0"),
+            ({"authorizationEnabled": "TRUE"}, "authorizationEnabled=true: there is no ACL 2.0"),
+            ({"tls.server.mode": "enforcing"}, "tls.server.mode=enforcing: there is no TLS"),
+            ({"tls.enable": "true"}, "tls.enable=true: there is no TLS"),
+            ({"storeType": "defaultRocksDB"}, "storeType=defaultRocksDB: "),
+        ]:
+            settings = boot.broker_settings(None, overrides)
+            error = self.assertRaises(boot.StartRefused, boot.refuse_unread, settings)
+            self.assertEqual(error.status, 253)
+            self.assertIn(text, str(error))
+            [name] = overrides
+            settings.add_rows([Setting(name, "text", "", "A plugin's.")])
+            boot.refuse_unread(settings)
+        boot.refuse_unread(boot.broker_settings(None, {
+            "authenticationEnabled": "false", "tls.server.mode": "permissive",
+            "storeType": "default"}))
 
     def test_where_changes_are_saved(self) -> None:
         """In the file that was read, else where brokerConfigPath says."""
@@ -64,6 +104,7 @@ class UpSettingsTests(SynchronousTestCase):
         for name in ("bindAddress", "brokerIP1", "brokerIP2"):
             self.assertEqual(settings.text(name), "127.0.0.1")
         self.assertEqual(settings.text("namesrvAddr"), "")
+        self.assertEqual(settings.text("brokerConfigPath"), str(data / "broker.conf"))
         self.assertFalse(data.exists())
 
     def test_given_values_win(self) -> None:
@@ -74,6 +115,18 @@ class UpSettingsTests(SynchronousTestCase):
         self.assertEqual(settings.text("brokerIP1"), "127.0.0.1")
         self.assertEqual(settings.text("storePathRootDir"), "/s")
         self.assertEqual(boot.log_folder(settings), "/l")
+
+    def test_ports_of_one_process(self) -> None:
+        """The name server's port cannot be one of the broker's two."""
+        for port in ("5000", "4998"):
+            error = self.assertRaises(SettingsError, boot.up_settings, "d", None,
+                                      {"listenPort": "5000", "namesrv.port": port})
+            self.assertIn(f"namesrv.port={port} (command line): ", str(error))
+            self.assertIn("listenPort=5000", str(error))
+        for ports in (("0", "0"), ("5000", "5001"), ("5000", "4999"), ("2", "0")):
+            settings = boot.up_settings("d", None, dict(zip(
+                ("listenPort", "namesrv.port"), ports, strict=True)))
+            self.assertEqual(settings.int("namesrv.port"), int(ports[1]))
 
     def test_its_own_file(self) -> None:
         """Settings a tool changed are read again, unless another file is given."""
@@ -122,6 +175,11 @@ class NamesrvSettingsTests(SynchronousTestCase):
         self.assertEqual(settings.text("configStorePath"), str(file))
         self.assertEqual(settings.file, str(file))
 
+    def test_tls(self) -> None:
+        """A name server that is to speak TLS only does not start either."""
+        self.assertRaises(boot.StartRefused, boot.namesrv_settings, None,
+                          {"tls.server.mode": "enforcing"})
+
     def test_other_name_servers_are_refused(self) -> None:
         """What only Apache's name server can be is not left out in silence."""
         for name in ("clusterTest", "enableControllerInNamesrv"):
@@ -137,6 +195,47 @@ class NamesrvSettingsTests(SynchronousTestCase):
         """Logs are beside the key-value file."""
         settings = boot.namesrv_settings(None, {"kvConfigPath": "/n/kv.json"})
         self.assertEqual(boot.log_folder(settings), "/n/logs")
+
+
+class NoticeTests(SynchronousTestCase):
+    """What is said before a server answers."""
+
+    def up(self, **overrides: str) -> list[str]:
+        """The notices of ``up``."""
+        return boot.notices("up", boot.up_settings("d", None, overrides), ["of a plugin"])
+
+    def test_nothing(self) -> None:
+        """Nothing is amiss with the defaults."""
+        self.assertEqual(self.up(), ["of a plugin"])
+        self.assertEqual(boot.notices("namesrv", boot.namesrv_settings(None, {})), [])
+
+    def test_unknown(self) -> None:
+        """Settings that nothing reads are named, and what was meant by a slip."""
+        self.assertEqual(self.up(diskmaxusedspaceratio="5", flushDiskTyp="x", alpha="1")[1], (
+            "settings that nothing here reads are kept: alpha, diskmaxusedspaceratio (did you "
+            "mean diskMaxUsedSpaceRatio?), flushDiskTyp (did you mean flushDiskType?)"))
+
+    def test_addresses(self) -> None:
+        """Clients that are told an address at which the broker is not."""
+        for listens, told, text in [
+            ("0.0.0.0", "127.0.0.1", "those on other hosts will not find the broker"),
+            ("::", "localhost", "those on other hosts will not find the broker"),
+            ("127.0.0.1", "192.0.2.2", "the broker listens on bindAddress=127.0.0.1 only"),
+            ("0.0.0.0", "0.0.0.0", "brokerIP1=0.0.0.0 is an address that no client can connect"),
+        ]:
+            [_, notice] = self.up(bindAddress=listens, brokerIP1=told)
+            self.assertIn(text, notice)
+        for listens, told in (("0.0.0.0", "192.0.2.2"), ("192.0.2.2", "192.0.2.2"),
+                              ("127.0.0.1", "localhost")):
+            self.assertEqual(self.up(bindAddress=listens, brokerIP1=told), ["of a plugin"])
+
+    def test_no_name_server(self) -> None:
+        """A broker alone that reports to nobody is found by nobody."""
+        alone = {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "namesrvAddr": ""}
+        [notice] = boot.notices("broker", boot.broker_settings(None, alone))
+        self.assertIn("no name server is given (-n HOST:PORT)", notice)
+        settings = boot.broker_settings(None, {**alone, "namesrvAddr": "h:1"})
+        self.assertEqual(boot.notices("broker", settings), [])
 
 
 class ExitStatusTests(SynchronousTestCase):

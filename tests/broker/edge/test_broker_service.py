@@ -151,7 +151,7 @@ class FailedStartTests(TestCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             text = await self.fails(make_service(disk, listenPort=str(port)), BrokerError)
-        self.assertIn(f"cannot listen on 127.0.0.1:{port}", text)
+        self.assertIn(f"cannot listen on 127.0.0.1:{port} (the broker's port: listenPort)", text)
         self.assertFalse(disk.exists("/store/abort"))
         await self.works(disk)
 

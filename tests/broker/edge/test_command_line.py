@@ -107,8 +107,14 @@ class PrintingTests(SynchronousTestCase):
             (["up", "--broker-port", "70000"], 1, "70000"),
             (["broker", "-c", "/no/such.conf"], 255, "/no/such.conf"),
             (["broker", "listenPort=x"], 255, "listenPort=x (command line)"),
-            (["broker", "broker.conf"], 255, "key=value"),
-            (["broker", "brokerRole=SLAVE"], 253, "Slave's brokerId must be > 0"),
+            (["broker", "broker.conf"], 1, "'broker.conf' is not a setting: key=value"),
+            (["broker", "=5"], 1, "'=5' is not a setting"),
+            (["up", "--broker-port", "5", "listenPort=abc"], 1, "--broker-port 5 and listenPort="),
+            (["up", "--namesrv-port", "5", "namesrv.port=6"], 1, "--namesrv-port 5 and namesrv.po"),
+            (["broker", "brokerRole=SLAVE"], 253, "brokerRole=SLAVE: there is no replication"),
+            (["broker", "-p", "tls.server.mode=enforcing"], 253, "there is no TLS"),
+            (["broker", "deleteWhen=99"], 255, "deleteWhen=99 (command line): the value must be "
+                                               "hours of the day, 0 to 23, separated by semicol"),
             (["broker", "-n", "x"], 253, "The Name Server Address[x] illegal"),
             (["broker", "-p", "plugins.enabled=nowhere"], 255, "nowhere"),
         ]:
@@ -198,6 +204,22 @@ class ProcessTests(SynchronousTestCase):
         self.assertFalse((data / "store" / "abort").exists())
         self.assertIn("boot success", (data / "logs" / "up.log").read_text())
 
+    def test_plugin_that_is_left_out(self) -> None:
+        """Who starts a broker learns at once which plugin it lacks, and why."""
+        packages = self.home / "packages"
+        metadata = packages / "bad-1.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1\n")
+        (metadata / "entry_points.txt").write_text("[twistmq]\nbad_typo = bad_typo\n")
+        (packages / "bad_typo.py").write_text(
+            "from twistmq.broker import hookimpl\n\n@hookimpl\ndef before_sends(batch): ...\n")
+        self.patch(os, "environ", {**os.environ, "PYTHONPATH": str(packages)})
+        process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",
+                             "--broker-port", "0", "mappedFileSizeCommitLog=65536")
+        seen = self.read_until(process, "Ctrl-C")
+        self.assertIn("twistmq: plugin bad_typo is left out: unknown hook 'before_sends'\n", seen)
+        self.assertEqual(self.stop(process), 0)
+
     def test_port_in_use(self) -> None:
         """A port that is taken is named, and the status is 255."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -205,7 +227,7 @@ class ProcessTests(SynchronousTestCase):
             process = self.start(*TWISTMQ, "namesrv", f"listenPort={port}",
                                  "bindAddress=127.0.0.1")
             seen = self.read_until(process, "twistmq: ")
-        self.assertIn(str(port), seen)
+        self.assertIn(f"127.0.0.1:{port} (the name server's port: listenPort): Address", seen)
         self.assertNotIn("Traceback", seen)
         self.assertEqual(process.wait(PATIENCE), 255)
 
@@ -235,10 +257,14 @@ class ProcessTests(SynchronousTestCase):
             self.assertEqual(process.wait(PATIENCE), 255)
 
     def test_twistd_prints(self) -> None:
-        """-m works there too; a bad setting is a usage error."""
+        """-m works there too; a bad setting is told in one line, with the status it always has."""
         process = self.start(*TWISTD, "twistmq", "broker", "-m")
         self.read_until(process, "listenPort=10911")
         self.assertEqual(process.wait(PATIENCE), 0)
         process = self.start(*TWISTD, "twistmq", "broker", "listenPort=x")
-        self.read_until(process, "listenPort=x")
-        self.assertEqual(process.wait(PATIENCE), 1)
+        self.assertEqual(self.read_until(process, "listenPort=x"), (
+            "twistmq: listenPort=x (command line): the value is not a whole number\n"))
+        self.assertEqual(process.wait(PATIENCE), 255)
+        process = self.start(*TWISTD, "twistmq", "broker", "plugins.enabled=nosuch")
+        self.assertRegex(self.read_until(process, "nosuch"), "^twistmq: .* nosuch not installed")
+        self.assertEqual(process.wait(PATIENCE), 255)

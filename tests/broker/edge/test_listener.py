@@ -37,7 +37,7 @@ class ListenerTests(TestCase):
         self.addCleanup(self.service.stopService)
 
     def listener(self, port: int) -> ListenerService:
-        return ListenerService(reactor, port, "127.0.0.1", 50, self.factory)
+        return ListenerService(reactor, port, "127.0.0.1", 50, self.factory, "the test's port")
 
     async def connect(self) -> socket.socket:
         """A raw connection; waits until the server has it."""
@@ -52,8 +52,8 @@ class ListenerTests(TestCase):
         """A port that is taken is named in the error, and the one that has it goes on."""
         other = self.listener(self.service.port)
         error = self.assertRaises(BrokerError, other.startService)
-        self.assertIn(f"cannot listen on 127.0.0.1:{self.service.port}", str(error))
-        self.assertIn("in use", str(error))
+        self.assertEqual(str(error), f"cannot listen on 127.0.0.1:{self.service.port} "
+                                     "(the test's port): Address already in use")
 
     def test_port_0(self) -> None:
         """A port of 0 becomes a real one."""

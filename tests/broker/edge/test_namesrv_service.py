@@ -76,7 +76,7 @@ class LowestIdTests(TestCase):
         rows = {code: RequestHandler(code, take, NotifyMinBrokerIdChangeRequestHeader)}
         factory = RemotingFactory(
             reactor, Dispatcher(rows, Hooks()), ChannelTable(), now_ms, monotonic)
-        listener = ListenerService(reactor, 0, "127.0.0.1", 50, factory)
+        listener = ListenerService(reactor, 0, "127.0.0.1", 50, factory, "a port")
         listener.startService()
         self.addCleanup(listener.stopService)
         return f"127.0.0.1:{listener.port}", told

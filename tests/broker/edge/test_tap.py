@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +45,7 @@ def fake_broker(*name_servers: str, notices: Sequence[str] = ()) -> Any:
     return SimpleNamespace(
         started=Deferred(), kernel=SimpleNamespace(
             broker_name="b", broker_address="1.2.3.4:5", hooks=Hooks(notices=notices)),
-        name_servers=SimpleNamespace(addresses=list(name_servers)))
+        name_servers=SimpleNamespace(addresses=list(name_servers), unreached={}))
 
 
 class StarterTests(SynchronousTestCase):
@@ -100,6 +101,25 @@ class StarterTests(SynchronousTestCase):
         self.assertIn("The broker[", lines[1])
         self.assertIn('setNamesrvAddr("127.0.0.1:77")', lines[3])
         self.assertIn("/data/store, logs in /data/logs", lines[4])
+
+    def test_address_of_all_addresses(self) -> None:
+        """Nobody can connect to 0.0.0.0: clients are told what they are told of the broker."""
+        settings = up_settings("/data", None, {"bindAddress": "0.0.0.0", "brokerIP1": "192.0.2.2"})
+        service = SimpleNamespace(
+            started=Deferred(), namesrv=SimpleNamespace(settings=settings, port=77),
+            broker=fake_broker("127.0.0.1:77"))
+        self.starter("up", settings, service)
+        self.fire(service, service)
+        self.assertIn('setNamesrvAddr("192.0.2.2:77")', self.out.getvalue())
+
+    def test_name_server_that_is_not_reached(self) -> None:
+        """A broker that nobody finds yet says so, after its line."""
+        service = fake_broker("h:1", "i:2")
+        service.name_servers.unreached = {"i:2": "refused"}
+        self.starter("broker", broker_settings(None, {"namesrvAddr": "h:1;i:2"}), service)
+        self.fire(service, service)
+        self.assertIn("boot success", self.out.getvalue())
+        self.assertRegex(self.err.getvalue(), "^twistmq: the name server i:2 .*: refused\n$")
 
     def test_failure(self) -> None:
         """A start that fails is told in one line, stops the reactor once and has its status."""
@@ -184,14 +204,30 @@ class OptionsTests(SynchronousTestCase):
             self.assertNotIn("register", text)
 
     def test_errors(self) -> None:
-        """What has no meaning is a usage error with our words."""
-        for arguments, text in [
-            (["broker", "listenPort=x"], "listenPort=x (command line)"),
-            (["broker", "-c", "/no/such"], "/no/such"),
-            ([], "up, namesrv or broker?"),
+        """Settings without meaning are told in one line, without twistd's help in front of it."""
+        for arguments, status, text in [
+            (["broker", "listenPort=x"], 255, "listenPort=x (command line)"),
+            (["broker", "-c", "/no/such"], 255, "/no/such"),
+            (["broker", "brokerRole=SLAVE"], 253, "brokerRole=SLAVE"),
+            (["broker", "foo"], 1, "'foo' is not a setting"),
+            (["up", "--broker-port", "5", "listenPort=6"], 1, "--broker-port 5 and listenPort=6"),
         ]:
-            error = self.assertRaises(usage.UsageError, self.parsed, *arguments)
-            self.assertIn(text, str(error))
+            told = io.StringIO()
+            with contextlib.redirect_stderr(told):
+                error = self.assertRaises(SystemExit, self.parsed, *arguments)
+            self.assertEqual(error.code, status, msg=repr(arguments))
+            self.assertRegex(told.getvalue(), f"^twistmq: .*{re.escape(text)}.*\n$")
+        missing = self.assertRaises(usage.UsageError, self.parsed)
+        self.assertIn("up, namesrv or broker?", str(missing))
+
+    def test_version(self) -> None:
+        """The version is ours, for each server as well."""
+        for arguments in (["--version"], ["up", "--version"]):
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                error = self.assertRaises(SystemExit, self.parsed, *arguments)
+            self.assertEqual(error.code, 0)
+            self.assertRegex(out.getvalue(), "^twistmq [0-9]")
 
     def test_print(self) -> None:
         """-p prints the settings and ends with 0."""

@@ -80,7 +80,7 @@ class RetentionTests(SynchronousTestCase):
         globalLogPublisher.addObserver(events.append)
         self.addCleanup(globalLogPublisher.removeObserver, events.append)
         self.box.settings.update({"deleteWhen": "noon"})
-        self.assertIn("delete_when is 'noon'", str(events[-1]["error"]))
+        self.assertIn("deleteWhen=noon (update): the value must be hours", str(events[-1]["error"]))
         self.assertEqual(store.log_retention.settings.delete_when, "04")
         self.box.settings.update({"deleteWhen": "05", "diskSpaceCleanForciblyRatio": "60"})
         self.assertEqual(store.queue_retention.settings.delete_when, "05")

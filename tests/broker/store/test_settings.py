@@ -1,9 +1,11 @@
 """The store's settings."""
 
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.store.settings import StoreSettingFault, StoreSettings
 
 
 class StoreSettingsTests(SynchronousTestCase):
@@ -31,6 +33,19 @@ class StoreSettingsTests(SynchronousTestCase):
             self.assertEqual(StoreSettings("/s", delete_when=text).delete_hours, hours)
         for text in ("", ";", "24", "-1", "4,5", "04:00"):
             self.assertRaises(SettingsError, StoreSettings, "/s", delete_when=text)
+
+    def test_faults(self) -> None:
+        """What the store does not take is named, with why."""
+        for field, value, why in [
+            ("delete_when", "99", "must be hours of the day, 0 to 23, separated by semicolons"),
+            ("flush_disk_type", "SYNC", "must be ASYNC_FLUSH or SYNC_FLUSH"),
+            ("max_index_num", 0, "must be positive"),
+            ("mapped_file_size_consume_queue", 21, "must be a multiple of 20"),
+            ("store_path_root_dir", "here", "is no absolute path"),
+        ]:
+            values: dict[str, Any] = {"store_path_root_dir": "/s", field: value}
+            fault = self.assertRaises(StoreSettingFault, lambda v=values: StoreSettings(**v))
+            self.assertEqual((fault.field, fault.why), (field, why))
 
     def test_ratios_have_bounds(self) -> None:
         """Apache's broker keeps them there as well, without a word."""
