@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twistmq.broker import hookspecs
+from twistmq.broker.hook_types import shown_types
 
 __all__ = ["hooks_by_section", "hooks_page", "signature"]
 
@@ -33,15 +34,75 @@ def add_runtime_info(kernel):
     return {"channels": str(len(kernel.channels))}
 ```
 
-An implementation takes any subset of a hook's arguments, by name. A package that implements every
-hook is in `tests/plugin_package`; the settings `plugins.enabled` and `plugins.disabled` pin which
-plugins are used. To test a plugin against a broker in your process, see `twistmq.broker.testing`.
+An implementation takes any subset of a hook's arguments, by name; what hooks are given and give is
+under [Types](#types), where `AnyHandler` is a `RequestHandler` of any header, `TagsCode` a function
+from a record to a number, and `BrokerError` any of `twistmq.broker.errors`. A package with every
+hook is in [tests/plugin_package](../tests/plugin_package), in a checkout; the settings
+`plugins.enabled` and `plugins.disabled` pin which plugins are used.
+
+## A request code of one's own
+
+```python
+from twistmq.broker import hookimpl
+from twistmq.broker.remoting import Reply, RequestHandler
+from twistmq.broker.wire.header import CommandHeader
+
+COUNT_CODE = 40_001
+
+
+class CountHeader(CommandHeader):
+    topic: str
+    queue_id: int = 0
+
+
+@hookimpl
+def register_request_handlers(kernel):
+    def count(request):
+        header = request.header
+        offset = kernel.store.max_offset_in_queue(header.topic, header.queue_id)
+        return Reply(body=str(offset).encode())
+
+    return [RequestHandler(COUNT_CODE, count, CountHeader)]
+```
+
+- Which codes are free? From 30,000 to 99,999: neither Apache's brokers nor twistmq use any of them.
+- How is a header read? By the class that the row names: a field without a default must be there, a
+  field `queue_id` is `queueId` on the wire, and a request that does not fit is refused before the
+  handler is called. Without a class, `request.command.fields()` is a dict of texts.
+- May a handler wait? Yes, but it is no `async def`: it returns a Deferred of the reply, such as
+  `Deferred.fromCoroutine(answer(request))`. To refuse, it raises
+  `twistmq.broker.errors.RequestRefused(code, remark)`.
+
+## Testing a plugin
+
+`running_broker` runs a broker in the process, under any test tool; `settings` are texts as on the
+command line, `plugins` are used beside those that are installed, `data` is a folder that stays:
+
+```python
+from types import SimpleNamespace
+
+from twistmq.broker.testing import running_broker
+
+plugin = SimpleNamespace(register_request_handlers=register_request_handlers)  # or your module
+with running_broker({"brokerName": "a"}, plugins=[("mine", plugin)]) as broker:
+    with broker.client() as client:
+        client.send("orders", b"paid", tag="new", keys="order-1", properties={"colour": "red"})
+        [message] = client.pull("orders", expression="new", hold_ms=1000)
+        assert message.properties_map()["KEYS"] == "order-1"
+        reply = client.request(COUNT_CODE, CountHeader(topic="orders"))
+        assert (reply.code, reply.body) == (0, b"1")
+```
+
+The client's `send` and `pull` raise `RequestRefused` when the broker refuses; `request` gives the
+reply whatever its code. `twistmq.broker.testing.BrokerTestCase` is the same for trial, with
+`async def` tests; see its docstring.
 
 """
 
 _FOOT = """\
 
-This page is written by `python -m twistmq.broker.hooks_page` from `broker/hookspecs.py`.
+This page is written by `python -m twistmq.broker.hooks_page` from `broker/hookspecs.py` and the
+sources of the types.
 """
 
 
@@ -81,7 +142,24 @@ def _lines() -> Iterator[str]:
         for name in names:
             yield (f"\n### {name}\n\n```python\n{signature(name)}\n```\n\n"
                    f"{_paragraphs(getattr(hookspecs, name))}\n")
+    yield from _types()
     yield _FOOT
+
+
+def _types() -> Iterator[str]:
+    """What hooks are given and give: where from, and what is in it."""
+    yield "\n## Types\n"
+    for shown in shown_types():
+        yield (f"\n### {shown.name}\n\n`from {shown.module} import {shown.name}`\n\n"
+               f"{_cell(shown.help)}\n\n| | type | |\n| --- | --- | --- |\n")
+        for member in shown.members:
+            kind = f"`{_cell(member.type)}`" if member.type else ""
+            yield f"| `{_cell(member.text)}` | {kind} | {_cell(member.help)} |\n"
+
+
+def _cell(text: str) -> str:
+    """A text of a source as Markdown in a table."""
+    return re.sub(r":\w+:`~?\.?(.+?)`", r"`\1`", text.replace("``", "`")).replace("|", "\\|")
 
 
 def hooks_page() -> str:

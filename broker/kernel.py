@@ -74,30 +74,41 @@ class Kernel:
     def __init__(
         self, settings: Settings, store: MessageStore, hooks: Hooks, now_ms: Callable[[], int]
     ) -> None:
+        #: ``settings.int("mine.rate")``, ``.text``, ``.flag``, ``.names``, ``.number``.
         self.settings = settings
+        #: Reads: ``get_message``, ``look_message``, ``max_offset_in_queue``; see IMessageStore.
         self.store = store
         self.hooks = hooks
+        #: The clock, Unix ms: call it.
         self.now_ms = now_ms
         self.random = random.Random()
         self._ip = resolved(settings, "brokerIP1")
         self.unique_ids = UniqueIdMaker(
             host_bytes(self._ip, 0)[:-4], os.getpid(), self.random.getrandbits(31))
         self.started_ms = now_ms()
+        #: As routes have it.
         self.broker_name = settings.text("brokerName")
+        #: The cluster's name.
         self.cluster_name = settings.text("brokerClusterName")
         self.broker_id = settings.int("brokerId")
+        #: ASYNC_MASTER, SYNC_MASTER or SLAVE.
         self.role = settings.text("brokerRole")
-        #: "host:port" clients are told, and ip and port as records store them.
+        #: "host:port" that clients are told.
         self.broker_address = ""
         self.store_host = b""
         self.set_port(settings.int("listenPort"))
+        #: The live connections.
         self.channels = ChannelTable()
+        #: What is counted by topic and group.
         self.stats = BrokerStats()
+        #: Topics: ``table`` by name, ``get``, ``update``.
         self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"), now_ms)
         store.is_batch_topic = self.topic_config.is_batch_topic
+        #: Consumer groups and their settings: ``find``.
         self.subscription_group = SubscriptionGroupTable(
             settings, store.config_file("subscriptionGroup.json"), now_ms)
         offsets = store.config_file("consumerOffset.json")
+        #: How far each group has read each queue.
         self.consumer_offset = ConsumerOffsetTable(offsets, now_ms)
         if settings.flag("enableLmq"):
             self.consumer_offset = LmqConsumerOffsetTable(
@@ -108,8 +119,10 @@ class Kernel:
         self.topic_config.save = lambda: self.persist((self.topic_config,))
         #: Tables that could not be saved and will be tried again.
         self.unsaved: list[SavedTable] = []
+        #: Producers and consumers by group.
         self.clients = ClientTable(self._client_changed)
         self.channels.on_lost.append(self.clients.connection_lost)
+        #: ``wait(record.next_offset, now_ms)`` until a record is as safe as the settings demand.
         self.acknowledgement = Acknowledgement(store)
         self.filters = FilterLanguages()
         self.pull_hold = PullHold(self)

@@ -65,9 +65,13 @@ class Reply:
         self, code: int = ResponseCode.SUCCESS, header: CommandHeader | None = None,
         body: bytes = b"", remark: str | None = None,
     ) -> None:
+        #: A response code.
         self.code = code
+        #: What becomes its extFields; None: nothing.
         self.header = header
+        #: What follows the header.
         self.body = body
+        #: Why it is no success; a text for people.
         self.remark = remark
 
     def frame(self, opaque: int) -> bytes:
@@ -93,14 +97,18 @@ class Request(Generic[H]):
     __slots__ = ("channel", "command", "header", "now_ms")
 
     def __init__(self, command: RemotingCommand, header: H, channel: Channel, now_ms: int) -> None:
+        #: What the peer sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``.
         self.command = command
+        #: The extFields as the header class of the code's handler; None when they cannot be read.
         self.header = header
+        #: The connection it came by.
         self.channel = channel
         #: When the bytes were read, Unix ms.
         self.now_ms = now_ms
 
     @property
     def body(self) -> bytes:
+        """What follows the header."""
         return self.command.body
 
 

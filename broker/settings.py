@@ -44,12 +44,17 @@ UPDATE: Final = "update"
 class Setting:
     """One setting.
 
+    :param name: with a dot in it, such as "mine.rate"; names without one are Apache's.
+    :param kind: "int", "float", "flag" (true or false), "text", "path" (``~`` is the home folder)
+        or "names" (texts separated by commas); ``kernel.settings`` has a method of the same name
+        for each but "float" (``number``) and "path" (``text``).
     :param default: the value when none is given; a function is called once, at load.
     :param help: one sentence; for the reader of SETTINGS.md.
     :param unit: of a number: "ms", "bytes", ...
-    :param least: the smallest number allowed; ``most`` the greatest.
+    :param least: the smallest number allowed.
+    :param most: the greatest number allowed.
     :param choices: the only texts allowed; empty: any.
-    :param source: the Apache class that has it; empty for a setting of ours.
+    :param source: the Apache class that has it; empty for a name with a dot.
     :param important: whether ``-m`` prints it.
     :param default_text: what the table says in place of a computed default.
     """

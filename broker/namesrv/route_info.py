@@ -211,7 +211,7 @@ class RouteInfoManager:
         reason to forget anything.
         """
         if self.tables.live_as(cluster, address, broker_name) is None:
-            self.log.info("{address} of {cluster} leaves and is not known as {name}",
+            self.log.info("{address} of {cluster} has left already as {name}, or was never there",
                           address=address, cluster=cluster, name=broker_name)
             return False
         self._leave([BrokerKey(cluster, address)])

@@ -34,11 +34,15 @@ class ChangeKind(Enum):
 class Client:
     """One client of one group."""
 
+    #: As it calls itself; the same in all its groups.
     client_id: str
+    #: Its connection.
     channel: Channel
-    #: As in the header of its commands.
+    #: As in the header of its commands: "JAVA", "GO", ...
     language: str
+    #: Of its protocol, as Apache counts them: 479 is V5_3_3.
     version: int
+    #: Unix ms.
     last_heartbeat_ms: int
 
 
@@ -80,8 +84,11 @@ class ConsumerGroup:
 class ClientChange:
     """What a listener is told."""
 
+    #: REGISTER, UNREGISTER, CHANGE or CLIENT_GONE.
     kind: ChangeKind
+    #: The group's name.
     group: str
+    #: Whether it is a consumer group, or one of producers.
     is_consumer: bool
     #: The client that came or went; None when the group as a whole changed.
     client: Client | None = None

@@ -21,15 +21,21 @@ class ConsumeContext:
     The figures are 0 and there are no messages before the messages are read.
     """
 
+    #: The broker.
     kernel: Kernel
+    #: The consumer group.
     group: str
+    #: Whose messages are asked for.
     topic: str
+    #: The queue, from 0 on.
     queue_id: int
     #: First queue offset asked for.
     offset: int
+    #: The consumer's connection.
     channel: Channel
-    #: Messages sent, their size in bytes as stored.
+    #: Messages that are sent.
     message_count: int = 0
+    #: Their size as stored.
     size_bytes: int = 0
     #: The records sent, an inner batch being one.
     messages: Sequence[bytes] = ()

@@ -22,9 +22,11 @@ class SendBatch:
     carries a batch of messages, or none when it was refused.
     """
 
+    #: The broker.
     kernel: Kernel
     #: Their headers are SendMessageRequestHeader or its V2, which have the same attributes.
     requests: list[Request[Any]]
+    #: What is to be stored of each; a batch of a client has several.
     records: list[list[MessageRecord]] = field(default_factory=list)
     #: What each request is answered; filled in once the messages are stored or refused.
     replies: list[Handled] = field(default_factory=list)

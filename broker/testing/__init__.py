@@ -5,6 +5,27 @@
     with running_broker() as broker, broker.client() as client:
         client.send("orders", b"paid")
 
+``running_broker`` takes settings as texts, plugins beside those that are installed, and a folder
+whose data stays: ``running_broker({"mine.rate": "5"}, plugins=[("mine", plugin)], data="d")``.
+``client.send`` takes ``queue_id=``, ``tag=``, ``keys=`` and ``properties=``, ``client.pull`` also
+``group=``, ``expression=``, ``expression_type=``, ``max_count=`` and ``hold_ms=``, how long the
+broker may wait for a message; both raise RequestRefused when the broker refuses.
+``client.request(code, header, body)`` sends any request and gives the reply whatever its code.
+
+``BrokerTestCase`` is for trial; its ``send`` gives the reply whatever its code:
+
+    class OrderTests(BrokerTestCase):
+        settings = {"autoCreateTopicEnable": "false"}
+        plugins = [("mine", plugin)]
+
+        async def test_refused(self):
+            reply = await self.send("orders", b"paid")
+            self.assertEqual(reply.code, ResponseCode.TOPIC_NOT_EXIST)
+            self.assertEqual(await self.pull("orders"), [])
+
+``trial test_orders`` does not look in the working directory: ``python -m twisted.trial
+test_orders`` does.
+
 Names are imported when they are first used: pytest imports this package in every project it is
 installed beside, through its plugin, and must not import Twisted there.
 """

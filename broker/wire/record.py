@@ -163,29 +163,43 @@ class MessageRecord:
         prepared_transaction_offset: int = 0,
         message_count: int = 1,
     ) -> None:
+        #: ``before_append`` may set it, and the queue, to send the record elsewhere.
         self.topic: str = topic
+        #: From 0 on.
         self.queue_id: int = queue_id
         #: As the client sent it, compressed or not.
         self.body: bytes = body
-        #: As stored.
+        #: As stored: name \x01 value \x02 repeated; ``wire.properties`` reads and changes them.
         self.properties: str = properties
+        #: When the client made it, Unix ms.
         self.born_timestamp: int = born_timestamp
-        #: 4 or 16 bytes of address and an int32 port.
+        #: The client: 4 or 16 bytes of address and an int32 port.
         self.born_host: bytes = born_host
+        #: The broker, in the same form.
         self.store_host: bytes = store_host
         #: Index keys without the topic: UNIQ_KEY, then each of KEYS.
         self.keys: list[str] = keys
+        #: What its queue entry holds: the hash of the tag, 0 without one.
         self.tags_code: int = tags_code
+        #: The client's own.
         self.flag: int = flag
+        #: Bits: 1 compressed body, 4, 8 and 12 the states of a transaction, ...
         self.sys_flag: int = sys_flag
+        #: How often consumers gave it back.
         self.reconsume_times: int = reconsume_times
+        #: Of a committed message: where its half message is.
         self.prepared_transaction_offset: int = prepared_transaction_offset
+        #: Messages in it: more than 1 in an inner batch.
         self.message_count: int = message_count
         #: Whether consumers see it: a half message that waits for its commit has no queue offset.
         self.enters_queue: bool = True
+        #: Its place in its queue; the store's, as what follows.
         self.queue_offset: int = 0
+        #: Where it starts in the commit log, in bytes.
         self.physical_offset: int = 0
+        #: In bytes, as stored.
         self.size: int = 0
+        #: Unix ms.
         self.store_timestamp: int = 0
         #: Where the commit log goes on after this record; flushed to here, the record is safe.
         self.next_offset: int = 0

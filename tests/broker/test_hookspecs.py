@@ -11,6 +11,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookspecs
+from twistmq.broker.codes import RequestCode
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.hooks_page import hooks_by_section, hooks_page
 
@@ -94,4 +95,19 @@ class PageTests(SynchronousTestCase):
         """Sections and hooks are in the order of the file, which is that of the calls."""
         names = [name for _, names in hooks_by_section() for name in names]
         self.assertEqual(names, list(declared()))
-        self.assertEqual(re.findall(r"^### (\w+)", PAGE.read_text(), re.MULTILINE), names)
+        hooks = PAGE.read_text().partition("\n## Types\n")[0]
+        self.assertEqual(re.findall(r"^### (\w+)", hooks, re.MULTILINE), names)
+
+    def test_examples(self) -> None:
+        """What it shows works: a request code of one's own, and how one tests it."""
+        introduction = PAGE.read_text().partition("\n## Start\n")[0]
+        blocks = re.findall(r"^```python\n(.+?)^```$", introduction, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(blocks), 3)
+        names: dict[str, object] = {}
+        for block in blocks:
+            exec(block, names)  # the last one runs a broker, and asserts
+
+    def test_free_codes(self) -> None:
+        """The codes it calls free are nobody's."""
+        self.assertIn("From 30,000 to 99,999", PAGE.read_text())
+        self.assertEqual([code for code in RequestCode if 30_000 <= code <= 99_999], [])

@@ -4,6 +4,7 @@
 
 FILE has one command a line, e.g. `topicStatus -t Orders`;
 
+It needs what the tests need: the environment of `pip install '.[test]'`, Java, and Apache's jars.
 ``-n NAMESRV`` is added to every command. As a module: :func:`mqadmin`.
 """
 

@@ -233,7 +233,7 @@ class QueueCheck:
 
     def _without_entry(self, place: int, message: StoredMessage, found: str) -> None:
         if self._is_late(message):
-            self._report.counts["records not in their queue yet"] += 1
+            self._report.counts["records whose queue entry is not on disk yet"] += 1
             return
         path, position = self._store.log.locate(place)
         self._report.problem(

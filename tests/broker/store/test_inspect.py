@@ -32,6 +32,8 @@ from twistmq.broker.wire.record import (
     record_size,
 )
 
+#: What a report calls messages that a running broker has yet to write to their queues.
+LATE = "records whose queue entry is not on disk yet"
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "5.3.3"
 FILE_SIZE = 4096
 #: Index of small_settings: where items begin, in bytes.
@@ -148,11 +150,11 @@ class WholeStoreTests(_StoreTests):
         box.append(message("Topic", b"new", keys="new"), message("New", b"new", keys="new"))
         lines, report = check(self.root)
         self.assertEqual(lines, [])
-        self.assertEqual(report.counts["records not in their queue yet"], 2)
+        self.assertEqual(report.counts[LATE], 2)
         self.assertEqual(report.counts["records not in the index yet"], 2)
         self.successResultOf(box.store.stop())
         lines, report = check(self.root)
-        self.assertEqual((lines, report.counts["records not in their queue yet"]), ([], 0))
+        self.assertEqual((lines, report.counts[LATE]), ([], 0))
 
     def test_running_with_an_index_file_to_come(self) -> None:
         """Some keys of a record are in the last file on disk, which is full, others in none yet."""
