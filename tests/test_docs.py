@@ -54,6 +54,17 @@ class ReadmeTests(SynchronousTestCase):
         self.assertLessEqual(len(lines), 150)
         self.assertEqual([line for line in lines if len(line) > 120], [])
 
+    def test_missing_commands(self) -> None:
+        """The commands of mqadmin it calls missing are those of codes that nobody serves."""
+        codes = {"updateBrokerConfig": 25, "haStatus": 907, "brokerConsumeStats": 317,
+                 "resetOffsetByTime": 222, "skipAccumulatedMessage": 222, "setConsumeMode": 401}
+        rows = re.findall(r"\| mqadmin (.+) \|$", README.read_text(), re.MULTILINE)
+        named = re.findall(r"`(\w+)`", " ".join(rows))
+        self.assertEqual(sorted(named), sorted(codes))
+        page = (ROOT / "broker/CODES.md").read_text().partition("## Response")[0]
+        for name in named:
+            self.assertRegex(page, rf"(?m)^\| {codes[name]} \| \w+ \|  \|$", msg=name)
+
     def test_links(self) -> None:
         """Every file it links to is there."""
         links = re.findall(r"\]\(([^)#]+)\)", README.read_text())
