@@ -31,6 +31,7 @@ __all__ = [
     "LOG_FIELD_CHARS_MAX",
     "LOG_LINE_CHARS_MAX",
     "LOG_TRACEBACK_LINES_MAX",
+    "NAMESRV_BROKERS_MAX",
     "OPEN_LOG_FILES_MAX",
     "OPEN_QUEUE_FILES_MAX",
     "PAGE_SIZE_BYTES",
@@ -101,6 +102,8 @@ KV_ENTRY_BYTES: Final = 32
 KV_REPLY_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
 #: The longest silence that a broker may ask for, ms: one that is gone is forgotten then.
 BROKER_TIMEOUT_MS_MAX: Final = 3_600_000
+#: Brokers that a name server knows at most: what comes beyond is no cluster of anybody's.
+NAMESRV_BROKERS_MAX: Final = 10_000
 
 # --- logs
 

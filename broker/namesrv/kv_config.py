@@ -117,7 +117,8 @@ class KVConfig:
             ("namespace", namespace, KV_NAME_SIZE_MAX), ("key", key, KV_NAME_SIZE_MAX),
             ("value", value, self._limit("kv.value_size_max")),
         ):
-            size_bytes = _size(text)
+            # What is much too long is not worth being written to be measured.
+            size_bytes = len(text) if len(text) > maximum_bytes else _size(text)
             if size_bytes > maximum_bytes:
                 raise self._refused(f"the {name} has {size_bytes} bytes, the limit is "
                                     f"{maximum_bytes}")

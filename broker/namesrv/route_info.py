@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, NAMESRV_BROKERS_MAX
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.registration import (
     MasterOfGroup,
     NotifyMinBrokerIdChangeRequestHeader,
@@ -65,7 +67,13 @@ class RouteInfoManager:
 
         :returns: None when it is refused: a broker that is not known must not begin with
             exactly one topic, because that is how a single changed topic is sent.
+        :raises RequestRefused: when there are as many brokers as there may be.
         """
+        if new.key not in self.tables.live and len(self.tables.live) >= NAMESRV_BROKERS_MAX:
+            self.log.warn("{address} is not registered as {name}: there are {count} brokers",
+                          address=new.address, name=new.broker_name, count=len(self.tables.live))
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"there are {len(self.tables.live)} brokers, which is the limit")
         group = self.tables.brokers.get(new.broker_name)
         addresses = group.broker_addrs if group else {}
         if self._is_outdated(new, addresses.get(new.broker_id)):
