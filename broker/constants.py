@@ -12,14 +12,19 @@ __all__ = [
     "CHECKPOINT_FLUSH_INTERVAL_MS",
     "CHECKPOINT_MARGIN_MS",
     "CHECKPOINT_SIZE_BYTES",
+    "CLIENTS_BYTES_TOTAL_MAX",
+    "CLIENT_ID_LENGTH_MAX",
     "CONNECTION_BYTES_IN_FLIGHT_MAX",
     "CONNECTION_BYTES_UNSENT_FREE",
     "CONNECTION_BYTES_UNSENT_MAX",
+    "CONNECTION_CLIENT_BYTES_MAX",
     "DISPATCH_STEP_BYTES_MAX",
+    "EXPRESSION_LENGTH_MAX",
     "FLUSH_STEP_ITEM_BYTES_MAX",
     "FLUSH_STEP_MS",
     "FLUSH_STEP_PAGES_MAX",
     "FLUSH_STEP_TAILS_MAX",
+    "HEARTBEAT_SIZE_MAX",
     "HELD_PULLS_MAX",
     "HELD_REQUEST_BYTES",
     "INDEX_FLUSH_INTERVAL_MS",
@@ -177,12 +182,28 @@ DISPATCH_STEP_BYTES_MAX: Final = 512 * 1024
 #: Ms by which recovery starts before the checkpoint. Source: StoreCheckpoint.getMinTimestamp.
 CHECKPOINT_MARGIN_MS: Final = 3_000
 
+# --- clients
+
+#: Characters of a subscription's expression, in any language: 20,000 of the shortest tags. Apache
+#: has no bound, nor has anything a use for more: consumers write them by hand.
+EXPRESSION_LENGTH_MAX: Final = 64 * 1024
+#: Characters of a client id: host, process and a few words in all clients.
+CLIENT_ID_LENGTH_MAX: Final = 1024
+#: Bytes of a heartbeat; reading so many takes some 20 ms. A group with a subscription is 300.
+HEARTBEAT_SIZE_MAX: Final = 2 * 1024 * 1024
+#: Bytes that one connection's heartbeats may have the broker keep, as client_space.py counts: 2,000
+#: groups, or one with 4,000 subscriptions. A process has a few groups, all on one connection.
+CONNECTION_CLIENT_BYTES_MAX: Final = 2 * 1024 * 1024
+#: The same over all connections: 100,000 clients of one group and one subscription each.
+CLIENTS_BYTES_TOTAL_MAX: Final = 192 * 1024 * 1024
+
 assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
 assert TOTAL_BYTES_IN_FLIGHT_FREE > HELD_REQUEST_BYTES
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX > CONNECTION_BYTES_UNSENT_FREE
 assert KEPT_BYTES_TOTAL_MAX > CONNECTION_BYTES_UNSENT_MAX + FRAME_SIZE_MAX
 assert LOG_FIELD_CHARS_MAX < LOG_LINE_CHARS_MAX
+assert CLIENTS_BYTES_TOTAL_MAX > CONNECTION_CLIENT_BYTES_MAX > 2 * EXPRESSION_LENGTH_MAX
 assert TURN_SECONDS < STALL_SECONDS < STALL_WARN_SECONDS
 assert QUEUE_TAIL_LEAST_BYTES < QUEUE_TAILS_FLUSH_BYTES
 assert QUEUE_TAILS_FLUSH_BYTES < QUEUE_TAILS_TOTAL_BYTES_MAX

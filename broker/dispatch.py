@@ -242,7 +242,7 @@ class Dispatcher:
         until.addBoth(answered)
         if not there:
             held = True
-            size = sum([_held_size(request.command) for request, _ in waiting])
+            size = sum([_held_size(request) for request, _ in waiting])
             channel.hold(size)
 
     def _no_reply(self, request: Request[Any], answer: object) -> Reply:
@@ -290,12 +290,14 @@ class Dispatcher:
         return encode_reply(ResponseCode.SYSTEM_ERROR, opaque, None, b"", str(error))
 
 
-def _held_size(command: RemotingCommand) -> int:
+def _held_size(request: Request[Any]) -> int:
     """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
+    command = request.command
     # They would keep the whole header that they were cut from.
     command.ext_fields = command.ext_fields.copy()
     command.remark = None
-    return len(command.body) + len(command.ext_fields) + HELD_REQUEST_BYTES
+    return (len(command.body) + len(command.ext_fields) + HELD_REQUEST_BYTES
+            + getattr(request, "kept_bytes", 0))
 
 
 def _unsupported(command: RemotingCommand) -> Reply:

@@ -129,6 +129,8 @@ class Kernel:
         self._client_requests = ClientRequests(self)
         #: Called when the topics changed, so that name servers are told at once.
         self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
+        #: Calls a function when others had their turn; None: there are no others, as in tests.
+        self.run_soon: Callable[[Callable[[], None]], object] | None = None
         self.transaction_service: ITransactionService | None = None
         #: Message properties whose features plugins provide.
         self.claimed_properties: frozenset[str] = frozenset()

@@ -94,7 +94,10 @@ class Reply:
 class Request(Generic[H]):
     """One request as its handler sees it."""
 
-    __slots__ = ("channel", "command", "header", "now_ms")
+    __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms")
+
+    #: What is kept for the request while it waits, beside itself; not set where it is nothing.
+    kept_bytes: int
 
     def __init__(self, command: RemotingCommand, header: H, channel: Channel, now_ms: int) -> None:
         #: What the peer sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCK_AGE_MAX_MS", "QueueLocks", "find_queue_locks"]
 
+#: Bytes of a request's body, and queues in it; locking so many takes some 20 ms. Apache has no
+#: bound. A topic may have as many queues as one request names.
+LOCK_BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+LOCK_QUEUES_MAX: Final = 16_384
+#: Locks of all groups together: a thousand groups in order on 200 queues each.
+LOCKS_TOTAL_MAX: Final = 200_000
+#: How often locks that expired are looked for, ms.
+_EXPIRE_PERIOD_MS: Final = 60_000
 #: A lock that was not renewed for longer than this is free, ms.
 #: Source: rocketmq.broker.rebalance.lockMaxLiveTime.
 LOCK_AGE_MAX_MS: Final = 60_000
@@ -53,6 +62,7 @@ class QueueLocks:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self.count = 0
 
     def is_lock_all_expired(self, group: str, now_ms: int) -> bool:
         """Whether no client of a group holds a queue."""
@@ -64,43 +74,96 @@ class QueueLocks:
         """Lock queues, or renew what is locked.
 
         :returns: those the client holds now; the others are another client's.
+        :raises RequestRefused: SYSTEM_BUSY when there are too many locks for another one; those
+            that were renewed before stay so.
         """
-        return tuple(queue for queue in queues if self._lock_one(group, client_id, queue, now_ms))
-
-    def _lock_one(self, group: str, client_id: str, queue: MessageQueue, now_ms: int) -> bool:
         locks = self._groups.setdefault(group, {})
-        lock = locks.get(queue)
-        if lock is None:
-            locks[queue] = _Lock(client_id, now_ms)
-            self.log.info("{group} locks {queue} for {client}", group=group, queue=queue,
-                          client=client_id)
-            return True
-        if lock.client_id != client_id:
-            if not lock.is_expired(now_ms):
-                self.log.warn("{client} of {group} does not get {queue}: {holder} holds it",
-                              client=client_id, group=group, queue=queue, holder=lock.client_id)
-                return False
-            self.log.warn("{client} of {group} takes {queue}: the lock of {holder} expired",
-                          client=client_id, group=group, queue=queue, holder=lock.client_id)
-            lock.client_id = client_id
-        lock.renewed_ms = now_ms
-        return True
+        held: list[MessageQueue] = []
+        new: list[MessageQueue] = []
+        taken: list[tuple[MessageQueue, str]] = []
+        refused: list[tuple[MessageQueue, str]] = []
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is None:
+                if self.count >= LOCKS_TOTAL_MAX:
+                    self._refuse_more(group, client_id)
+                locks[queue] = _Lock(client_id, now_ms)
+                self.count += 1
+                new.append(queue)
+            elif lock.client_id == client_id:
+                lock.renewed_ms = now_ms
+            elif lock.is_expired(now_ms):
+                taken.append((queue, lock.client_id))
+                lock.client_id = client_id
+                lock.renewed_ms = now_ms
+            else:
+                refused.append((queue, lock.client_id))
+                continue
+            held.append(queue)
+        if not locks:
+            del self._groups[group]
+        if new:
+            self.log.info("{group} locks {queue}{more} for {client}", group=group, queue=new[0],
+                          more=_and_more(new), client=client_id)
+        if taken:
+            self.log.warn("{client} of {group} takes {queue}{more}: the lock of {holder} expired",
+                          client=client_id, group=group, queue=taken[0][0], holder=taken[0][1],
+                          more=_and_more(taken))
+        if refused:
+            self.log.warn("{client} of {group} does not get {queue}{more}: {holder} holds it",
+                          client=client_id, group=group, queue=refused[0][0],
+                          holder=refused[0][1], more=_and_more(refused))
+        return tuple(held)
+
+    def _refuse_more(self, group: str, client_id: str) -> NoReturn:
+        if not self._groups[group]:
+            del self._groups[group]
+        self.log.warn("{client} of {group} gets no lock: there are {count}", client=client_id,
+                      group=group, count=self.count)
+        raise RequestRefused(ResponseCode.SYSTEM_BUSY,
+                             f"there are {self.count} locks of queues, no more are given")
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give queues back; one that another client holds stays locked."""
         locks = self._groups.get(group, {})
+        given: list[MessageQueue] = []
+        others: list[tuple[MessageQueue, str]] = []
         for queue in queues:
             lock = locks.get(queue)
             if lock is None or lock.client_id != client_id:
-                self.log.warn("{client} of {group} gives back {queue}, which {holder} holds",
-                              client=client_id, group=group, queue=queue,
-                              holder=lock.client_id if lock else "nobody")
+                others.append((queue, lock.client_id if lock else "nobody"))
                 continue
             del locks[queue]
-            self.log.info("{client} of {group} gives back {queue}", client=client_id, group=group,
-                          queue=queue)
+            self.count -= 1
+            given.append(queue)
         if not locks:
             self._groups.pop(group, None)
+        if given:
+            self.log.info("{client} of {group} gives back {queue}{more}", client=client_id,
+                          group=group, queue=given[0], more=_and_more(given))
+        if others:
+            self.log.warn("{client} of {group} gives back {queue}{more}, which {holder} holds",
+                          client=client_id, group=group, queue=others[0][0],
+                          holder=others[0][1], more=_and_more(others))
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the locks that expired; periodic."""
+        for group, locks in list(self._groups.items()):
+            expired = [queue for queue, lock in locks.items() if lock.is_expired(now_ms)]
+            if not expired:
+                continue
+            self.log.info("locks of {group} on {queue}{more} expired", group=group,
+                          queue=expired[0], more=_and_more(expired))
+            for queue in expired:
+                del locks[queue]
+            self.count -= len(expired)
+            if not locks:
+                del self._groups[group]
+
+
+def _and_more(queues: Sequence[object]) -> str:
+    """How many queues there are beside the one that a line of the log names."""
+    return f" and {len(queues) - 1} more" if len(queues) > 1 else ""
 
 
 class LockRequests:
@@ -120,12 +183,14 @@ class LockRequests:
         ]
 
     def lock(self, request: Request[EmptyHeader]) -> Reply:
+        _check_size(request.body)
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _required(body)
         held = self.locks.lock(group, client_id, body.mq_set, request.now_ms)
         return Reply(body=LockBatchResponseBody(held).encode())
 
     def unlock(self, request: Request[EmptyHeader]) -> Reply:
+        _check_size(request.body)
         body = UnlockBatchRequestBody.decode(request.body)
         group, client_id = _required(body)
         self.locks.unlock(group, client_id, body.mq_set)
@@ -133,11 +198,22 @@ class LockRequests:
 
 
 def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
-    """:raises RequestRefused: when it is not said who wants something."""
+    """:raises RequestRefused: when it is not said who wants something, or it is too much."""
     if not body.consumer_group or not body.client_id:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              "the body names no consumerGroup or no clientId")
+    if len(body.mq_set) > LOCK_QUEUES_MAX:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"the body names {len(body.mq_set)} queues, more than {LOCK_QUEUES_MAX}")
     return body.consumer_group, body.client_id
+
+
+def _check_size(body: bytes) -> None:
+    """:raises RequestRefused: when a body would take long to read."""
+    if len(body) > LOCK_BODY_SIZE_MAX:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                             f"the body is longer than {LOCK_BODY_SIZE_MAX} bytes")
 
 
 def find_queue_locks(kernel: Kernel) -> QueueLocks | None:
@@ -154,3 +230,12 @@ def find_queue_locks(kernel: Kernel) -> QueueLocks | None:
 def register_request_handlers() -> Sequence[AnyHandler]:
     """A broker's own rows; its locks live in them."""
     return LockRequests().handlers()
+
+
+@hookimpl
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
+    locks = find_queue_locks(kernel)
+    if locks is None:
+        return ()
+    return (PeriodicTask("forget expired locks", _EXPIRE_PERIOD_MS, _EXPIRE_PERIOD_MS,
+                         locks.expire),)

@@ -50,6 +50,7 @@ _PERM_READ_WRITE: Final = 6
 _DLQ_QUEUE_NUMS: Final = 1
 #: Topic system flag of a unit's subscription. Source: TopicSysFlag.
 _UNIT_SUB: Final = 2
+_INT_MAX: Final = 2**31 - 1
 #: Delay level of the first try that follows.
 _FIRST_LEVEL: Final = 3
 #: Clients from this version on say how often they want to try. Source: MQVersion.V3_4_9.
@@ -125,7 +126,7 @@ class SendBack:
         record.topic, record.queue_id = topic, queue_id
         record.properties = format_properties(properties)
         record.store_host = self._kernel.store_host
-        record.reconsume_times += 1
+        record.reconsume_times = min(record.reconsume_times + 1, _INT_MAX)
         record.prepared_transaction_offset = 0
         return record
 

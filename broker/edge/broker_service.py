@@ -75,6 +75,7 @@ class BrokerService(Service):
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
                              self._threads.do, QuickSync(reactor, self._threads, monotonic).run)
         self.kernel = Kernel(settings, store, hooks, now_ms)
+        self.kernel.run_soon = lambda run: reactor.callLater(0, run)
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
                                      settings.int("connectTimeoutMillis"))
         self.name_servers = NameServers(self.client, settings.addresses("namesrvAddr"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import HEARTBEAT_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange
@@ -60,17 +61,24 @@ class ClientRequests:
         ]
 
     def _heartbeat(self, request: Request[EmptyHeader]) -> Reply:
+        if len(request.body) > HEARTBEAT_SIZE_MAX:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"the heartbeat is longer than {HEARTBEAT_SIZE_MAX} bytes")
         heartbeat = HeartbeatData.decode(request.body)
+        clients = self._kernel.clients
+        clients.space.check(request.channel.channel_id, heartbeat)
         language = request.command.language
         client = Client(heartbeat.client_id, request.channel, str(language or "OTHER"),
                         request.command.version, request.now_ms)
         sub_change = heartbeat.heartbeat_fingerprint == 0
         topics_before = self._kernel.topic_config.data_version.counter
+        known = clients.group_count(request.channel)
         for data in heartbeat.consumer_data_set:
             if self._register_consumer(data, client, heartbeat):
                 sub_change = True
         for producer in heartbeat.producer_data_set:
-            self._kernel.clients.register_producer(producer.group_name, client)
+            clients.register_producer(producer.group_name, client)
+        clients.log_new(client, known)
         if self._kernel.topic_config.data_version.counter != topics_before:
             self._kernel.topics_changed()
         return Reply(header=HeartbeatResponseHeader(

@@ -8,13 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
+from msgspec.structs import replace
 from twisted.logger import Logger
 
 from twistmq.broker.remoting import Channel
+from twistmq.broker.request.client_space import (
+    ClientSpace,
+    GroupKey,
+    consumer_key,
+    consumer_size,
+    producer_key,
+    producer_size,
+)
+from twistmq.broker.request.filters import MadeFilters
 from twistmq.broker.wire.bodies import ConsumerData, MessageModel, SubscriptionData
 
 __all__ = ["ChangeKind", "Client", "ClientChange", "ClientTable", "ConsumerGroup"]
+
+#: Groups that a line of the log names.
+_NAMES_MAX: Final = 5
 
 
 class ChangeKind(Enum):
@@ -58,6 +72,8 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     #: Of the last heartbeat; 0 when that was of the first kind, which has none.
     fingerprint: int = 0
+    #: Filters of subscriptions that pulls asked for.
+    filters: MadeFilters = field(default_factory=dict)
 
     @property
     def message_model(self) -> str | None:
@@ -113,6 +129,8 @@ class ClientTable:
         #: before the old one is known to be lost.
         self._producers_by_id: dict[str, dict[tuple[str, int], Client]] = {}
         self._next_producer = 0
+        #: What all of it takes.
+        self.space = ClientSpace()
 
     # --- look-up
 
@@ -141,7 +159,22 @@ class ClientTable:
     def groups_consuming(self, topic: str) -> list[str]:
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
 
+    def group_count(self, channel: Channel) -> int:
+        """How many groups a connection is in."""
+        return len(self.space.groups(channel.channel_id))
+
     # --- heartbeats
+
+    def log_new(self, client: Client, known_count: int) -> None:
+        """Log in one line which groups a client's heartbeat brought.
+
+        :param known_count: of the connection's groups before it.
+        """
+        groups = self.space.groups(client.channel.channel_id)
+        if len(groups) > known_count:
+            self.log.info("client {client} of {groups} came from {peer}", client=client.client_id,
+                          groups=_some_names(list(groups)[known_count:]),
+                          peer=client.channel.remote_address)
 
     def register_producer(self, group: str, client: Client) -> None:
         clients = self.producers.setdefault(group, {})
@@ -152,8 +185,7 @@ class ClientTable:
         self._producers_by_id.setdefault(client.client_id, {})[
             group, client.channel.channel_id] = client
         if known is None:
-            self.log.info("producer {client} of {group} came from {peer}", group=group,
-                          client=client.client_id, peer=client.channel.remote_address)
+            self.space.set(client.channel.channel_id, producer_key(group), producer_size(group))
             self._on_change(ClientChange(ChangeKind.REGISTER, group, False, client))
 
     def register_consumer(
@@ -168,22 +200,28 @@ class ClientTable:
         group = self.consumers.get(data.group_name)
         if group is None:
             group = self.consumers[data.group_name] = ConsumerGroup(data.group_name, data)
-        group.data = data
+        # The subscriptions are in a table of their own, by topic.
+        group.data = replace(data, subscription_data_set=())
         # A client that is there under another id than before is not news: the members still are
         # as many, and each of them asks for their ids before it shares the queues.
         new_client = client.channel.channel_id not in group.clients
         group.clients[client.channel.channel_id] = client
+        self._note_size(data, client.channel, keep_subscriptions)
         changed = new_client
         if not keep_subscriptions and self._subscribe(group, data.subscription_data_set):
             changed = True
-        if new_client:
-            self.log.info("consumer {client} of {group} came from {peer}", group=group.name,
-                          client=client.client_id, peer=client.channel.remote_address)
         if changed:
             self._on_change(ClientChange(ChangeKind.CHANGE, group.name, True,
                                          notify=notify and not group.is_broadcast))
         self._on_change(ClientChange(ChangeKind.REGISTER, group.name, True, client))
         return changed
+
+    def _note_size(self, data: ConsumerData, channel: Channel, keep_subscriptions: bool) -> None:
+        key = consumer_key(data.group_name)
+        size = consumer_size(data)
+        if keep_subscriptions:
+            size = max(size, self.space.size(channel.channel_id, key))
+        self.space.set(channel.channel_id, key, size)
 
     @staticmethod
     def _subscribe(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
@@ -200,6 +238,7 @@ class ClientTable:
                 table[subscription.topic] = subscription
         for topic in [topic for topic in table if topic not in topics]:
             del table[topic]
+            group.filters.pop(topic, None)
             changed = True
         return changed
 
@@ -211,7 +250,7 @@ class ClientTable:
         if client is None:
             return
         self._forget_id(group, client)
-        self.log.info("producer {client} of {group} went", client=client.client_id, group=group)
+        self.space.free(channel.channel_id, producer_key(group))
         self._on_change(ClientChange(ChangeKind.CLIENT_GONE, group, False, client))
         if not clients:
             del self.producers[group]
@@ -229,7 +268,7 @@ class ClientTable:
         client = members.clients.pop(channel.channel_id, None) if members else None
         if members is None or client is None:
             return
-        self.log.info("consumer {client} of {group} went", client=client.client_id, group=group)
+        self.space.free(channel.channel_id, consumer_key(group))
         self._on_change(ClientChange(ChangeKind.CLIENT_GONE, group, True, client))
         if members.clients:
             self._on_change(ClientChange(ChangeKind.CHANGE, group, True,
@@ -240,12 +279,16 @@ class ClientTable:
 
     def connection_lost(self, channel: Channel) -> None:
         """Forget every client that used a connection."""
-        for group in [g for g, clients in self.producers.items()
-                      if channel.channel_id in clients]:
-            self.unregister_producer(group, channel)
-        for group in [g for g, members in self.consumers.items()
-                      if channel.channel_id in members.clients]:
-            self.unregister_consumer(group, channel)
+        # Producers first.
+        groups = sorted(self.space.groups(channel.channel_id), key=lambda key: key[0])
+        if groups:
+            self.log.info("the client of {groups} at {peer} is gone", groups=_some_names(groups),
+                          peer=channel.remote_address)
+        for is_consumer, group in groups:
+            if is_consumer:
+                self.unregister_consumer(group, channel)
+            else:
+                self.unregister_producer(group, channel)
 
     def expire(self, now_ms: int, silence_max_ms: int) -> None:
         """Forget clients that are silent for too long and close their connections; periodic."""
@@ -264,3 +307,11 @@ class ClientTable:
         for group, members in self.consumers.items():
             for client in members.clients.values():
                 yield group, client, self.unregister_consumer
+
+
+def _some_names(groups: list[GroupKey]) -> str:
+    """Groups for the log: the first of them, and how many there are beside."""
+    names = ", ".join([f"{'consumer' if is_consumer else 'producer'} group {name}"
+                       for is_consumer, name in groups[:_NAMES_MAX]])
+    more = len(groups) - _NAMES_MAX
+    return f"{names} and {more} more" if more > 0 else names

@@ -9,10 +9,14 @@ Source: ExpressionMessageFilter, FilterAPI, FilterFactory @5.3.3.
 
 from __future__ import annotations
 
+import sys
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import EXPRESSION_LENGTH_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
 from twistmq.broker.store.message_store import MessageFilter
@@ -20,8 +24,8 @@ from twistmq.broker.wire.bodies import SubscriptionData
 from twistmq.broker.wire.properties import java_string_hash, parse_properties
 from twistmq.broker.wire.record import record_properties
 
-__all__ = ["TAG", "FilterLanguages", "Matches", "PropertyFilter", "TagFilter", "UnknownLanguage",
-           "is_tag_type", "tags_of"]
+__all__ = ["TAG", "FilterLanguages", "MadeFilters", "Matches", "PropertyFilter", "TagFilter",
+           "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of"]
 
 #: The expression type the kernel itself knows.
 TAG = "TAG"
@@ -30,6 +34,13 @@ _MATCH_ALL = "*"
 #: Source: SelectorParser.PARSE_CACHE.
 _COMPILED_MAX: Final = 100
 
+#: Tags up to which a set is small as well as quick.
+_SET_TAGS_MAX: Final = 16
+#: Bytes of a number in a set.
+_NUMBER_BYTES: Final = 32
+
+#: By topic: the filter of a group's TAG subscription, and of which it was made.
+MadeFilters = dict[str, tuple[SubscriptionData, "MessageFilter | None"]]
 #: Says whether properties match.
 Matches = Callable[[Mapping[str, str]], bool]
 
@@ -52,21 +63,40 @@ def tags_of(expression: str | None) -> list[str]:
     return tags
 
 
+def _check_length(expression: str | None) -> None:
+    """:raises RequestRefused: when an expression is too long."""
+    if expression and len(expression) > EXPRESSION_LENGTH_MAX:
+        raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                             f"the expression is longer than {EXPRESSION_LENGTH_MAX} characters")
+
+
 class TagFilter:
     """Matches the tag hashes of a TAG expression.
+
+    Many of them are kept as sorted numbers: they take no more than their text, and a pull that
+    waits keeps them.
 
     :param codes: the Java hash codes of the tags.
     """
 
-    __slots__ = ("_codes",)
+    __slots__ = ("_codes", "_sorted", "size_bytes")
 
     def __init__(self, codes: frozenset[int]) -> None:
-        self._codes = codes
+        few = len(codes) <= _SET_TAGS_MAX
+        self._codes = codes if few else frozenset()
+        self._sorted = None if few else array("i", sorted(codes))
+        #: See MessageFilter.
+        self.size_bytes: int = (sys.getsizeof(codes) + _NUMBER_BYTES * len(codes)
+                                if self._sorted is None else sys.getsizeof(self._sorted))
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
     ) -> bool:
-        return tags_code in self._codes
+        codes = self._sorted
+        if codes is None:
+            return tags_code in self._codes
+        at = bisect_left(codes, tags_code)
+        return at < len(codes) and codes[at] == tags_code
 
     def match_record(self, record: bytes | memoryview) -> bool:
         return True
@@ -75,18 +105,28 @@ class TagFilter:
         return True
 
 
+def tag_filter(expression: str | None) -> TagFilter | None:
+    """The filter of a TAG expression; None when it matches every message.
+
+    :raises ValueError: when the expression is wrong.
+    """
+    tags = tags_of(expression)
+    return TagFilter(frozenset(map(java_string_hash, tags))) if tags else None
+
+
 class PropertyFilter:
     """Matches what an expression of a plugin's language says of the record's properties.
 
     :param matches: the compiled expression.
     """
 
-    __slots__ = ("_matches", "cost")
+    __slots__ = ("_matches", "cost", "size_bytes")
 
     def __init__(self, matches: Matches) -> None:
         self._matches = matches
         #: See MessageFilter.
         self.cost: int = max(1, getattr(matches, "cost", 1))
+        self.size_bytes: int = getattr(matches, "size_bytes", 0)
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
@@ -148,6 +188,7 @@ class FilterLanguages:
         :raises RequestRefused: SUBSCRIPTION_PARSE_FAILED when the expression is wrong, or no
             plugin knows the language; the remark says which and where.
         """
+        _check_length(expression)
         try:
             if is_tag_type(expression_type):
                 tags_of(expression)
@@ -165,12 +206,12 @@ class FilterLanguages:
         """The filter of a subscription; None when it matches every message.
 
         :raises RequestRefused: SYSTEM_ERROR when no plugin knows the language,
-            SUBSCRIPTION_PARSE_FAILED when the expression is wrong.
+            SUBSCRIPTION_PARSE_FAILED when the expression is wrong or too long.
         """
+        _check_length(expression)
         try:
             if is_tag_type(expression_type):
-                tags = tags_of(expression)
-                return TagFilter(frozenset(map(java_string_hash, tags))) if tags else None
+                return tag_filter(expression)
             return PropertyFilter(self.compile(expression_type or "", expression or ""))
         except UnknownLanguage:
             raise RequestRefused(
@@ -193,19 +234,28 @@ class FilterLanguages:
         keeper = self.consumer_filters
         if keeper is None or expression_type is None or is_tag_type(expression_type):
             return self.make_filter(expression_type, expression)
+        _check_length(expression)
         return keeper.own_filter(group, topic, expression_type, expression or "")
 
     def group_filter(
-        self, group: str, subscription: SubscriptionData, sub_version: int
+        self, group: str, subscription: SubscriptionData, sub_version: int, made: MadeFilters
     ) -> MessageFilter | None:
         """The filter of what a group subscribed to in its heartbeats.
 
         :param sub_version: of the subscription the pull means.
+        :param made: the group's: a long list of tags is not read again for each pull.
         :raises RequestRefused: as ``make_filter`` does, and FILTER_DATA_NOT_EXIST or
             FILTER_DATA_NOT_LATEST when the group's expression was not taken.
         """
         keeper = self.consumer_filters
-        if keeper is None or is_tag_type(subscription.expression_type):
+        if is_tag_type(subscription.expression_type):
+            known = made.get(subscription.topic)
+            if known is not None and known[0] is subscription:
+                return known[1]
+            wants = self.make_filter(subscription.expression_type, subscription.sub_string)
+            made[subscription.topic] = subscription, wants
+            return wants
+        if keeper is None:
             return self.make_filter(subscription.expression_type, subscription.sub_string)
         return keeper.group_filter(group, subscription.topic, sub_version)
 

@@ -11,7 +11,9 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.log_rate import LineRate
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.client_table import ConsumerGroup
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.filters import is_tag_type
 from twistmq.broker.store.message_store import (
@@ -90,6 +92,7 @@ class PullRequests:
         #: Whether all light topics and groups are counted as one.
         self._light_together = settings.flag("enableLmq") and not settings.flag("enableLmqStats")
         self._property_filter = settings.flag("enablePropertyFilter")
+        self._moved_lines = LineRate()
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -193,12 +196,12 @@ class PullRequests:
             message_filter = filters.own_filter(
                 group_name, topic, expression_type, header.subscription)
         else:
-            subscription = self._group_subscription(header, group)
+            members, subscription = self._group_subscription(header, group)
             expression_type = subscription.expression_type
             if header.sys_flag & CLASS_FILTER:
                 return None
             message_filter = filters.group_filter(
-                group_name, subscription, header.sub_version)
+                group_name, subscription, header.sub_version, members.filters)
         if not is_tag_type(expression_type) and not self._property_filter:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -207,7 +210,7 @@ class PullRequests:
 
     def _group_subscription(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
-    ) -> SubscriptionData:
+    ) -> tuple[ConsumerGroup, SubscriptionData]:
         """What the group's members said in their heartbeats that they want of the topic."""
         members = self._kernel.clients.consumer_group(header.consumer_group)
         if members is None:
@@ -231,7 +234,7 @@ class PullRequests:
         if subscription.sub_version < header.sub_version:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST,
                                  "the consumer's subscription not latest")
-        return subscription
+        return members, subscription
 
     # --- read and answer
 
@@ -258,11 +261,14 @@ class PullRequests:
             code = (ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0
                     else ResponseCode.PULL_OFFSET_MOVED)
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            self.log.info(
-                "pull of {topic}-{queue_id} by {group} at {offset} moved to {new_offset}: {status}",
-                topic=header.topic, queue_id=header.queue_id, group=header.consumer_group,
-                offset=header.queue_offset, new_offset=result.next_begin_offset,
-                status=status.name)
+            left_out = self._moved_lines.left_out(self._kernel.now_ms())
+            if left_out is not None:
+                self.log.info(
+                    "pull of {topic}-{queue_id} by {group} at {offset} moved to {new_offset}: "
+                    "{status} ({left_out} such lines were left out before)",
+                    topic=header.topic, queue_id=header.queue_id, group=header.consumer_group,
+                    offset=header.queue_offset, new_offset=result.next_begin_offset,
+                    status=status.name, left_out=left_out)
         if self._kernel.is_slave and not result.suggest_slave and status.name != "FOUND":
             return ResponseCode.PULL_RETRY_IMMEDIATELY
         return code

@@ -1,19 +1,23 @@
 """Long polling: pulls that found nothing wait here until a message comes or their time is up.
 
+Thousands may wait on one queue. They are looked at, and run again, in rounds: a round goes through
+the pulls of a queue in the order they came, for a few milliseconds at a time, with everybody's turn
+in between. Reasons to wake that come meanwhile make the next round of that queue.
+
 Source: PullRequestHoldService @5.3.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.constants import HELD_PULLS_MAX
+from twistmq.broker.constants import HELD_PULLS_MAX, TURN_SECONDS
 from twistmq.broker.remoting import Handled, Reply, Request
 from twistmq.broker.store.message_store import MessageFilter
 from twistmq.broker.wire.record import MessageRecord
@@ -22,6 +26,11 @@ if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
 __all__ = ["PullHold"]
+
+#: Pulls that are looked at between two looks at the clock.
+_LOOKS: Final = 64
+#: Reasons that a queue's next round keeps apart; when there are more, it wakes every pull.
+_REASONS_MAX: Final = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +48,22 @@ class _HeldPull:
     reply: Deferred[Any]
 
 
+#: Says whether a wait is over.
+_Ends = Callable[[_HeldPull], bool]
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """One way through the pulls of a queue."""
+
+    pulls: list[_HeldPull]
+    reasons: list[_Ends]
+    at: int = 0
+    kept: list[_HeldPull] = field(default_factory=list)
+    #: Reasons of the next round.
+    later: list[_Ends] = field(default_factory=list)
+
+
 class PullHold:
     """The pulls that wait, by topic and queue."""
 
@@ -47,6 +72,9 @@ class PullHold:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._held: dict[tuple[str, int], list[_HeldPull]] = {}
+        #: The queues whose pulls are gone through, the next to go on with in front.
+        self._rounds: dict[tuple[str, int], _Round] = {}
+        self._is_going_on = False
         self.count = 0
 
     def hold(
@@ -69,49 +97,106 @@ class PullHold:
                          request.now_ms + timeout_ms, run_again, Deferred())
         self._held.setdefault((header.topic, header.queue_id), []).append(held)
         self.count += 1
+        request.kept_bytes = getattr(message_filter, "size_bytes", 0)
         return held.reply
 
     def arrived(self, records: Sequence[MessageRecord]) -> None:
         """Wake the pulls that wait for one of these records."""
-        if not self._held:
+        if not self.count:
             return
         arrived: dict[tuple[str, int], list[MessageRecord]] = {}
         for record in records:
             key = (record.topic, record.queue_id)
-            if key in self._held:
+            if key in self._held or key in self._rounds:
                 arrived.setdefault(key, []).append(record)
+        end_ms = self._turn_end_ms()
         for key, there in arrived.items():
-            self._wake(key, partial(_wants_any, there))
+            self._wake(key, partial(_wants_any, there), end_ms)
 
     def check(self, now_ms: int) -> None:
         """End the waits whose time is up or whose message came unnoticed; run periodically."""
+        end_ms = self._turn_end_ms()
         for topic, queue_id in list(self._held):
+            if (topic, queue_id) in self._rounds:
+                continue
             maximum = self._kernel.store.max_offset_in_queue(topic, queue_id)
-            self._wake((topic, queue_id), partial(_is_over, now_ms, maximum), now_ms)
+            self._wake((topic, queue_id), partial(_is_over, now_ms, maximum), end_ms)
 
     def release_all(self) -> None:
         """End all waits: the broker stops."""
-        for key in list(self._held):
-            self._wake(key, lambda _: True)
+        for key in [*self._rounds, *self._held]:
+            self._wake(key, _always, None)
+        while self._rounds:
+            key = next(iter(self._rounds))
+            self._go_on(key, self._rounds[key], None)
 
-    def _wake(
-        self, key: tuple[str, int], ends: Callable[[_HeldPull], bool], now_ms: int | None = None
-    ) -> None:
-        """End the waits of one queue for which ``ends`` is true."""
-        woken: list[_HeldPull] = []
-        kept: list[_HeldPull] = []
-        for held in self._held[key]:
-            (woken if ends(held) else kept).append(held)
-        if not woken:
+    def _turn_end_ms(self) -> float | None:
+        """When what runs now is to make way, ms; None: never."""
+        if self._kernel.run_soon is None:
+            return None
+        return self._kernel.now_ms() + TURN_SECONDS * 1000
+
+    def _wake(self, key: tuple[str, int], ends: _Ends, end_ms: float | None) -> None:
+        """End the waits of one queue for which ``ends`` is true, now or soon.
+
+        :param end_ms: when to make way; None: the round is not cut.
+        """
+        running = self._rounds.get(key)
+        if running is not None:
+            if len(running.later) >= _REASONS_MAX:
+                running.later = [_always]
+            running.later.append(ends)
             return
-        if kept:
-            self._held[key] = kept
-        else:
-            del self._held[key]
-        self.count -= len(woken)
-        now_ms = self._kernel.now_ms() if now_ms is None else now_ms
-        for held in woken:
-            self._run(held, now_ms)
+        pulls = self._held.pop(key, None)
+        if not pulls:
+            return
+        self._rounds[key] = _Round(pulls, [ends])
+        self._go_on(key, self._rounds[key], end_ms)
+        if self._rounds and not self._is_going_on and self._kernel.run_soon is not None:
+            self._is_going_on = True
+            self._kernel.run_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Go on with the rounds that are not done, each in its turn."""
+        self._is_going_on = False
+        end_ms = self._turn_end_ms()
+        while self._rounds:
+            key = next(iter(self._rounds))
+            running = self._rounds.pop(key)
+            self._rounds[key] = running
+            if not self._go_on(key, running, end_ms):
+                break
+        if self._rounds and self._kernel.run_soon is not None:
+            self._is_going_on = True
+            self._kernel.run_soon(self._take_turn)
+
+    def _go_on(self, key: tuple[str, int], running: _Round, end_ms: float | None) -> bool:
+        """Go on with a queue's pulls; :returns: False when the time is over."""
+        now_ms = self._kernel.now_ms
+        looks = 0
+        while True:
+            while running.at < len(running.pulls):
+                held = running.pulls[running.at]
+                running.at += 1
+                if any(ends(held) for ends in running.reasons):
+                    self.count -= 1
+                    self._run(held, now_ms())
+                    looks = _LOOKS
+                else:
+                    running.kept.append(held)
+                    looks += 1
+                if looks >= _LOOKS and end_ms is not None:
+                    looks = 0
+                    if now_ms() >= end_ms:
+                        return False
+            del self._rounds[key]
+            # What came meanwhile came later.
+            pulls = running.kept + self._held.pop(key, [])
+            if not running.later or not pulls:
+                if pulls:
+                    self._held[key] = pulls
+                return True
+            running = self._rounds[key] = _Round(pulls, running.later)
 
     @staticmethod
     def _run(held: _HeldPull, now_ms: int) -> None:
@@ -148,3 +233,7 @@ def _is_over(now_ms: int, max_offset: int, held: _HeldPull) -> bool:
     """Whether a pull need not wait longer."""
     return (held.deadline_ms <= now_ms or not held.request.channel.active
             or (held.message_filter is None and held.offset < max_offset))
+
+
+def _always(held: _HeldPull) -> bool:
+    return True

@@ -7,6 +7,8 @@ Source: SendMessageProcessor.sendMessage, AbstractSendMessageProcessor.buildMsgC
 
 from __future__ import annotations
 
+from typing import Final
+
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.json_text import quoted, reply_frame_of
@@ -28,7 +30,11 @@ from twistmq.broker.wire.properties import (
 )
 from twistmq.broker.wire.record import SYS_INNER_BATCH, MessageRecord
 
-__all__ = ["RecordMaker", "StoredReplyMaker"]
+__all__ = ["KEYS_MAX", "RecordMaker", "StoredReplyMaker"]
+
+#: Keys of one message. Each is an item of the index, and the shortest take two bytes of a message's
+#: 32 KiB of properties; Apache has no bound, but clients give a message one or a few.
+KEYS_MAX: Final = 1024
 
 
 class RecordMaker:
@@ -60,7 +66,7 @@ class RecordMaker:
             none.
         :param text: the client's properties; empty when ``fields`` has other sources.
         :raises MessageIllegal: when the body of an inner batch is none, or a message that is none
-            says that it is.
+            says that it is, or it has too many keys.
         """
         stored: str
         message_count = 1
@@ -82,9 +88,12 @@ class RecordMaker:
             if UNIQ_KEY not in fields:
                 fields[UNIQ_KEY] = self._unique_ids.make(now_ms)
             stored = format_properties({**fields, **self._added})
+        keys = index_keys(fields)
+        if len(keys) > KEYS_MAX:
+            raise MessageIllegal(f"the message has {len(keys)} keys, more than {KEYS_MAX}")
         return MessageRecord(
             topic, queue_id, body, stored, born_timestamp, born_host, store_host,
-            index_keys(fields), tags_code(fields.get(TAGS)), flag, sys_flag, reconsume_times,
+            keys, tags_code(fields.get(TAGS)), flag, sys_flag, reconsume_times,
             message_count=message_count)
 
 

@@ -15,7 +15,8 @@ __all__ = ["GetMessageResult", "GetMessageStatus", "MessageFilter", "entries_to_
 class MessageFilter(Protocol):
     """Decides which messages of a queue a reader gets, in two steps: entry, then record.
 
-    One that takes long to ask may say so in an attribute ``cost``, see ``entries_to_look_at``.
+    One that takes long to ask may say so in an attribute ``cost``, see ``entries_to_look_at``;
+    one that takes much memory may say so in an attribute ``size_bytes``.
     """
 
     def match_queue_entry(

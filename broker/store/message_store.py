@@ -46,7 +46,11 @@ from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.store.store_stats import StoreStats
 from twistmq.broker.store.upkeep import CheckpointFile, Upkeep
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.wire.record import (
+    PHYSICAL_OFFSET_POSITION,
+    RECORD_SIZE_MIN,
+    MessageRecord,
+)
 
 __all__ = [
     "GetMessageResult",
@@ -513,12 +517,18 @@ class MessageStore:
         """Read the record at a place of the commit log.
 
         :param size: bytes to read, when it is known; None: the record's own.
-        :returns: None when no record starts there.
+        :returns: None when no record starts there: what looks like one in the body of another says
+            of itself that it is elsewhere, or is too short.
         """
         if not 0 <= physical_offset < self.confirm_offset:
             return None
         record = self._log.read_record(physical_offset)
-        return record if size is None or record is None else record[:size]
+        if record is None or len(record) < RECORD_SIZE_MIN:
+            return None
+        end = PHYSICAL_OFFSET_POSITION + 8
+        if int.from_bytes(record[PHYSICAL_OFFSET_POSITION:end], "big") != physical_offset:
+            return None
+        return record if size is None else record[:size]
 
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int

@@ -48,7 +48,7 @@ class GroupQuestions:
         ]
 
     def _all(self, request: Request[EmptyHeader]) -> Handled:
-        return self.long_answers.answer(self._read_all())
+        return self.long_answers.answer(self._read_all(), request.channel)
 
     def _read_all(self) -> Work:
         """The version is that of the beginning, so who compares versions will ask again."""
@@ -73,7 +73,8 @@ class GroupQuestions:
 
     def _progress(self, request: Request[GetConsumeStatsRequestHeader]) -> Handled:
         return self.long_answers.answer(
-            self._read_progress(request.header.consumer_group, self._topics(request.header)))
+            self._read_progress(request.header.consumer_group, self._topics(request.header)),
+            request.channel)
 
     def _topics(self, header: GetConsumeStatsRequestHeader) -> list[str]:
         """The topics asked for: a list as it is, others only if a live group subscribes to them."""

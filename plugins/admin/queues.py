@@ -126,7 +126,7 @@ class QueueQuestions:
             return Reply(remark=f"Index {header.index} of {header.queue_id}@{header.topic} "
                                 "is not exist!")
         return self.long_answers.answer(self._read(
-            queue, header.index, header.count, body, message_filter))
+            queue, header.index, header.count, body, message_filter), request.channel)
 
     def _describe_group(
         self, body: QueryConsumeQueueResponseBody, name: str, topic: str
@@ -138,10 +138,11 @@ class QueueQuestions:
         filters = self._kernel.filters
         body.filter_data = (filters.describe(name, topic) if subscription
                             else f"{name}@{topic} is not online!")
-        if subscription is None:
+        if group is None or subscription is None:
             return None
         try:
-            return filters.group_filter(name, subscription, subscription.sub_version)
+            return filters.group_filter(name, subscription, subscription.sub_version,
+                                        group.filters)
         except RequestRefused:
             # What nobody can evaluate takes everything, as with Apache.
             return None

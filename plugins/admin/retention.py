@@ -40,7 +40,7 @@ class RetentionRequests:
         ]
 
     def _clean_queues(self, request: Request[EmptyHeader]) -> Handled:
-        return self.long_answers.answer(self._remove_queues())
+        return self.long_answers.answer(self._remove_queues(), request.channel, is_wanted=True)
 
     def _remove_queues(self) -> Work:
         """Remove the queues whose messages are all gone; those of system topics stay."""
@@ -53,7 +53,7 @@ class RetentionRequests:
         return Reply()
 
     def _clean_topics(self, request: Request[EmptyHeader]) -> Handled:
-        return self.long_answers.answer(self._remove_topics())
+        return self.long_answers.answer(self._remove_topics(), request.channel, is_wanted=True)
 
     def _remove_topics(self) -> Work:
         """Remove the queues of topics that have no configuration.

@@ -59,7 +59,7 @@ class TopicQuestions:
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST,
                                  f"topic[{request.header.topic}] not exist")
-        return self.long_answers.answer(self._read_offsets(config))
+        return self.long_answers.answer(self._read_offsets(config), request.channel)
 
     def _read_offsets(self, config: TopicConfig) -> Work:
         kernel, topic = self._kernel, config.topic_name

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,
@@ -74,6 +76,43 @@ class QueueLocksTests(SynchronousTestCase):
         locks.unlock("g", "two", QUEUES)
         self.assertTrue(locks.is_lock_all_expired("g", START_MS + LOCK_AGE_MAX_MS + 2))
 
+    def test_many_queues_are_one_line(self) -> None:
+        """The log has a line a request, however many queues it names."""
+        queues = tuple(MessageQueue("T", "broker-a", number) for number in range(500))
+        locks = QueueLocks()
+        with capturedLogs() as events:
+            locks.lock("g", "one", queues, START_MS)
+            locks.lock("g", "two", queues, START_MS)
+            locks.unlock("g", "two", queues)
+            locks.lock("g", "two", queues, START_MS + LOCK_AGE_MAX_MS + 1)
+            locks.unlock("g", "two", queues)
+        self.assertEqual([event["more"] for event in events], [" and 499 more"] * 5)
+        self.assertEqual(locks.count, 0)
+
+    def test_expired_locks_are_forgotten(self) -> None:
+        """What nobody renewed is gone; what somebody did stays."""
+        locks = QueueLocks()
+        locks.lock("g", "one", QUEUES, START_MS)
+        locks.lock("h", "one", QUEUES, START_MS)
+        locks.lock("h", "one", QUEUES[:1], START_MS + 1)
+        locks.expire(START_MS + LOCK_AGE_MAX_MS + 1)
+        self.assertEqual(locks.count, 1)
+        self.assertEqual(list(locks._groups), ["h"])
+        locks.expire(START_MS + LOCK_AGE_MAX_MS + 2)
+        self.assertEqual((locks.count, locks._groups), (0, {}))
+
+    def test_too_many(self) -> None:
+        """All groups together have a bound; who holds locks may renew them even then."""
+        self.patch(orderly, "LOCKS_TOTAL_MAX", 2)
+        locks = QueueLocks()
+        locks.lock("g", "one", QUEUES, START_MS)
+        error = self.assertRaises(RequestRefused, locks.lock, "h", "two", QUEUES, START_MS)
+        self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
+        self.assertEqual(list(locks._groups), ["g"])
+        self.assertEqual(locks.lock("g", "one", QUEUES, START_MS), QUEUES)
+        locks.unlock("g", "one", QUEUES)
+        self.assertEqual(locks.lock("h", "two", QUEUES, START_MS), QUEUES)
+
 
 class LockRequestsTests(SynchronousTestCase):
     """The requests 41 and 42."""
@@ -81,6 +120,18 @@ class LockRequestsTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.box = KernelBox([("orderly", orderly)])
         self.addCleanup(self.box.stop)
+
+    def test_too_large(self) -> None:
+        """More queues than a request may name, and a body that is long, are refused."""
+        queues = tuple(MessageQueue("T", "b", number)
+                       for number in range(orderly.LOCK_QUEUES_MAX + 1))
+        body = LockBatchRequestBody("g", "one", mq_set=queues).encode_standard()
+        for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+            self.assertEqual(self.box.ask(code, body=body).code, ResponseCode.INVALID_PARAMETER)
+            long_body = bytes(orderly.LOCK_BODY_SIZE_MAX + 1)
+            reply = self.box.ask(code, body=long_body)
+            self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
+            self.assertIn("longer than", reply.remark or "")
 
     def lock(self, client_id: str) -> tuple[MessageQueue, ...]:
         body = LockBatchRequestBody("g", client_id, mq_set=QUEUES).encode_standard()

@@ -92,6 +92,15 @@ class SendBackTests(RetryTestCase):
             message = self.stored(RETRY)[-1]
             self.assertEqual((len(self.stored(RETRY)), message.reconsume_times), (tries, tries))
 
+    def test_most_tries_a_record_can_say(self) -> None:
+        """A message that says it was tried 2**31 - 1 times is a dead letter that says the same."""
+        header = send_header("T", self.box.now_ms)
+        header.reconsume_times = 2**31 - 1
+        self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"old").code, 0)
+        self.assert_back(self.stored("T")[-1])
+        [dead] = self.stored("%DLQ%g")
+        self.assertEqual((dead.body, dead.reconsume_times), (b"old", 2**31 - 1))
+
     def test_record(self) -> None:
         """The next try is the same message and says where it comes from."""
         self.assert_back()

@@ -8,9 +8,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import EXPRESSION_LENGTH_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IFilterLanguage
-from twistmq.broker.request.filters import FilterLanguages, is_tag_type, tags_of
+from twistmq.broker.request.filters import (
+    FilterLanguages,
+    MadeFilters,
+    is_tag_type,
+    tags_of,
+)
+from twistmq.broker.wire.bodies import SubscriptionData
 from twistmq.broker.wire.properties import format_properties, java_string_hash, tags_code
 from twistmq.broker.wire.record import MessageRecord, encode_record, host_bytes
 
@@ -60,10 +67,49 @@ class TagTests(SynchronousTestCase):
         self.assertFalse(chosen.match_queue_entry(0))
         self.assertTrue(chosen.match_record(record(TAGS="C")))
 
+    def test_many_tags(self) -> None:
+        """Many tags are told apart as few are: the least, the greatest, those beside them."""
+        names = [f"tag{number}" for number in range(1000)]
+        chosen = FilterLanguages().make_filter("TAG", "||".join(names))
+        assert chosen is not None
+        codes = {java_string_hash(name) for name in names}
+        for code in codes:
+            self.assertTrue(chosen.match_queue_entry(code))
+        for code in (min(codes) - 1, max(codes) + 1, 0, 2**62, -2**62):
+            self.assertFalse(chosen.match_queue_entry(code), msg=str(code))
+
+    def test_long_expression(self) -> None:
+        """64 Ki characters are taken, one more is refused, in any language, before it is read."""
+        languages = FilterLanguages()
+        languages.make_filter("TAG", "a" * EXPRESSION_LENGTH_MAX)
+        for expression_type in ("TAG", None, "EQUALS"):
+            for ask in (languages.make_filter, languages.check):
+                error = self.assertRaises(RequestRefused, ask, expression_type,
+                                          "a" * (EXPRESSION_LENGTH_MAX + 1))
+                self.assertEqual(error.response_code, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
+                self.assertIn("longer than 65536", str(error))
+
     def test_all(self) -> None:
         """A subscription to everything needs no filter."""
         for expression in ("*", "", None):
             self.assertIsNone(FilterLanguages().make_filter("TAG", expression))
+
+
+class GroupFilterTests(SynchronousTestCase):
+    """Filters of what groups subscribed to in heartbeats."""
+
+    def test_made_once(self) -> None:
+        """A subscription is read once, however many pulls ask; a newer one is read anew."""
+        languages = FilterLanguages()
+        made: MadeFilters = {}
+        old, new = (SubscriptionData("T", "a || b", sub_version=version) for version in (1, 2))
+        first = languages.group_filter("g", old, 1, made)
+        self.assertIsNotNone(first)
+        self.assertIs(languages.group_filter("g", old, 1, made), first)
+        second = languages.group_filter("g", new, 2, made)
+        self.assertIsNot(second, first)
+        self.assertIs(languages.group_filter("g", new, 2, made), second)
+        self.assertEqual(len(made), 1)
 
 
 class LanguageTests(SynchronousTestCase):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -134,6 +134,20 @@ class WakeTests(PullHoldTestCase):
         self.advance(15_000)
         self.assertEqual(self.replies(late), [(ResponseCode.PULL_RETRY_IMMEDIATELY, [])])
 
+    def test_memory_of_tags(self) -> None:
+        """What a filter of many tags takes counts as held, and is no more than its text."""
+        expression = " || ".join(f"t{number}" for number in range(5000))
+        peer = self.pull(expression=expression)
+        held = peer.held_bytes
+        few = self.pull(expression="a" * len(expression))
+        self.assertGreaterEqual(held - few.held_bytes, 4 * 5000 - 400)
+        self.assertLess(held, 2 * len(expression) + 4096)
+        self.send(b"1", tag="t5000")
+        self.assertEqual(self.replies(peer), [])
+        self.send(b"2", tag="t4999")
+        self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"2"])])
+        self.assertEqual(peer.held_bytes, 0)
+
     def test_properties(self) -> None:
         """A pull that looks at properties gets a message that matches, and never another."""
         peer = self.pull(expression="colour=red", expression_type="EQUALS")
@@ -227,6 +241,93 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual([self.replies(peer)[0][0] for peer in (good, bad, last)],
                          [ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class TurnTests(PullHoldTestCase):
+    """Thousands of pulls are woken in turns."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.turns: list[Callable[[], None]] = []
+        self.box.kernel.run_soon = self.turns.append
+
+    def pulls(self, count: int, **fields: Any) -> list[Peer]:
+        return [self.pull(**fields) for _ in range(count)]
+
+    def clock(self, ticks: int) -> None:
+        """Let a millisecond pass each time the kernel's clock was read so many times."""
+        reads = 0
+
+        def now() -> int:
+            nonlocal reads
+            reads += 1
+            self.box.now_ms += reads % ticks == 0
+            return self.box.now_ms
+
+        self.box.clock = now
+
+    def turn(self) -> None:
+        turn, = self.turns
+        self.turns.clear()
+        turn()
+
+    def answered(self, peers: list[Peer]) -> list[bool]:
+        return [bool(peer.written) for peer in peers]
+
+    def test_order(self) -> None:
+        """A turn wakes some of them, in the order they came; what they get is the same."""
+        peers = self.pulls(100)
+        self.clock(4)
+        self.send(b"1")
+        woken = sum(self.answered(peers))
+        self.assertTrue(0 < woken < 50, woken)
+        self.assertEqual(self.answered(peers), [True] * woken + [False] * (100 - woken))
+        self.turn()
+        self.assertGreater(sum(self.answered(peers)), woken)
+        while self.turns:
+            self.turn()
+        self.assertEqual([self.replies(peer) for peer in peers],
+                         [[(ResponseCode.SUCCESS, [b"1"])]] * 100)
+        self.assertEqual((self.hold.count, self.hold._held, self.hold._rounds), (0, {}, {}))
+
+    def test_message_meanwhile(self) -> None:
+        """A message that comes between two turns wakes those who want it and were looked at."""
+        others, wanting = self.pulls(100, expression="x"), self.pulls(1, expression="a")
+        many = self.pulls(100, expression="b")
+        self.clock(4)
+        self.send(b"1", tag="b")
+        self.assertEqual(len(self.turns), 1)
+        self.send(b"2", tag="a")
+        new = self.pull(3, expression="b")
+        while self.turns:
+            self.turn()
+        self.assertEqual(self.replies(wanting[0]), [(ResponseCode.SUCCESS, [b"2"])])
+        self.assertEqual(self.answered(many), [True] * 100)
+        self.assertEqual(self.answered([*others, new]), [False] * 101)
+        self.assertEqual(self.hold.count, 101)
+
+    def test_many_reasons(self) -> None:
+        """More messages than are kept apart wake everybody."""
+        peers = self.pulls(50) + self.pulls(1, expression="x")
+        self.clock(2)
+        for number in range(110):
+            self.send(b"%d" % number, tag="a")
+        self.assertEqual(self.answered(peers[-1:]), [False])
+        while self.turns:
+            self.turn()
+        self.assertEqual(self.answered(peers), [True] * 51)
+        self.assertEqual(self.hold.count, 0)
+
+    def test_stop(self) -> None:
+        """A broker that stops wakes them all, turn or no turn."""
+        peers = self.pulls(100)
+        self.clock(4)
+        self.send(b"1")
+        self.hold.release_all()
+        self.assertEqual(self.answered(peers), [True] * 100)
+        self.assertEqual(self.hold.count, 0)
+        self.turn()
+        self.assertEqual(self.turns, [])
 
 
 class ShortPollingTests(PullHoldTestCase):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing.blocking_client import records_of, send_header
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.command import RemotingCommand
@@ -113,3 +114,24 @@ class PlaceTests(QueryCase):
             self.assertEqual((reply.code, reply.remark, reply.body), (
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {offset}", b""), offset)
+
+    def test_record_in_a_body(self) -> None:
+        """What a client put into a body is no record, whatever it looks like."""
+        copy = self.view(self.records[0].physical_offset).body
+        short = struct.pack(">i", 5) + copy[4:]
+        for forged in (copy, short):
+            end = self.box.kernel.store.confirm_offset
+            reply = self.box.ask(RequestCode.SEND_MESSAGE_V2,
+                                 send_header("T", self.box.now_ms), forged)
+            self.assertEqual(reply.code, ResponseCode.SUCCESS)
+            stored = self.view(end).body
+            self.assertIn(forged, stored)
+            self.assertEqual(self.view(end + stored.index(forged)).code,
+                             ResponseCode.SYSTEM_ERROR)
+
+    def test_short_record(self) -> None:
+        """Nor is what says of itself that it is shorter than any record, at its right place."""
+        place = self.records[0].physical_offset
+        log = self.box.kernel.store._log
+        self.patch(log, "read_record", lambda offset: struct.pack(">i", 5) + b"\xda")
+        self.assertEqual(self.view(place).code, ResponseCode.SYSTEM_ERROR)

@@ -196,6 +196,14 @@ class RefusedTests(SendTestCase):
         self.box.kernel.topic_config.table["T"].write_queue_nums = 2
         self.assertEqual(self.sent(queue_id=3).queue_id, 3)
 
+    def test_keys(self) -> None:
+        """A message has at most so many keys: each is an item of the index."""
+        keys = " ".join(f"k{number}" for number in range(1023))
+        self.sent(properties={"UNIQ_KEY": "U", "KEYS": keys})
+        self.assertEqual(
+            self.refused(properties={"UNIQ_KEY": "U", "KEYS": keys + " more"}),
+            (ResponseCode.MESSAGE_ILLEGAL, "the message has 1025 keys, more than 1024"))
+
     def test_size(self) -> None:
         """Body and properties have their limits; just below them all is well."""
         limit = 4 * 1024 * 1024

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Reply
+from twistmq.broker.testing.kernel import Peer
 from twistmq.plugins.admin.long_answers import (
+    CONNECTION_ANSWERS_MAX,
     CONTINUE_PERIOD_MS,
     IDLE_PERIOD_MS,
     SLICE_MS,
@@ -21,6 +27,7 @@ class LongAnswersTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.now_ms = 1000
         self.answers = LongAnswers(lambda: self.now_ms)
+        self.peers = [Peer(number, 40_000 + number) for number in range(3)]
 
     def work(self, steps: int, cost_ms: int, remark: str = "done") -> Work:
         for _ in range(steps):
@@ -36,7 +43,7 @@ class LongAnswersTests(SynchronousTestCase):
 
     def test_short(self) -> None:
         """Work that fits into a slice is answered at once."""
-        reply = self.answers.answer(self.work(SLICE_MS - 1, 1))
+        reply = self.answers.answer(self.work(SLICE_MS - 1, 1), self.peers[0])
         assert isinstance(reply, Reply)
         self.assertEqual(reply.remark, "done")
         self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
@@ -44,7 +51,7 @@ class LongAnswersTests(SynchronousTestCase):
 
     def test_long(self) -> None:
         """Work that does not fit goes on in slices until it is done."""
-        waiting = self.answers.answer(self.work(3 * SLICE_MS - 1, 1))
+        waiting = self.answers.answer(self.work(3 * SLICE_MS - 1, 1), self.peers[0])
         assert waiting is not None and not isinstance(waiting, Reply)
         self.assertNoResult(waiting)
         self.assertEqual(self.answers.period_ms(), CONTINUE_PERIOD_MS)
@@ -56,9 +63,9 @@ class LongAnswersTests(SynchronousTestCase):
 
     def test_several(self) -> None:
         """Long works take turns; what comes while they wait does not get a slice in front."""
-        first = self.answers.answer(self.work(3 * SLICE_MS - 1, 1, "first"))
+        first = self.answers.answer(self.work(3 * SLICE_MS - 1, 1, "first"), self.peers[0])
         before = self.now_ms
-        second = self.answers.answer(self.work(SLICE_MS - 1, 1, "second"))
+        second = self.answers.answer(self.work(SLICE_MS - 1, 1, "second"), self.peers[1])
         self.assertEqual(self.now_ms, before)
         self.step()
         self.step()
@@ -76,11 +83,65 @@ class LongAnswersTests(SynchronousTestCase):
             yield from self.work(SLICE_MS, 1)
             raise RequestRefused(1, "gone meanwhile")
 
-        waiting = self.answers.answer(failing())
-        after = self.answers.answer(self.work(1, 1))
+        waiting = self.answers.answer(failing(), self.peers[0])
+        after = self.answers.answer(self.work(1, 1), self.peers[1])
         self.step()
         self.step()
         assert waiting is not None and not isinstance(waiting, Reply)
         assert after is not None and not isinstance(after, Reply)
         self.assertEqual(str(self.failureResultOf(waiting, RequestRefused).value), "gone meanwhile")
         self.assertEqual(self.successResultOf(after).remark, "done")
+
+    def waiting(self, number: int, remark: str = "done", steps: int = 3) -> Deferred[Any]:
+        """An answer for connection ``number`` that takes so many slices, less one step."""
+        answer = self.answers.answer(
+            self.work(steps * SLICE_MS - 1, 1, remark), self.peers[number])
+        assert isinstance(answer, Deferred)
+        return answer
+
+    def test_fair(self) -> None:
+        """Many questions of one connection do not keep another's waiting."""
+        many = [self.waiting(0) for _ in range(10)]
+        other = self.waiting(1, steps=2)
+        for _ in range(4):
+            self.step()
+        self.assertEqual(self.successResultOf(other).remark, "done")
+        self.assertNoResult(many[1])
+        for _ in range(29):
+            self.step()
+        for answer in many:
+            self.assertEqual(self.successResultOf(answer).remark, "done")
+        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+
+    def test_asker_that_left(self) -> None:
+        """What nobody waits for is dropped, unless it is wanted for itself."""
+        gone, other = self.waiting(0), self.waiting(1, steps=1)
+        done: list[bool] = []
+
+        def removal() -> Work:
+            yield from self.work(SLICE_MS, 1)
+            done.append(True)
+            return Reply()
+
+        wanted = self.answers.answer(removal(), self.peers[2], is_wanted=True)
+        self.peers[0].active = self.peers[2].active = False
+        before = self.now_ms
+        self.step()
+        self.assertIsNone(self.successResultOf(gone))
+        self.assertEqual(self.now_ms - before, SLICE_MS - 1)
+        self.assertEqual(self.successResultOf(other).remark, "done")
+        self.step()
+        self.step()
+        self.assertEqual(done, [True])
+        assert isinstance(wanted, Deferred)
+        self.successResultOf(wanted)
+
+    def test_too_many(self) -> None:
+        """One connection has so many answers made at a time; others still have theirs."""
+        answers = [self.waiting(0) for _ in range(CONNECTION_ANSWERS_MAX)]
+        error = self.assertRaises(RequestRefused, self.waiting, 0)
+        self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
+        self.waiting(1)
+        while not answers[0].called:
+            self.step()
+        self.waiting(0)

@@ -1,0 +1,165 @@
+"""What heartbeats have the broker keep, counted in bytes and bounded.
+
+A connection's share is what its heartbeats brought, of each group the last; what it lets go of is
+given back. Sizes are generous estimates of the objects, so that the count is never too small.
+
+Apache has no such bound: whoever sends heartbeats fills its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import (
+    CLIENT_ID_LENGTH_MAX,
+    CLIENTS_BYTES_TOTAL_MAX,
+    CONNECTION_CLIENT_BYTES_MAX,
+    EXPRESSION_LENGTH_MAX,
+)
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.topic_names import GROUP_LENGTH_MAX
+from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+
+__all__ = ["ClientSpace", "GroupKey", "consumer_key", "consumer_size", "producer_key",
+           "producer_size"]
+
+#: What one client of one group takes: the client, its places in tables; a group.
+_MEMBER_BYTES: Final = 1024
+_SUBSCRIPTION_BYTES: Final = 512
+#: One tag or one code in a set.
+_ITEM_BYTES: Final = 100
+#: A character, of those in which not all are ASCII.
+_CHARACTER_BYTES: Final = 4
+
+#: Whether it is a consumer group; its name.
+GroupKey = tuple[bool, str]
+
+
+def _text_size(text: str) -> int:
+    return len(text) if text.isascii() else _CHARACTER_BYTES * len(text)
+
+
+def consumer_key(group: str) -> GroupKey:
+    return True, group
+
+
+def producer_key(group: str) -> GroupKey:
+    return False, group
+
+
+def producer_size(group: str) -> int:
+    return _MEMBER_BYTES + _text_size(group)
+
+
+def consumer_size(data: ConsumerData) -> int:
+    """Bytes that a consumer's part of a heartbeat takes."""
+    return _MEMBER_BYTES + _text_size(data.group_name) + sum(
+        map(_subscription_size, data.subscription_data_set))
+
+
+def _subscription_size(data: SubscriptionData) -> int:
+    return (_SUBSCRIPTION_BYTES + _text_size(data.topic) + _text_size(data.sub_string)
+            + _ITEM_BYTES * (len(data.tags_set) + len(data.code_set))
+            + sum(map(_text_size, data.tags_set)))
+
+
+class ClientSpace:
+    """The bytes of all connections' clients."""
+
+    log = Logger()
+
+    def __init__(
+        self, connection_max: int = CONNECTION_CLIENT_BYTES_MAX,
+        total_max: int = CLIENTS_BYTES_TOTAL_MAX,
+    ) -> None:
+        self._connection_max = connection_max
+        self._total_max = total_max
+        self.total_bytes = 0
+        #: Channel id, group, bytes.
+        self._sizes: dict[int, dict[GroupKey, int]] = {}
+        self._connection_bytes: dict[int, int] = {}
+
+    def check(self, channel_id: int, heartbeat: HeartbeatData) -> None:
+        """Look whether there is room for what a heartbeat brings.
+
+        What takes no more than before is always taken.
+
+        :raises RequestRefused: INVALID_PARAMETER when a name or an expression is too long or it
+            is too much for one connection, SYSTEM_BUSY when it is too much beside what others have.
+        """
+        _check_lengths(heartbeat)
+        known = self._sizes.get(channel_id, {})
+        wanted = {producer_key(data.group_name): producer_size(data.group_name)
+                  for data in heartbeat.producer_data_set}
+        for data in heartbeat.consumer_data_set:
+            key = consumer_key(data.group_name)
+            # The last of several for one group is what is kept.
+            wanted[key] = (max(consumer_size(data), known.get(key, 0)) if heartbeat.without_sub
+                           else consumer_size(data))
+        growth = sum(size - known.get(key, 0) for key, size in wanted.items())
+        if growth <= 0:
+            return
+        size = self._connection_bytes.get(channel_id, 0) + growth
+        if size > self._connection_max:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the groups and subscriptions of this connection would take {size} bytes, more "
+                f"than {self._connection_max}")
+        if self.total_bytes + growth > self._total_max:
+            self.log.warn("a heartbeat is refused: all clients together have {size} bytes of "
+                          "groups and subscriptions", size=self.total_bytes)
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                "the groups and subscriptions of all clients take as much as this broker has for "
+                "them")
+
+    def set(self, channel_id: int, key: GroupKey, size: int) -> None:
+        """Note what a connection has of one group."""
+        sizes = self._sizes.setdefault(channel_id, {})
+        self._add(channel_id, size - sizes.get(key, 0))
+        sizes[key] = size
+
+    def size(self, channel_id: int, key: GroupKey) -> int:
+        return self._sizes.get(channel_id, {}).get(key, 0)
+
+    def free(self, channel_id: int, key: GroupKey) -> None:
+        """A connection left a group."""
+        sizes = self._sizes.get(channel_id)
+        if sizes is None or key not in sizes:
+            return
+        self._add(channel_id, -sizes.pop(key))
+        if not sizes:
+            del self._sizes[channel_id]
+            assert not self._connection_bytes.pop(channel_id)
+
+    def groups(self, channel_id: int) -> Mapping[GroupKey, int]:
+        """The groups of a connection, those that came first in front."""
+        return self._sizes.get(channel_id, {})
+
+    def _add(self, channel_id: int, growth: int) -> None:
+        self._connection_bytes[channel_id] = self._connection_bytes.get(channel_id, 0) + growth
+        self.total_bytes += growth
+        assert self.total_bytes >= 0
+
+
+def _check_lengths(heartbeat: HeartbeatData) -> None:
+    """:raises RequestRefused: when a name or an expression is longer than any in use."""
+    if len(heartbeat.client_id) > CLIENT_ID_LENGTH_MAX:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                             f"the clientID is longer than {CLIENT_ID_LENGTH_MAX}")
+    groups = [*(producer.group_name for producer in heartbeat.producer_data_set),
+              *(consumer.group_name for consumer in heartbeat.consumer_data_set)]
+    for group in groups:
+        if len(group) > GROUP_LENGTH_MAX:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"a group's name is longer than {GROUP_LENGTH_MAX}")
+    for data in heartbeat.consumer_data_set:
+        for subscription in data.subscription_data_set:
+            if len(subscription.sub_string) > EXPRESSION_LENGTH_MAX:
+                raise RequestRefused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"a subscription's expression is longer than {EXPRESSION_LENGTH_MAX}")
