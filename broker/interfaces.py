@@ -130,6 +130,8 @@ class IStoreFile(Interface):
 class IStoreIO(Interface):
     """Everything a store does with a disk. Paths are absolute text."""
 
+    syncs_at_once: int = Attribute("how many calls of sync_path are worth making at a time")
+
     def open_file(path: str) -> IStoreFile:
         """Open a file that exists, for reading and writing.
 

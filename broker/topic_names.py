@@ -11,8 +11,8 @@ from typing import Final
 __all__ = [
     "APPLY_TOPIC_SUGGESTION", "DLQ_GROUP_TOPIC_PREFIX", "LMQ_PREFIX", "RETRY_GROUP_TOPIC_PREFIX",
     "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
-    "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "allows_light_queues", "dlq_topic", "group_fault",
-    "is_light", "is_system_group", "is_system_topic", "retry_topic", "topic_fault",
+    "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "allows_light_queues", "can_be_directory", "dlq_topic",
+    "group_fault", "is_light", "is_system_group", "is_system_topic", "retry_topic", "topic_fault",
 ]
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
@@ -52,6 +52,8 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 TOPIC_LENGTH_MAX: Final = 127
 GROUP_LENGTH_MAX: Final = 255
+#: Bytes of a file name.
+FILE_NAME_SIZE_MAX: Final = 255
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _SUGGESTION = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -72,6 +74,16 @@ def topic_fault(topic: str) -> str | None:
     if len(topic) > TOPIC_LENGTH_MAX:
         return "The specified topic is longer than topic max length."
     return None
+
+
+def can_be_directory(topic: str) -> bool:
+    """Whether the store can name a topic's directory so."""
+    try:
+        size = len(topic.encode("utf-8"))
+    except UnicodeEncodeError:
+        return False
+    return 0 < size <= FILE_NAME_SIZE_MAX and topic not in (".", "..") and not (
+        "/" in topic or "\0" in topic)
 
 
 def is_light(name: str) -> bool:

@@ -115,6 +115,10 @@ class RealFile:
 class RealDisk:
     """The machine's file system."""
 
+    #: Syncs of many files that wait together share the writes of the file system's journal: 1,500
+    #: take 7 s one by one and 0.2 s by 32 threads (ext4).
+    syncs_at_once = 32
+
     def open_file(self, path: str) -> RealFile:
         """See IStoreIO."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -6,6 +6,7 @@ Source: ConsumeQueueStore, FlushConsumeQueueService @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
@@ -16,11 +17,12 @@ from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.queue_files import QueueFiles
+from twistmq.broker.topic_names import can_be_directory
 
 __all__ = ["QueueSync", "QueueTable"]
 
-#: Bytes of a file name: topics are names of directories.
-_NAME_SIZE_MAX = 255
+#: Paths that are worth one more thread that syncs.
+_SYNCS_PER_THREAD = 4
 
 
 class QueueSync:
@@ -37,20 +39,30 @@ class QueueSync:
     def __call__(self) -> None:
         """Sync each, also behind one that fails. Blocks.
 
-        :raises OSError: the last failure, when there was any.
+        :raises OSError: a failure, when there was any.
         """
-        failure: OSError | None = None
-        for path in sorted(self.paths):
-            try:
-                # A file that is removed meanwhile needs no sync.
-                with suppress(FileNotFoundError):
-                    self._io.sync_path(path)
-            except OSError as error:
-                failure = error
-            else:
-                self.paths.discard(path)
-        if failure is not None:
-            raise failure
+        paths = sorted(self.paths)
+        count = min(self._io.syncs_at_once, len(paths) // _SYNCS_PER_THREAD)
+        if count > 1:
+            with ThreadPoolExecutor(count, "sync") as pool:
+                results = list(pool.map(self._sync, paths))
+        else:
+            results = [self._sync(path) for path in paths]
+        failures = {path: error for path, error in zip(paths, results, strict=True)
+                    if error is not None}
+        self.paths &= failures.keys()
+        for error in failures.values():
+            raise error
+
+    def _sync(self, path: str) -> OSError | None:
+        """Sync one; :returns: why it could not be."""
+        try:
+            # A file that is removed meanwhile needs no sync.
+            with suppress(FileNotFoundError):
+                self._io.sync_path(path)
+        except OSError as error:
+            return error
+        return None
 
 
 class QueueTable:
@@ -105,11 +117,7 @@ class QueueTable:
         :raises MessageIllegal: when topic or id cannot be the name of a directory, or the topic
             has queues of the other kind.
         """
-        try:
-            size = len(topic.encode("utf-8"))
-        except UnicodeEncodeError:
-            size = 0
-        if not 0 < size <= _NAME_SIZE_MAX or "/" in topic or "\0" in topic or topic in (".", ".."):
+        if not can_be_directory(topic):
             raise MessageIllegal(f"{topic!r} cannot be a topic: the store names directories so")
         if queue_id < 0:
             raise MessageIllegal(f"queue id {queue_id} of {topic} is negative")

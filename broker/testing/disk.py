@@ -85,6 +85,8 @@ class MemoryFile:
 class MemoryDisk:
     """A disk in memory. ``sync_count`` counts what was made durable, for tests of flushing."""
 
+    syncs_at_once = 1
+
     def __init__(self) -> None:
         self.sync_count = 0
         self.used_ratio = 0.1

@@ -1,10 +1,45 @@
 """All queues of a store."""
 
+from threading import Barrier
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import MessageIllegal, StoreFull
-from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.queue_table import QueueSync, QueueTable
 from twistmq.broker.testing.disk import FaultyDisk
+
+
+class ThreadedDisk(FaultyDisk):
+    """A disk on which several syncs at a time are worth it, and that counts those."""
+
+    syncs_at_once = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together = Barrier(4, timeout=10)
+        self.bad = ""
+
+    def sync_path(self, path: str) -> None:
+        """Wait until as many syncs as may run at a time do."""
+        self.together.wait()
+        if path == self.bad:
+            raise OSError("bad")
+
+
+class QueueSyncTests(SynchronousTestCase):
+    """QueueSync."""
+
+    def test_many_at_a_time(self) -> None:
+        """Syncs of many paths run together; the one that fails is told and stays to be synced."""
+        disk = ThreadedDisk()
+        paths = {f"/cq/{number}" for number in range(16)}
+        job = QueueSync(disk, set(paths))
+        job()
+        self.assertEqual(job.paths, set())
+        disk.bad = "/cq/3"
+        job = QueueSync(disk, set(paths))
+        self.assertRaises(OSError, job)
+        self.assertEqual(job.paths, {"/cq/3"})
 
 
 class QueueTableTests(SynchronousTestCase):
