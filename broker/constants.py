@@ -47,6 +47,8 @@ __all__ = [
     "QUEUE_TAIL_LEAST_BYTES",
     "STALL_SECONDS",
     "STALL_WARN_SECONDS",
+    "TOPIC_QUEUES_MAX",
+    "TOPIC_ROWS_SIZE_MAX",
     "TOTAL_BYTES_IN_FLIGHT_FREE",
     "TOTAL_BYTES_IN_FLIGHT_MAX",
     "TURN_REPLY_BYTES_MAX",
@@ -83,6 +85,15 @@ KEPT_BYTES_LEAST: Final = 16 * 1024
 WRITE_STALL_MAX_MS: Final = 120_000
 #: Pulls that may wait for messages at a time (pullThreadPoolQueueCapacity @5.3.3).
 HELD_PULLS_MAX: Final = 100_000
+
+# --- topics
+
+#: What all topics may take as name servers and tools are told of them, bytes: with what stands
+#: around them they fit into a frame. 80,000 topics with short names, 45,000 with names of 95.
+TOPIC_ROWS_SIZE_MAX: Final = FRAME_SIZE_MAX - 512 * 1024
+#: Queues a topic may be given, of each kind. What tools ask of a topic of so many fits into a frame
+#: several times, and each is a file of its own; clusters in use have hundreds.
+TOPIC_QUEUES_MAX: Final = 16_384
 
 # --- the reactor
 

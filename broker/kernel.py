@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
@@ -33,8 +33,11 @@ from twistmq.broker.request.periodic_tasks import periodic_tasks
 from twistmq.broker.request.pull import PullRequests
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.query_requests import QueryRequests
+from twistmq.broker.request.saved_table import SavedTable
 from twistmq.broker.request.send import SendRequests
+from twistmq.broker.request.sliced_work import SlicedWork
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable
+from twistmq.broker.request.table_saves import TableSaves
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.request.topic_requests import TopicRequests
 from twistmq.broker.settings import Settings, SettingValue
@@ -50,13 +53,6 @@ __all__ = ["MASTER_ID", "Kernel"]
 
 #: The broker id of a master; a slave's is greater. Source: MixAll.MASTER_ID.
 MASTER_ID = 0
-
-
-class SavedTable(Protocol):
-    """A table that has a file."""
-
-    def persist(self) -> None:
-        """Save it if it changed; :raises StoreError, OSError: when that cannot be."""
 
 
 class Kernel:
@@ -115,10 +111,10 @@ class Kernel:
                 store.config_file("lmqConsumerOffset.json"), offsets, now_ms)
         self._tables: tuple[SavedTable, ...] = (
             self.consumer_offset, self.subscription_group, self.topic_config)
-        self.subscription_group.save = lambda: self.persist((self.subscription_group,))
-        self.topic_config.save = lambda: self.persist((self.topic_config,))
-        #: Tables that could not be saved and will be tried again.
-        self.unsaved: list[SavedTable] = []
+        #: Handlers whose work may take long do it here.
+        self.slices = SlicedWork(now_ms)
+        self.saves = TableSaves((self.subscription_group, self.topic_config), self.slices,
+                                store.in_thread, now_ms)
         #: Producers and consumers by group.
         self.clients = ClientTable(self._client_changed)
         self.channels.on_lost.append(self.clients.connection_lost)
@@ -185,28 +181,27 @@ class Kernel:
         """Let plugins stop, save the tables, flush and close the store."""
         self.pull_hold.release_all()
         await self.hooks.stop(self)
+        await self.saves.finish()
         self.persist()
         await self.store.stop()
 
     def persist(self, tables: Sequence[SavedTable] | None = None) -> None:
-        """Save tables that changed since they were saved.
-
-        One that cannot be saved is logged and tried again later: what it says holds already, and
-        a full disk must not keep consumers from reading.
+        """Save tables now, on this thread.
 
         :param tables: None: all.
         """
         for table in self._tables if tables is None else tables:
             try:
                 table.persist()
-                saved = True
             except (StoreError, OSError) as error:
-                self.log.error("{table} cannot be saved: {error}", table=type(table).__name__,
-                               error=str(error))
-                saved = False
-            self.unsaved = [other for other in self.unsaved if other is not table]
-            if not saved:
-                self.unsaved.append(table)
+                self.saves.failed(table, error)
+            else:
+                self.saves.saved(table)
+
+    @property
+    def unsaved(self) -> list[SavedTable]:
+        """Tables that could not be saved and will be tried again."""
+        return self.saves.unsaved
 
     def handler_table(self) -> dict[int, AnyHandler]:
         """The kernel's rows, and the plugins' in front of them."""
@@ -303,19 +298,27 @@ class Kernel:
         self.hooks.client_changed(self, change)
 
     def topics_changed(self) -> Deferred[None] | None:
-        """Topics or their settings changed: save them and tell the name servers.
+        """Topics or their settings changed: they are saved soon, and the name servers told.
 
         :returns: a Deferred that fires once the name servers were told; None when nobody is to
             be told. It never fails.
         """
-        self.topic_config.save()
-        told = [listener() for listener in self.on_topic_change]
-        waiting = [deferred for deferred in told if deferred is not None]
-        if not waiting:
-            return None
-        done: Deferred[None] = Deferred()
-        DeferredList(waiting, consumeErrors=True).addCallback(lambda _: done.callback(None))
-        return done
+        return _all([listener() for listener in self.on_topic_change])
+
+    def topics_saved_and_told(self) -> Deferred[None] | None:
+        """The same for who waits until the topics are saved as well."""
+        saved = self.saves.save(self.topic_config)
+        return _all([None if saved.called else saved, self.topics_changed()])
+
+
+def _all(parts: Sequence[Deferred[None] | None]) -> Deferred[None] | None:
+    """Fires when all did that there are; None when there is none."""
+    waiting = [deferred for deferred in parts if deferred is not None]
+    if not waiting:
+        return None
+    done: Deferred[None] = Deferred()
+    DeferredList(waiting, consumeErrors=True).addCallback(lambda _: done.callback(None))
+    return done
 
 
 def _of_whole_owners(

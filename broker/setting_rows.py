@@ -14,6 +14,7 @@ import os
 import socket
 from typing import Final
 
+from twistmq.broker.constants import TOPIC_QUEUES_MAX
 from twistmq.broker.settings import LONG_MAX, Setting
 
 __all__ = ["broker_rows", "local_address", "namesrv_rows", "up_rows"]
@@ -66,7 +67,7 @@ BROKER_CONFIG: Final = (
             "What clients may do: 4 read, 2 write, 6 both; topics are registered with it.",
             most=7, source=_BROKER),
     Setting("defaultTopicQueueNums", "int", 8, "Queues of the template topic TBW102.",
-            least=1, unit="queues", source=_BROKER),
+            least=1, most=TOPIC_QUEUES_MAX, unit="queues", source=_BROKER),
     Setting("autoCreateTopicEnable", "flag", True,
             "Whether sending to an unknown topic creates it.", source=_BROKER, important=True),
     Setting("clusterTopicEnable", "flag", True,

@@ -21,8 +21,6 @@ from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.wire.bodies import (
     DataVersion,
     KVTable,
-    RegisterBrokerBody,
-    TopicConfigSerializeWrapper,
 )
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.namesrv import (
@@ -76,12 +74,15 @@ class NameServers:
         self.unreached: dict[str, str] = {}
 
     async def register(
-        self, identity: BrokerIdentity, wrapper: TopicConfigSerializeWrapper, *,
+        self, identity: BrokerIdentity, body: bytes, *,
         timeout_ms: int, compressed: bool = False, oneway: bool = False,
         heartbeat_timeout_ms: int | None = None,
     ) -> list[Registered]:
-        """Register with every name server; :returns: the answers of those that gave one."""
-        body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode(compressed)
+        """Register with every name server.
+
+        :param body: a RegisterBrokerBody, ``compressed`` or not.
+        :returns: the answers of those that gave one.
+        """
         header = RegisterBrokerRequestHeader(
             broker_name=identity.broker_name, broker_addr=identity.broker_address,
             cluster_name=identity.cluster_name, ha_server_addr=identity.ha_address,

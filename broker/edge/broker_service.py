@@ -45,6 +45,8 @@ _FREE_PORT_ATTEMPTS = 20
 _THREAD_COUNT = 2
 #: Bounds of the registration period, ms. Source: BrokerController.start.
 _REGISTER_PERIOD_MIN_MS, _REGISTER_PERIOD_MAX_MS = 10_000, 60_000
+#: A registration of no more bytes is written where it is asked for: it takes under a millisecond.
+_REGISTRATION_SMALL_SIZE = 128 * 1024
 #: How long a stopping broker waits for name servers to hear of it, ms.
 _UNREGISTER_TIMEOUT_MS = 3000
 
@@ -207,9 +209,12 @@ class BrokerService(Service):
             identity, topics.data_version, timeout_ms=timeout_ms
         ):
             return
+        compressed = self.settings.flag("compressedRegister")
+        encode = topics.registration(compressed)
+        small = topics.rows_size <= _REGISTRATION_SMALL_SIZE
+        body = encode() if small else await self._threads.do(encode)
         answers = await self.name_servers.register(
-            identity, topics.registration(), timeout_ms=timeout_ms,
-            compressed=self.settings.flag("compressedRegister"))
+            identity, body, timeout_ms=timeout_ms, compressed=compressed)
         if answers:
             topics.update_order_topics(answers[0].order_topics)
 

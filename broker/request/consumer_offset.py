@@ -5,10 +5,11 @@ Source: ConsumerOffsetManager @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from twisted.logger import Logger
 
+from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID
 from twistmq.broker.topic_names import is_light
@@ -17,6 +18,8 @@ from twistmq.broker.wire.bodies import (
     DataVersion,
     LmqConsumerOffsetSerializeWrapper,
 )
+from twistmq.broker.wire.bodies.rows import encode_with_rows, map_row
+from twistmq.broker.wire.json_writer import encode_pretty_row
 
 __all__ = ["ConsumerOffsetTable", "LmqConsumerOffsetTable"]
 
@@ -24,9 +27,19 @@ _SEPARATOR = "@"
 #: Commits after which the data version counts one more change.
 #: Source: consumerOffsetUpdateVersionStep.
 _VERSION_STEP = 500
+#: Keys looked at between two looks at the clock.
+_KEYS_AT_ONCE = 500
 
 
-class ConsumerOffsetTable:
+def _check(table: Mapping[str, Mapping[int, int]]) -> None:
+    """:raises ValueError: when a queue or offset is none."""
+    for key, queues in table.items():
+        for queue_id, offset in queues.items():
+            if not -(2**31) <= queue_id < 2**31 or not -(2**63) <= offset < 2**63:
+                raise ValueError(f"{key} has offset {offset} in queue {queue_id}")
+
+
+class ConsumerOffsetTable(SavedTable):
     """Logical offsets by "topic@group" and queue.
 
     :param file: consumerOffset.json.
@@ -35,7 +48,7 @@ class ConsumerOffsetTable:
     log = Logger()
 
     def __init__(self, file: ConfigFile, now_ms: Callable[[], int]) -> None:
-        self._file = file
+        super().__init__(file)
         self._now_ms = now_ms
         self.data_version = DataVersion(timestamp=now_ms())
         self.table: dict[str, dict[int, int]] = {}
@@ -44,7 +57,9 @@ class ConsumerOffsetTable:
         #: Offsets an administrator set, until the group's next pull.
         self._reset: dict[str, dict[int, int]] = {}
         self._commits = 0
-        self._dirty = False
+        self._file_rows = FileRows(self._file_row)
+        #: The topics of each group, as the file has them; None: there are other keys since.
+        self._topic_rows: list[bytes] | None = None
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
@@ -52,14 +67,58 @@ class ConsumerOffsetTable:
 
     def _decode(self, text: str) -> None:
         saved = ConsumerOffsetSerializeWrapper.decode_saved(text.encode())
+        _check(saved.offset_table)
         self.table = saved.offset_table
+        self._all_rows_changed()
         if saved.data_version is not None:
             self.data_version.assign(saved.data_version)
 
+    def _all_rows_changed(self) -> None:
+        for key in self.table:
+            self._file_rows.changed(key)
+
     def persist(self) -> None:
-        if self._dirty:
-            self._file.save(self.wrapper().encode_pretty().decode())
-            self._dirty = False
+        """See SavedTable; a broker without offsets has no file."""
+        if self.dirty:
+            super().persist()
+
+    def saving(self) -> Saving:
+        """See SavedTable."""
+        while True:
+            yield from self._file_rows.write()
+            if self._topic_rows is not None:
+                break
+            self._topic_rows = []
+            yield from self._write_topic_rows(self._topic_rows)
+        frame, maps = self._file_parts()
+        return self._job(frame, maps)
+
+    def _file_parts(self) -> tuple[ConsumerOffsetSerializeWrapper, dict[str, list[bytes]]]:
+        """What the file holds: a body with empty maps, and the rows of these."""
+        frame = ConsumerOffsetSerializeWrapper({}, self.data_version, {})
+        return frame, {"offsetTable": self._file_rows.in_order(self.table),
+                       "groupTopicMap": self._topic_rows or []}
+
+    def _file_row(self, key: str) -> bytes | None:
+        queues = self.table.get(key)
+        return None if queues is None else encode_pretty_row(key, queues)
+
+    def _write_topic_rows(self, rows: list[bytes]) -> Iterator[None]:
+        """Write the topics of each group; what changes meanwhile has them written again."""
+        topics: dict[str, set[str]] = {}
+        for number, key in enumerate(list(self.table)):
+            topic, _, group = key.partition(_SEPARATOR)
+            if self._is_of_map(group):
+                topics.setdefault(group, set()).add(topic)
+            if not number % _KEYS_AT_ONCE:
+                yield
+        for group, of_group in topics.items():
+            rows.append(encode_pretty_row(group, of_group))
+            yield
+
+    def _is_of_map(self, group: str) -> bool:
+        """Whether the topics of a group are named in the file."""
+        return True
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """All offsets, as the file holds them and a slave or a tool is told them."""
@@ -69,18 +128,32 @@ class ConsumerOffsetTable:
             topics.setdefault(group, set()).add(topic)
         return ConsumerOffsetSerializeWrapper(self.table, self.data_version, topics)
 
+    def encoding(self) -> Generator[None, None, bytes]:
+        """Write that for an answer, in steps."""
+        wrapper = self.wrapper()
+        rows = []
+        for key, queues in list(wrapper.offset_table.items()):
+            rows.append(map_row(key, queues))
+            yield
+        wrapper.offset_table = {}
+        return encode_with_rows(wrapper, b'"offsetTable":{}', rows)
+
     def commit(
         self, client_host: str, group: str, topic: str, queue_id: int, offset: int
     ) -> None:
         """A group has come to ``offset``; one that goes back is logged and taken."""
-        queues = self.table.setdefault(topic + _SEPARATOR + group, {})
+        key = topic + _SEPARATOR + group
+        queues = self.table.get(key)
+        if queues is None:
+            queues = self._new_key(key)
         old = queues.get(queue_id)
         if old is not None and offset < old:
             self.log.warn("{group} of {peer} goes back in {topic}-{queue_id}: {old} to {offset}",
                           group=group, peer=client_host, topic=topic, queue_id=queue_id, old=old,
                           offset=offset)
         queues[queue_id] = offset
-        self._dirty = True
+        self._file_rows.changed(key)
+        self.dirty = True
         self._commits += 1
         if self._commits % _VERSION_STEP == 0:
             self.data_version.next_version(self._now_ms())
@@ -120,8 +193,17 @@ class ConsumerOffsetTable:
         """Make the group's next pull of a queue go to ``offset``."""
         key = topic + _SEPARATOR + group
         self._reset.setdefault(key, {})[queue_id] = offset
-        self.table.setdefault(key, {})[queue_id] = offset
-        self._dirty = True
+        queues = self.table.get(key)
+        if queues is None:
+            queues = self._new_key(key)
+        queues[queue_id] = offset
+        self._file_rows.changed(key)
+        self.dirty = True
+
+    def _new_key(self, key: str) -> dict[int, int]:
+        queues = self.table[key] = {}
+        self._topic_rows = None
+        return queues
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the group's next pull."""
@@ -154,7 +236,9 @@ class ConsumerOffsetTable:
         for table in (self.table, self._reset, self._pulled):
             for key in [key for key in table if has(key, part)]:
                 del table[key]
-                self._dirty = True
+                self._file_rows.changed(key)
+                self._topic_rows = None
+                self.dirty = True
 
 
 class LmqConsumerOffsetTable(ConsumerOffsetTable):
@@ -183,11 +267,28 @@ class LmqConsumerOffsetTable(ConsumerOffsetTable):
         saved = LmqConsumerOffsetSerializeWrapper.decode_saved(text.encode())
         for key, offset in saved.lmq_offset_table.items():
             self.table[key] = {LIGHT_QUEUE_ID: offset}
+        _check(self.table)
+        self._all_rows_changed()
+
+    def _is_of_map(self, group: str) -> bool:
+        return not is_light(group)
+
+    def _file_parts(self) -> tuple[ConsumerOffsetSerializeWrapper, dict[str, list[bytes]]]:
+        light = self._light_keys()
+        _, maps = super()._file_parts()
+        rows = self._file_rows
+        maps["offsetTable"] = rows.in_order(key for key in self.table if key not in light)
+        maps["lmqOffsetTable"] = [encode_pretty_row(key, offset) for key, offset in light.items()]
+        return LmqConsumerOffsetSerializeWrapper({}, self.data_version, {}, {}), maps
+
+    def _light_keys(self) -> dict[str, int]:
+        """The offsets of groups of light queues."""
+        return {key: queues[LIGHT_QUEUE_ID] for key, queues in self.table.items()
+                if is_light(key.partition(_SEPARATOR)[2]) and LIGHT_QUEUE_ID in queues}
 
     def wrapper(self) -> LmqConsumerOffsetSerializeWrapper:
         """All offsets; those of groups of light queues apart."""
-        light = {key: queues[LIGHT_QUEUE_ID] for key, queues in self.table.items()
-                 if is_light(key.partition(_SEPARATOR)[2]) and LIGHT_QUEUE_ID in queues}
+        light = self._light_keys()
         whole = super().wrapper()
         return LmqConsumerOffsetSerializeWrapper(
             {key: queues for key, queues in whole.offset_table.items() if key not in light},

@@ -5,11 +5,13 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.sliced_work import now_or_later
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers import offset as headers
 
@@ -74,12 +76,31 @@ class OffsetRequests:
         if header.commit_offset is None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"Offset is null, topic is {header.topic}")
+        self._check_place(header.topic, header.queue_id, header.commit_offset)
         table = kernel.consumer_offset
         if table.is_reset(header.consumer_group, header.topic, header.queue_id):
             return Reply(remark="Offset has been previously reset")
         table.commit(request.channel.remote_address, header.consumer_group, header.topic,
                      header.queue_id, header.commit_offset)
         return Reply()
+
+    def _check_place(self, topic: str, queue_id: int, offset: int) -> None:
+        """:raises RequestRefused: when the topic has no such queue, or a queue no such offset.
+
+        Differs from Apache, which keeps every one.
+        """
+        config = self._kernel.topic_config.get(topic)
+        assert config is not None, topic
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < count and not self._kernel.store.max_offset_in_queue(
+            topic, queue_id
+        ):
+            # A queue the topic had when it had more is still consumed.
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"topic {topic} has no queue {queue_id}")
+        if offset < 0:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"offset {offset} of topic {topic} is negative")
 
     def _search(self, request: Request[headers.SearchOffsetRequestHeader]) -> Reply:
         header = request.header
@@ -105,5 +126,8 @@ class OffsetRequests:
         timestamp = self._kernel.store.earliest_store_time(header.topic, header.queue_id)
         return Reply(header=headers.GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
 
-    def _all(self, request: Request[EmptyHeader]) -> Reply:
-        return Reply(body=self._kernel.consumer_offset.wrapper().encode())
+    def _all(self, request: Request[EmptyHeader]) -> Handled:
+        return now_or_later(self._kernel.slices.run(self._read_all()))
+
+    def _read_all(self) -> Generator[None, None, Reply]:
+        return Reply(body=(yield from self._kernel.consumer_offset.encoding()))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS
+from twistmq.broker.request.table_saves import SAVE_PERIOD_MS
 from twistmq.broker.statistics import SAMPLE_PERIOD_MS
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
     silence_max_ms = settings.int("channelExpiredTimeout")
 
     def save_offsets(_: int) -> None:
-        kernel.persist((kernel.consumer_offset, *kernel.unsaved))
+        kernel.saves.save_if_changed(kernel.consumer_offset, *kernel.unsaved)
 
     def expire_clients(now_ms: int) -> None:
         kernel.clients.expire(now_ms, silence_max_ms)
@@ -73,6 +75,10 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
         PeriodicTask("trim queues and index", 60_000, trimming.period_ms, trimming.step),
         PeriodicTask("save consumer offsets", 10_000,
                      lambda: settings.int("flushConsumerOffsetInterval"), save_offsets),
+        PeriodicTask("save topics and groups", SAVE_PERIOD_MS, kernel.saves.period_ms,
+                     kernel.saves.step),
+        PeriodicTask("go on with long work", CONTINUE_PERIOD_MS, kernel.slices.period_ms,
+                     kernel.slices.step),
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
         PeriodicTask("check waiting pulls", 1000, 1000, kernel.pull_hold.check),
         PeriodicTask("give up late flushes", 500, 500, kernel.acknowledgement.expire),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from twisted.logger import Logger
 
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
+from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.topic_names import SYSTEM_GROUPS, group_fault, is_light, is_system_group
@@ -18,11 +19,12 @@ from twistmq.broker.wire.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from twistmq.broker.wire.json_writer import encode_pretty_row
 
 __all__ = ["SubscriptionGroupTable"]
 
 
-class SubscriptionGroupTable:
+class SubscriptionGroupTable(SavedTable):
     """Groups by name.
 
     :param file: subscriptionGroup.json.
@@ -31,9 +33,7 @@ class SubscriptionGroupTable:
     log = Logger()
 
     def __init__(self, settings: Settings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
-        self._file = file
-        #: How a change is saved; the kernel's way outlives a full disk.
-        self.save: Callable[[], None] = self.persist
+        super().__init__(file)
         self._now_ms = now_ms
         self._light = settings.flag("enableLmq")
         self._auto_create = settings.flag("autoCreateSubscriptionGroup")
@@ -42,6 +42,16 @@ class SubscriptionGroupTable:
             group: SubscriptionGroupConfig(group) for group in sorted(SYSTEM_GROUPS)}
         #: Group, topic, mask of what is forbidden.
         self.forbidden: dict[str, dict[str, int]] = {}
+        self._file_rows = FileRows(self._file_row)
+        self._all_rows_changed()
+
+    def _all_rows_changed(self) -> None:
+        for group in self.table:
+            self._file_rows.changed(group)
+
+    def _file_row(self, group: str) -> bytes | None:
+        config = self.table.get(group)
+        return None if config is None else encode_pretty_row(group, config)
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
@@ -52,12 +62,14 @@ class SubscriptionGroupTable:
         self.table.update(saved.subscription_group_table)
         self.forbidden = saved.forbidden_table or {}
         self.data_version.assign(saved.data_version)
+        self._all_rows_changed()
 
-    def persist(self) -> None:
-        self._file.save(self.wrapper().encode_pretty().decode())
-
-    def wrapper(self) -> SubscriptionGroupWrapper:
-        return SubscriptionGroupWrapper(self.table, self.data_version, self.forbidden)
+    def saving(self) -> Saving:
+        """See SavedTable."""
+        yield from self._file_rows.write()
+        wrapper = SubscriptionGroupWrapper({}, self.data_version, self.forbidden)
+        return self._job(
+            wrapper, {"subscriptionGroupTable": self._file_rows.in_order(self.table)})
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """A group; created when it is not there and the settings allow that.
@@ -74,7 +86,7 @@ class SubscriptionGroupTable:
         config = SubscriptionGroupConfig(group)
         self.log.info("group {group} created", group=group)
         self.table[group] = config
-        self.changed()
+        self._changed(group)
         return config
 
     def has(self, group: str) -> bool:
@@ -95,14 +107,15 @@ class SubscriptionGroupTable:
             old is None, GROUP_ATTRIBUTES, old.attributes if old else {}, attribute_changes)
         self.log.info("group {config} replaces {old}", config=config, old=old)
         self.table[config.group_name] = config
-        self.changed()
+        self._changed(config.group_name)
 
     def delete(self, group: str) -> bool:
         """Forget a group and what it is forbidden; :returns: whether it was there."""
-        self.forbidden.pop(group, None)
+        if self.forbidden.pop(group, None) is not None:
+            self.dirty = True
         if self.table.pop(group, None) is None:
             return False
-        self.changed()
+        self._changed(group)
         return True
 
     def is_forbidden(self, group: str, topic: str, index: int) -> bool:
@@ -110,7 +123,8 @@ class SubscriptionGroupTable:
         mask = self.forbidden.get(group, {}).get(topic, 0)
         return bool(mask >> index & 1)
 
-    def changed(self) -> None:
-        """Count one more change and save."""
+    def _changed(self, group: str) -> None:
+        """Count one more change, to be saved."""
+        self._file_rows.changed(group)
         self.data_version.next_version(self._now_ms())
-        self.save()
+        self.dirty = True

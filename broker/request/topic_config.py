@@ -5,29 +5,45 @@ Source: TopicConfigManager @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import Final
 
 from twisted.logger import Logger
 
 from twistmq.broker import topic_names
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import TOPIC_QUEUES_MAX, TOPIC_ROWS_SIZE_MAX
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.request.attributes import (
     BATCH_QUEUE,
     QUEUE_TYPE,
     TOPIC_ATTRIBUTES,
     alter_attributes,
 )
+from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from twistmq.broker.topic_names import can_be_directory
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from twistmq.broker.wire.bodies.rows import encode_with_rows, map_row
+from twistmq.broker.wire.json_writer import encode_pretty_row
 
 __all__ = ["PERM_INHERIT", "PERM_READ", "PERM_WRITE", "TopicConfigTable", "is_batch_topic"]
 
 #: Bits of a permission. Source: PermName.
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 _READ_WRITE = PERM_READ | PERM_WRITE
+#: What the row of a topic takes besides its name, which is in it twice, and attributes, bytes.
+_ROW_SIZE: Final = 200
 
 
-class TopicConfigTable:
+class TopicConfigTable(SavedTable):
     """Topics by name.
 
     :param file: topics.json.
@@ -37,9 +53,7 @@ class TopicConfigTable:
     log = Logger()
 
     def __init__(self, settings: Settings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
-        self._file = file
-        #: How a change is saved; the kernel's way outlives a full disk.
-        self.save: Callable[[], None] = self.persist
+        super().__init__(file)
         self._now_ms = now_ms
         self._light = settings.flag("enableLmq")
         self._auto_create = settings.flag("autoCreateTopicEnable")
@@ -48,6 +62,10 @@ class TopicConfigTable:
         #: Topics only the broker itself may create or delete.
         self.system_topics: set[str] = set()
         self.table: dict[str, TopicConfig] = {}
+        #: The topics as answers and registrations have them, and what these rows take, bytes.
+        self.rows: dict[str, bytes] = {}
+        self.rows_size = 0
+        self._file_rows = FileRows(self._file_row)
         self._create_system_topics(settings)
 
     def _create_system_topics(self, settings: Settings) -> None:
@@ -75,7 +93,7 @@ class TopicConfigTable:
         if settings.flag("traceTopicEnable"):
             rows.append((settings.text("msgTraceTopicName"), 1, _READ_WRITE))
         for name, queues, perm in rows:
-            self.table[name] = TopicConfig(name, queues, queues, perm)
+            self._enter(TopicConfig(name, queues, queues, perm))
             self.system_topics.add(name)
 
     # --- file
@@ -86,12 +104,48 @@ class TopicConfigTable:
 
     def _decode(self, text: str) -> None:
         saved = TopicConfigSerializeWrapper.decode_saved(text.encode())
-        self.table.update(saved.topic_config_table)
+        for name, config in saved.topic_config_table.items():
+            if name != config.topic_name or not can_be_directory(name):
+                raise ValueError(f"{name!r}, {config}: there cannot be such a topic")
+        for config in saved.topic_config_table.values():
+            self._enter(config)
         self.data_version.assign(saved.data_version)
+        if self.rows_size > TOPIC_ROWS_SIZE_MAX:
+            self.log.error("{count} topics are too many: name servers and tools cannot be told of "
+                           "them", count=len(self.table))
 
-    def persist(self) -> None:
-        wrapper = TopicConfigSerializeWrapper(self.table, self.data_version)
-        self._file.save(wrapper.encode_pretty().decode())
+    def saving(self) -> Saving:
+        """See SavedTable."""
+        yield from self._file_rows.write()
+        return self._job(TopicConfigSerializeWrapper({}, self.data_version),
+                         {"topicConfigTable": self._file_rows.in_order(self.table)})
+
+    def _file_row(self, topic: str) -> bytes | None:
+        config = self.table.get(topic)
+        return None if config is None else encode_pretty_row(topic, config)
+
+    # --- rows
+
+    def _enter(self, config: TopicConfig) -> None:
+        """Put a topic into the table, or note that it changed."""
+        name = config.topic_name
+        row = map_row(name, config)
+        self.rows_size += len(row) - len(self.rows.get(name, b""))
+        self.rows[name] = row
+        self.table[name] = config
+        self._file_rows.changed(name)
+
+    def require_room(self, configs: Iterable[TopicConfig]) -> None:
+        """:raises RequestRefused: when the table with these topics could not be registered."""
+        new = sum(_ROW_SIZE + 2 * len(config.topic_name)
+                  + sum(len(name) + len(value) for name, value in config.attributes.items())
+                  for config in configs if config.topic_name not in self.table)
+        if new and self.rows_size + new > TOPIC_ROWS_SIZE_MAX:
+            self.log.warn("no room for more topics than {count}", count=len(self.table))
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker has {len(self.table)} topics, {self.rows_size} bytes as name servers "
+                f"are told of them; with {new} bytes more they are over {TOPIC_ROWS_SIZE_MAX}")
 
     # --- look-up
 
@@ -117,16 +171,29 @@ class TopicConfigTable:
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic_names.is_system_topic(topic)
 
-    def registration(self) -> TopicConfigSerializeWrapper:
-        """All topics as name servers are told of them, masked by the broker's own permission."""
-        table = self.table
-        if self._broker_permission & _READ_WRITE != _READ_WRITE:
-            table = {name: TopicConfig(name, config.read_queue_nums, config.write_queue_nums,
-                                       config.perm & self._broker_permission,
-                                       topic_sys_flag=config.topic_sys_flag)
-                     for name, config in table.items()}
-        return TopicConfigSerializeWrapper(table, self.data_version,
-                                           topic_queue_mapping_info_map={})
+    def registration(self, compressed: bool) -> Callable[[], bytes]:
+        """All topics as name servers are told of them, masked by the broker's own permission.
+
+        :returns: makes the body of a registration; for a thread when there are many topics.
+        """
+        wrapper = TopicConfigSerializeWrapper(
+            {}, copy(self.data_version), topic_queue_mapping_info_map={})
+        mask = self._broker_permission
+        if mask & _READ_WRITE == _READ_WRITE and not compressed:
+            body, rows = RegisterBrokerBody(wrapper), list(self.rows.values())
+            return lambda: encode_with_rows(body, b'"topicConfigTable":{}', rows)
+        configs = list(self.table.values())
+
+        def encode() -> bytes:
+            told = configs
+            if mask & _READ_WRITE != _READ_WRITE:
+                told = [TopicConfig(config.topic_name, config.read_queue_nums,
+                                    config.write_queue_nums, config.perm & mask,
+                                    topic_sys_flag=config.topic_sys_flag) for config in configs]
+            wrapper.topic_config_table = {config.topic_name: config for config in told}
+            return RegisterBrokerBody(wrapper).encode(compressed)
+
+        return encode
 
     # --- creation and change; the caller tells the kernel of it
 
@@ -138,6 +205,7 @@ class TopicConfigTable:
 
         :param client_queue_nums: queues the client asks for; the template's are the most.
         :returns: the topic, which may be there already; None when it is not created.
+        :raises RequestRefused: when there is no room for another topic.
         """
         config = self.table.get(topic)
         if config is not None:
@@ -147,6 +215,7 @@ class TopicConfigTable:
             not self._auto_create
         ):
             template.perm = _READ_WRITE
+            self._enter(template)
         if template is None or not template.perm & PERM_INHERIT:
             why = "does not exist" if template is None else f"has permission {template.perm}"
             self.log.warn("topic {topic} is not created for {peer}: its template {template} {why}",
@@ -160,20 +229,24 @@ class TopicConfigTable:
     def create_in_send_back(
         self, topic: str, queue_nums: int, perm: int, sys_flag: int, order: bool = False
     ) -> TopicConfig:
-        """The topic of a group's retries, created when it is not there."""
+        """The topic of a group's retries, created when it is not there.
+
+        :raises RequestRefused: when there is no room for another topic.
+        """
         config = self.table.get(topic)
         if config is None:
+            queue_nums = min(queue_nums, TOPIC_QUEUES_MAX)
             return self._add(TopicConfig(topic, queue_nums, queue_nums, perm,
                                          topic_sys_flag=sys_flag, order=order), "the broker")
         if config.order != order:
             config.order = order
-            self.changed()
+            self._changed(config)
         return config
 
     def _add(self, config: TopicConfig, creator: str) -> TopicConfig:
+        self.require_room((config,))
         self.log.info("topic {config} created for {creator}", config=config, creator=creator)
-        self.table[config.topic_name] = config
-        self.changed()
+        self._changed(config)
         return config
 
     def update(self, config: TopicConfig, attribute_changes: Mapping[str, str]) -> None:
@@ -188,14 +261,15 @@ class TopicConfigTable:
         config.attributes = alter_attributes(
             old is None, TOPIC_ATTRIBUTES, old.attributes if old else {}, attribute_changes)
         self.log.info("topic {config} replaces {old}", config=config, old=old)
-        self.table[config.topic_name] = config
-        self.changed()
+        self._changed(config)
 
     def delete(self, topic: str) -> bool:
         """Forget a topic; :returns: whether it was there."""
         if self.table.pop(topic, None) is None:
             return False
-        self.changed()
+        self.rows_size -= len(self.rows.pop(topic, b""))
+        self._file_rows.changed(topic)
+        self._count_change()
         return True
 
     def update_order_topics(self, order_topics: Mapping[str, str]) -> None:
@@ -204,13 +278,19 @@ class TopicConfigTable:
         new = [config for config in configs if not config.order]
         for config in new:
             config.order = True
+            self._enter(config)
         if new:
-            self.changed()
-            self.save()
+            self._count_change()
 
-    def changed(self) -> None:
-        """Count one more change."""
+    def _changed(self, config: TopicConfig) -> None:
+        """A topic is there or changed."""
+        self._enter(config)
+        self._count_change()
+
+    def _count_change(self) -> None:
+        """Count one more change, to be saved."""
         self.data_version.next_version(self._now_ms())
+        self.dirty = True
 
 
 def is_batch_topic(config: TopicConfig) -> bool:

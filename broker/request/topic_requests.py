@@ -7,15 +7,17 @@ Source: AdminBrokerProcessor @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import TOPIC_QUEUES_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.attributes import parse_attribute_changes
+from twistmq.broker.request.sliced_work import now_or_later
 from twistmq.broker.topic_names import group_fault, is_system_topic, topic_fault
 from twistmq.broker.wire.bodies import (
     CreateTopicListRequestBody,
@@ -26,6 +28,7 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicFilterType,
 )
+from twistmq.broker.wire.bodies.rows import encode_with_rows
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.topic import (
     CreateTopicRequestHeader,
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
 __all__ = ["TopicRequests"]
+
+#: Topics or groups taken in between two looks at the clock.
+_TOPICS_AT_ONCE: Final = 10
 
 
 class TopicRequests:
@@ -82,19 +88,30 @@ class TopicRequests:
         Differs from Apache, which does nothing about the others when one is as it was already.
         """
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
-        for config in configs:
+        updated = self._kernel.slices.run(self._update_topics(configs))
+        return now_or_later(updated.addCallback(
+            lambda changed: self._when_told() if changed else Reply()))
+
+    def _update_topics(self, configs: Sequence[TopicConfig]) -> Generator[None, None, bool]:
+        """The steps of that; whether they change anything."""
+        for number, config in enumerate(configs):
             self._check_topic(config)
             _check_message_type(config.attributes)
+            if not number % _TOPICS_AT_ONCE:
+                yield
+        self._kernel.topic_config.require_room(configs)
         changed = False
         try:
-            for config in configs:
+            for number, config in enumerate(configs):
                 changes, config.attributes = config.attributes, {}
                 changed |= self._update_topic(config, changes)
+                if not number % _TOPICS_AT_ONCE:
+                    yield
         except RequestRefused:
             # Those before the one that is refused are there.
-            self._kernel.topics_changed()
+            self._kernel.topics_saved_and_told()
             raise
-        return self._when_told() if changed else Reply()
+        return changed
 
     def _check_topic(self, config: TopicConfig) -> None:
         """:raises RequestRefused: when there cannot be such a topic."""
@@ -102,10 +119,8 @@ class TopicRequests:
         if fault is not None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
         self._require_user_topic(config.topic_name)
-        if config.read_queue_nums < 0 or config.write_queue_nums < 0:
-            # Differs from Apache, which creates a topic that nobody can use or route.
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                                 "The numbers of queues must not be negative.")
+        for number in (config.read_queue_nums, config.write_queue_nums):
+            _check_queue_nums(number)
 
     def _update_topic(self, config: TopicConfig, changes: Mapping[str, str]) -> bool:
         """Create or replace a topic; :returns: whether that changed anything."""
@@ -137,12 +152,14 @@ class TopicRequests:
 
     def _all_topics(self, request: Request[EmptyHeader]) -> Reply:
         table = self._kernel.topic_config
-        return Reply(body=TopicConfigSerializeWrapper(
-            table.table, table.data_version, self._mapping_version, {}, {}).encode())
+        wrapper = TopicConfigSerializeWrapper(
+            {}, table.data_version, self._mapping_version, {}, {})
+        return Reply(body=encode_with_rows(
+            wrapper, b'"topicConfigTable":{}', table.rows.values()))
 
     def _when_told(self) -> Handled:
-        """Answer once the name servers know."""
-        told = self._kernel.topics_changed()
+        """Answer once the topics are saved and the name servers know."""
+        told = self._kernel.topics_saved_and_told()
         if told is None:
             return Reply()
         answer: Deferred[Reply] = told.addCallback(lambda _: Reply())
@@ -150,32 +167,46 @@ class TopicRequests:
 
     # --- groups
 
-    def _create_group(self, request: Request[EmptyHeader]) -> Reply:
+    def _create_group(self, request: Request[EmptyHeader]) -> Handled:
         config = SubscriptionGroupConfig.decode(request.body)
         _check_group(config)
         self._update_group(config)
-        return Reply()
+        return self._when_groups_saved()
 
-    def _create_groups(self, request: Request[EmptyHeader]) -> Reply:
+    def _create_groups(self, request: Request[EmptyHeader]) -> Handled:
         configs = SubscriptionGroupList.decode(request.body).group_config_list
-        for config in configs:
+        updated = self._kernel.slices.run(self._update_groups(configs))
+        return now_or_later(updated.addCallback(lambda _: self._when_groups_saved()))
+
+    def _update_groups(
+        self, configs: Sequence[SubscriptionGroupConfig]
+    ) -> Generator[None, None, None]:
+        for number, config in enumerate(configs):
             _check_group(config)
-        for config in configs:
+            if not number % _TOPICS_AT_ONCE:
+                yield
+        # Those before one that is refused are there, and saved soon.
+        for number, config in enumerate(configs):
             self._update_group(config)
-        return Reply()
+            if not number % _TOPICS_AT_ONCE:
+                yield
+
+    def _when_groups_saved(self) -> Handled:
+        saved = self._kernel.saves.save(self._kernel.subscription_group)
+        return now_or_later(saved.addCallback(lambda _: Reply()))
 
     def _update_group(self, config: SubscriptionGroupConfig) -> None:
         changes, config.attributes = config.attributes, {}
         self._kernel.subscription_group.update(config, changes)
 
-    def _delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Reply:
+    def _delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Handled:
         kernel = self._kernel
         group = request.header.group_name
         kernel.subscription_group.delete(group)
         if request.header.clean_offset:
             kernel.consumer_offset.clean_group(group)
         kernel.stats.forget_group(group)
-        return Reply()
+        return self._when_groups_saved()
 
 
 def _check_message_type(changes: Mapping[str, str]) -> None:
@@ -191,3 +222,17 @@ def _check_group(config: SubscriptionGroupConfig) -> None:
     if fault is not None:
         # Differs from Apache, which creates a group that no client lets anybody use.
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+    # The topic of its retries gets so many.
+    _check_queue_nums(config.retry_queue_nums)
+
+
+def _check_queue_nums(number: int) -> None:
+    """:raises RequestRefused: when no topic can have so many queues."""
+    if number < 0:
+        # Differs from Apache, which creates a topic that nobody can use or route.
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                             "The numbers of queues must not be negative.")
+    if number > TOPIC_QUEUES_MAX:
+        # Differs from Apache, where a topic may have as many as its clients can bear.
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                             f"The numbers of queues must not be over {TOPIC_QUEUES_MAX}.")

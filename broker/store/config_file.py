@@ -9,6 +9,7 @@ Source: ConfigManager @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 
 from twisted.logger import Logger
 
@@ -29,7 +30,8 @@ class ConfigFile:
     def __init__(self, io: IStoreIO, path: str) -> None:
         self.path = path
         self._io = io
-        self._saved: str | None = None
+        #: Of the text that is saved.
+        self._saved: bytes | None = None
 
     def load(self, decode: Callable[[str], None]) -> bool:
         """Read the file, or its backup when it is missing, empty or damaged.
@@ -42,7 +44,8 @@ class ConfigFile:
         problems: list[str] = []
         for path in (self.path, self.path + ".bak"):
             try:
-                text = self._io.read_file(path).decode("utf-8")
+                data = self._io.read_file(path)
+                text = data.decode("utf-8")
                 if not text.strip():
                     continue
                 decode(text)
@@ -56,7 +59,7 @@ class ConfigFile:
                     "{path} was used because of {problem}", path=path, problem=problems[0]
                 )
             if path == self.path:
-                self._saved = text
+                self._saved = _digest(data)
             return True
         if problems:
             raise StoreDamaged("neither file nor backup can be read: " + "; ".join(problems))
@@ -68,9 +71,19 @@ class ConfigFile:
         :returns: whether anything was written: text that is saved already is not written again.
         :raises StoreFull: when the disk is full; the old file stays.
         """
-        if text == self._saved:
+        return self.save_bytes(text.encode("utf-8"))
+
+    def save_bytes(self, data: bytes) -> bool:
+        """The same with the text's bytes; may be called on a thread, one call at a time."""
+        digest = _digest(data)
+        if digest == self._saved:
             return False
         self._io.make_directory(self.path.rpartition("/")[0])
-        self._io.write_file_atomically(self.path, text.encode("utf-8"), keep_backup=True)
-        self._saved = text
+        self._io.write_file_atomically(self.path, data, keep_backup=True)
+        self._saved = digest
         return True
+
+
+def _digest(data: bytes) -> bytes:
+    """What stands for a text, which may have megabytes."""
+    return blake2b(data, digest_size=16).digest()

@@ -103,6 +103,8 @@ class MessageStore:
             io, settings.path("consumequeue"), settings.mapped_file_size_consume_queue,
             settings.path("batchconsumequeue"), settings.mapper_file_size_batch_consume_queue,
         )
+        #: Runs a blocking function on a thread.
+        self.in_thread = in_thread
         self._checkpoint = CheckpointFile(io, settings.path("checkpoint"), in_thread)
         self._index = None
         if settings.message_index_enable:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
-__all__ = ["ObjectKey", "encode", "encode_pretty"]
+__all__ = ["ObjectKey", "encode", "encode_pretty", "encode_pretty_row", "join_pretty_rows"]
 
 
 class ObjectKey(msgspec.Struct, frozen=True):
@@ -40,6 +41,22 @@ def encode_pretty(value: Any) -> bytes:
     parts: list[str] = []
     _PrettyWriter(parts).write(value, 0)
     return "".join(parts).encode("utf-8", "replace")
+
+
+def encode_pretty_row(key: str, value: Any) -> bytes:
+    """Write one row of a map that is a member of what a config file holds."""
+    parts: list[str] = []
+    writer = _PrettyWriter(parts)
+    writer.line(2)
+    parts += (writer.text(key), ":")
+    writer.write(value, 2)
+    return "".join(parts).encode("utf-8", "replace")
+
+
+def join_pretty_rows(rows: Iterable[bytes]) -> bytes:
+    """Write the map of such rows."""
+    joined = b",".join(rows)
+    return b"{%b\n\t}" % joined if joined else b"{}"
 
 
 _SPECIAL: Final = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')

@@ -461,11 +461,14 @@ class DataVersionTests(KernelTestCase):
     def test_files(self) -> None:
         """Tables are found again after a restart; a damaged file falls back to its backup."""
         disk = self.box.disk
+        saves, now_ms = self.box.kernel.saves, self.box.now_ms
         send(self.box, "T1")
+        pull(self.box, "T1", group="G1")
+        saves.step(now_ms)
         send(self.box, "T2")
         self.box.kernel.consumer_offset.commit("host", "G", "T1", 0, 7)
-        pull(self.box, "T1", group="G1")
         pull(self.box, "T1", group="G2")
+        saves.step(now_ms)
         folder = "/store/config"
         for name in ("topics.json", "subscriptionGroup.json"):
             self.assertTrue(disk.exists(f"{folder}/{name}.bak"), msg=name)
@@ -486,7 +489,8 @@ class DataVersionTests(KernelTestCase):
         box.kernel.consumer_offset.commit("host", "G", "T", 0, 1)
         self.assertEqual(bodies(box, group="new"), [b"x"])
         self.save_offsets(box)
-        self.assertEqual(len(box.kernel.unsaved), 2)
+        box.kernel.saves.step(box.now_ms)
+        self.assertEqual(len(box.kernel.unsaved), 3)
         disk.room_bytes = None
         self.save_offsets(box)
         self.assertEqual(box.kernel.unsaved, [])

@@ -9,6 +9,7 @@ Source: RemotingSerializable @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, Self
 
@@ -106,12 +107,15 @@ class Body(msgspec.Struct, rename="camel", gc=False):
     def decode_saved(cls, data: bytes) -> Self:
         """Read a body that was saved, however large it is.
 
-        :raises WireError: when the bytes are not JSON or a value has the wrong type.
+        :raises WireError: when the bytes are not JSON, a value has the wrong type, or a table or
+            a row of one is null: what was there is lost, and saving would make that final.
         """
-        return cls._decode(data, len(data))
+        return cls._decode(data, len(data), _require_rows)
 
     @classmethod
-    def _decode(cls, data: bytes, dialect_size_max: int) -> Self:
+    def _decode(
+        cls, data: bytes, dialect_size_max: int, check: Callable[[Any], None] = lambda _: None
+    ) -> Self:
         reason = "too long for what is no plain JSON"
         try:
             decoder = _decoder(cls)
@@ -123,9 +127,21 @@ class Body(msgspec.Struct, rename="camel", gc=False):
         if len(data) > dialect_size_max:
             raise WireError(f"body of {cls.__name__}, {len(data)} bytes: {reason}")
         try:
-            return msgspec.convert(_given(json_dialect.decode(data)), cls, strict=False)
+            value = json_dialect.decode(data)
+            check(value)
+            return msgspec.convert(_given(value), cls, strict=False)
         except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:
             raise WireError(f"body of {cls.__name__}: {error}") from None
+
+
+def _require_rows(value: Any) -> None:
+    """:raises WireError: when a member of a saved body, or of such a member, is null."""
+    members = value.items() if isinstance(value, dict) else ()
+    for name, member in members:
+        rows = member.items() if isinstance(member, dict) else ()
+        lost = [name] if member is None else [key for key, row in rows if row is None]
+        if lost:
+            raise WireError(f"{lost[0]} is null")
 
 
 _decoders: dict[type[Body], msgspec.json.Decoder[Any] | None] = {}

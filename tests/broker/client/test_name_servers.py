@@ -79,7 +79,8 @@ class RegisterTests(NameServersTestCase):
     """Registration."""
 
     def register(self, **arguments: Any) -> list[Registered]:
-        call = self.servers.register(ME, self.wrapper, timeout_ms=100, **arguments)
+        body = RegisterBrokerBody(self.wrapper).encode(arguments.get("compressed", False))
+        call = self.servers.register(ME, body, timeout_ms=100, **arguments)
         result: list[Registered] = self.successResultOf(ensureDeferred(call))
         return result
 
@@ -130,7 +131,8 @@ class RegisterTests(NameServersTestCase):
         slow: Deferred[RemotingCommand] = Deferred()
         self.client.answers = {"a:1": slow,
                                "b:2": reply(header=RegisterBrokerResponseHeader())}
-        done = ensureDeferred(self.servers.register(ME, self.wrapper, timeout_ms=100))
+        body = RegisterBrokerBody(self.wrapper).encode()
+        done = ensureDeferred(self.servers.register(ME, body, timeout_ms=100))
         self.assertEqual(len(self.client.asked), 2)
         self.assertNoResult(done)
         slow.callback(reply(header=RegisterBrokerResponseHeader()))

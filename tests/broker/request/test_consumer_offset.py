@@ -93,6 +93,67 @@ class PullTests(OffsetCase):
         self.assertRaises(FileNotFoundError, self.disk.read_file, PATH)
 
 
+class WrittenTests(OffsetCase):
+    """The text of the file, which is put together of rows."""
+
+    def test_as_the_whole_would_be(self) -> None:
+        """Also after changes, new keys and keys that are gone."""
+        def check() -> None:
+            self.table.persist()
+            self.assertEqual(self.disk.read_file(PATH), self.table.wrapper().encode_pretty())
+        self.commit("G", "T", 0, 5)
+        self.commit("G", "T", 1, 7)
+        self.commit("H", "T", 0, 9)
+        check()
+        self.commit("G", "T", 1, 8)
+        self.commit("G", "U", 1, 8)
+        check()
+        self.table.reset("I", "V", 3, 4)
+        self.table.clean_group("H")
+        check()
+        self.table.clean_topic("U")
+        check()
+
+    def test_keys_that_come_while_it_is_written(self) -> None:
+        """They are in the file, and their groups."""
+        for number in range(100):
+            self.commit(f"G{number}", "T", 0, number)
+        saving = self.table.saving()
+        steps = 0
+        while True:
+            try:
+                next(saving)
+            except StopIteration as done:
+                done.value()
+                break
+            steps += 1
+            if steps in (2, 20, 60):
+                self.commit(f"late{steps}", "T", 0, 1)
+        self.assertGreater(steps, 60)
+        self.assertEqual(self.disk.read_file(PATH), self.table.wrapper().encode_pretty())
+
+    def test_answer(self) -> None:
+        """43 is made of rows as well."""
+        for number in range(3):
+            self.commit(f"G{number}", "T", number, number)
+        encoding = self.table.encoding()
+        steps = 0
+        while True:
+            try:
+                next(encoding)
+                steps += 1
+            except StopIteration as done:
+                self.assertEqual(done.value, self.table.wrapper().encode())
+                break
+        self.assertEqual(steps, 3)
+
+    def test_numbers_that_are_no_offsets(self) -> None:
+        """A file with one is damaged: nothing could be told of it on the wire."""
+        for row in ('"T@G":{0:9223372036854775808}', '"T@G":{2147483648:1}', '"T@G":null'):
+            self.write(f'{{"offsetTable":{{{row}}}}}')
+            self.assertRaises(StoreDamaged, self.make().load)
+
+
 class ResetTests(OffsetCase):
     """Offsets an administrator sets."""
 

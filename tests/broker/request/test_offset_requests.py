@@ -73,6 +73,18 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.update(commit_offset=2), (ResponseCode.SUCCESS, None))
         self.assertEqual(self.queried(), 2)
 
+    def test_queues_and_offsets_that_are_none(self) -> None:
+        """They are refused and not kept; a queue the topic once had is one while it holds any."""
+        for queue_id in (-1, 2, 2**31 - 1):
+            self.assertEqual(self.update(queue_id=queue_id), (
+                ResponseCode.INVALID_PARAMETER, f"topic T has no queue {queue_id}"))
+        self.assertEqual(self.update(commit_offset=-1), (
+            ResponseCode.INVALID_PARAMETER, "offset -1 of topic T is negative"))
+        self.assertEqual(self.kernel.consumer_offset.table, {})
+        self.fill(1)
+        self.kernel.topic_config.update(TopicConfig("T", 1, 1), {})
+        self.assertEqual(self.update(), (ResponseCode.SUCCESS, None))
+
     def test_group_that_never_came(self) -> None:
         """Its first offset is 0 where the queue still has its first message at hand."""
         self.fill(3)

@@ -109,6 +109,7 @@ class TaskTests(SynchronousTestCase):
         box.kernel.topic_config.create_in_send("New", "TBW102", "here", 4, 0)
         box.kernel.topics_changed()
         task.run(box.now_ms)
+        self.task(box, "save topics and groups").run(box.now_ms)
         self.assertRaises(FileNotFoundError, self.disk.read_file,
                           "/store/config/consumerOffset.json")
         self.disk.room_bytes = None

@@ -275,6 +275,7 @@ class AutoCreationTests(SendTestCase):
         self.sent("new")
         self.sent("new")
         self.assertEqual(len(told), 1)
+        self.box.kernel.saves.step(self.box.now_ms)
         self.assertIn(b'"new"', self.disk.read_file("/store/config/topics.json"))
 
 
@@ -388,6 +389,7 @@ class PipelineTests(SendTestCase):
             self.box.peer(), FrameDecoder().feed(b"".join(frames)), self.box.now_ms)
         self.assertEqual(len(replies), 20)
         self.assertEqual(len(told), 1)
+        self.box.kernel.saves.step(self.box.now_ms)
         self.assertIn(b'"T19"', self.disk.read_file("/store/config/topics.json"))
 
 

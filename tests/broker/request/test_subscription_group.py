@@ -45,12 +45,13 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(table.data_version, DataVersion(timestamp=NOW_MS))
 
     def test_created_on_demand(self) -> None:
-        """Asking for a group creates it once and saves it."""
+        """Asking for a group creates it once; it is saved with the table."""
         table = self.make()
         config = table.find("G")
         self.assertEqual(config, SubscriptionGroupConfig("G"))
         self.assertIs(table.find("G"), config)
         self.assertEqual(table.data_version.counter, 1)
+        table.persist()
         again = self.make()
         again.load()
         self.assertEqual(again.table["G"], config)
@@ -76,16 +77,18 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(table.table["G"].retry_queue_nums, 2)
         self.assertEqual(table.data_version.counter, 2)
 
-    def test_changes_are_saved_the_kernels_way(self) -> None:
-        """Each change asks for saving once, after it was counted."""
+    def test_changes_are_to_be_saved(self) -> None:
+        """Each change is counted and marks the table; what changes nothing does not."""
         table = self.make()
-        saved: list[int] = []
-        table.save = lambda: saved.append(table.data_version.counter)
-        table.find("G")
-        table.update(SubscriptionGroupConfig("H"), {})
-        table.delete("G")
-        table.delete("G")
-        self.assertEqual(saved, [1, 2, 3])
+        self.assertFalse(table.dirty)
+        marked: list[tuple[int, bool]] = []
+        for change in (lambda: table.find("G"), lambda: table.find("G"),
+                       lambda: table.update(SubscriptionGroupConfig("H"), {}),
+                       lambda: table.delete("G"), lambda: table.delete("G")):
+            table.dirty = False
+            change()
+            marked.append((table.data_version.counter, table.dirty))
+        self.assertEqual(marked, [(1, True), (1, False), (2, True), (3, True), (3, False)])
 
     def test_delete(self) -> None:
         """A group goes with what it was forbidden."""

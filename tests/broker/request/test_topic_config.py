@@ -7,6 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.constants import TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged
 from twistmq.broker.request.topic_config import (
     PERM_INHERIT,
@@ -18,7 +19,12 @@ from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
-from twistmq.broker.wire.bodies import DataVersion, TopicConfig
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
 PATH = "/store/config/topics.json"
@@ -175,14 +181,16 @@ class ChangeTests(TableCase):
         """What name servers say of order is taken for topics that are here, and saved."""
         table = self.make()
         table.update(TopicConfig("T"), {})
-        saved: list[int] = []
-        table.save = lambda: saved.append(table.data_version.counter)
+        table.dirty = False
         table.update_order_topics({"T": "broker-a:4", "elsewhere": "broker-b:4"})
         self.assertTrue(table.is_order_topic("T"))
         self.assertFalse(table.is_order_topic("elsewhere"))
+        self.assertTrue(table.dirty)
+        table.dirty = False
         table.update_order_topics({"T": "broker-a:4"})
         table.update_order_topics({})
-        self.assertEqual(saved, [2])
+        self.assertFalse(table.dirty)
+        self.assertEqual(table.data_version.counter, 2)
 
 
 class RegistrationTests(TableCase):
@@ -191,15 +199,62 @@ class RegistrationTests(TableCase):
     def test_all_as_they_are(self) -> None:
         """A broker that may be read and written tells its topics as they are."""
         table = self.make()
-        told = table.registration()
+        table.update(TopicConfig("T", 3, 2, 4, order=True), {"+message.type": "FIFO"})
+        told = self.told(table)
         self.assertEqual(told.topic_config_table, table.table)
         self.assertEqual(told.data_version, table.data_version)
+        self.assertEqual(table.registration(False)(),
+                         RegisterBrokerBody(TopicConfigSerializeWrapper(
+                             table.table, table.data_version,
+                             topic_queue_mapping_info_map={})).encode())
+
+    def told(self, table: TopicConfigTable, compressed: bool = False
+             ) -> TopicConfigSerializeWrapper:
+        """What the body of a registration says."""
+        body = table.registration(compressed)()
+        return RegisterBrokerBody.decode(body, compressed).topic_config_serialize_wrapper
+
+    def test_compressed(self) -> None:
+        """The compressed form holds the same."""
+        table = self.make()
+        table.update(TopicConfig("T", 3, 2, 4), {"+message.type": "FIFO"})
+        self.assertEqual(self.told(table, compressed=True).topic_config_table, table.table)
+
+    def test_topics_that_do_not_fit(self) -> None:
+        """A topic with which the registration would be no frame is not made, nor many at once."""
+        table = self.make()
+        name = "n" * 127
+        many = [TopicConfig(f"{number}{name}"[:127]) for number in range(100_000)]
+        self.assertRaises(RequestRefused, table.require_room, many)
+        table.require_room(many[:1000])
+        table.rows_size = TOPIC_ROWS_SIZE_MAX - 100
+        before = dict(table.table)
+        with self.assertRaises(RequestRefused) as caught:
+            table.create_in_send("T", "TBW102", "peer", 4, 0)
+        self.assertIn("topics", str(caught.exception))
+        self.assertRaises(RequestRefused, table.create_in_send_back, "%RETRY%G", 1, 6, 0)
+        self.assertEqual(table.table, before)
+        self.assertEqual(table.create_in_send_back("TBW102", 1, 6, 0).topic_name, "TBW102")
+
+    def test_size_of_rows(self) -> None:
+        """It is what the rows take, whatever happened to them, and not over what was reckoned."""
+        table = self.make()
+        empty = table.rows_size
+        table.require_room([])
+        table.update(TopicConfig("T"), {"+message.type": "FIFO"})
+        table.update(TopicConfig("T", 5), {})
+        table.create_in_send("New", "TBW102", "peer", 4, 0)
+        self.assertEqual(table.rows_size, sum(map(len, table.rows.values())))
+        for topic in ("T", "New"):
+            self.assertLess(len(table.rows[topic]), 200 + 2 * len(topic) + 40)
+            table.delete(topic)
+        self.assertEqual(table.rows_size, empty)
 
     def test_masked(self) -> None:
         """One that may not masks them and keeps its own table."""
         table = self.make(brokerPermission="4")
         table.update(TopicConfig("T", 3, 2, 6, topic_sys_flag=1), {})
-        told = table.registration().topic_config_table
+        told = self.told(table).topic_config_table
         self.assertEqual(told["T"], TopicConfig("T", 3, 2, 4, topic_sys_flag=1))
         self.assertEqual(told["rmq_sys_SYNC_BROKER_MEMBER_broker-a"].perm, 0)
         self.assertEqual(table.table["T"].perm, 6)
@@ -219,6 +274,34 @@ class FileTests(TableCase):
         self.assertEqual(again.data_version, table.data_version)
         self.assertIn("broker-b", again.table)
         self.assertIn("broker-a", again.table)
+
+    def test_rows_are_written_as_the_whole_would_be(self) -> None:
+        """Also after changes: only what changed is written anew."""
+        table = self.make()
+        table.persist()
+        table.update(TopicConfig("T", 2, 3, 4), {"+message.type": "FIFO"})
+        table.persist()
+        table.update(TopicConfig("T", 5), {})
+        table.create_in_send("New", "TBW102", "peer", 4, 0)
+        table.delete("SELF_TEST_TOPIC")
+        table.persist()
+        whole = TopicConfigSerializeWrapper(table.table, table.data_version)
+        self.assertEqual(self.disk.read_file(PATH), whole.encode_pretty())
+
+    def test_what_cannot_be_topics(self) -> None:
+        """A null table or topic, or a name that leads elsewhere, is damage: the backup is taken."""
+        topic = '{"topicName":"%s","readQueueNums":1,"writeQueueNums":1,"perm":6}'
+        self.write('{"topicConfigTable":{"t1":%s}}' % (topic % "t1"))
+        self.disk.write_file(PATH + ".bak", self.disk.read_file(PATH))
+        for table in ("null", '{"t1":null}', '{"../../../esc":%s}' % (topic % "../../../esc"),
+                      '{"a":%s}' % (topic % "b")):
+            self.write(f'{{"topicConfigTable":{table}}}')
+            again = self.make()
+            again.load()
+            self.assertIn("t1", again.table, msg=table)
+            self.assertNotIn("../../../esc", again.table)
+        self.disk.remove(PATH + ".bak")
+        self.assertRaises(StoreDamaged, self.make().load)
 
     def test_file_is_standard_json(self) -> None:
         """Any tool can read it."""

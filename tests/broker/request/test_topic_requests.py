@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import TOPIC_QUEUES_MAX, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
@@ -193,11 +194,94 @@ class CreateTopicsTests(RequestCase):
         self.assertIsNone(self.kernel.topic_config.get("U"))
         self.assertEqual(self.told, 1)
 
+    def test_too_many(self) -> None:
+        """Topics that could not be registered are refused, all of them, with the reason."""
+        self.kernel.topic_config.rows_size = TOPIC_ROWS_SIZE_MAX - 500
+        code, remark = self.create_all(*(TopicConfig(f"T{number}") for number in range(9)))
+        self.assertEqual(code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("topics", remark or "")
+        self.assertIsNone(self.kernel.topic_config.get("T0"))
+        self.assertEqual(self.told, 0)
+
+    def test_many_take_turns(self) -> None:
+        """What takes long is done in steps, and answered when all topics are there and saved."""
+        clock = iter(range(self.box.now_ms, self.box.now_ms + 10**6))
+        self.box.clock = lambda: next(clock)
+        peer = self.box.peer()
+        body = CreateTopicListRequestBody([TopicConfig(f"T{number}") for number in range(200)])
+        self.assertIsNone(self.box.send(
+            peer, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body.encode()))
+        self.assertIsNone(self.kernel.topic_config.get("T199"))
+        steps = 0
+        while not peer.written:
+            self.kernel.slices.step(self.box.now_ms)
+            steps += 1
+        self.assertGreater(steps, 5)
+        [reply] = self.box.late_replies(peer)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertIn("T199", self.saved("topics.json")["topicConfigTable"])
+        self.assertEqual(self.told, 1)
+
     def test_broken_body(self) -> None:
         """It is refused with a reason."""
         reply = self.box.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=b"[")
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("CreateTopicListRequestBody", reply.remark or "")
+
+
+class QueueCountTests(RequestCase):
+    """How many queues a topic may have."""
+
+    def test_limit(self) -> None:
+        """So many and no more; the same for the topic of a group's retries."""
+        most = TOPIC_QUEUES_MAX
+        self.assertEqual(self.create(read_queue_nums=most, write_queue_nums=most), GOOD)
+        refused = (ResponseCode.INVALID_PARAMETER,
+                   f"The numbers of queues must not be over {most}.")
+        self.assertEqual(self.create("U", read_queue_nums=most + 1), refused)
+        self.assertEqual(self.create("U", write_queue_nums=2**31 - 1), refused)
+        self.assertIsNone(self.kernel.topic_config.get("U"))
+        config = SubscriptionGroupConfig("G", retry_queue_nums=most + 1)
+        self.assertEqual(self.group(config.encode()), refused)
+        topic = self.kernel.topic_config.create_in_send_back("%RETRY%G", most + 1, 6, 0)
+        self.assertEqual(topic.write_queue_nums, most)
+
+
+class SaveTests(RequestCase):
+    """How often tables are written."""
+
+    def syncs(self) -> int:
+        return self.box.disk.sync_count  # type: ignore[attr-defined, no-any-return]
+
+    def test_groups_of_one_request(self) -> None:
+        """A list of groups is saved once, before it is answered."""
+        self.assertEqual(self.group(SubscriptionGroupConfig("G").encode()), GOOD)
+        before = self.syncs()
+        self.assertEqual(self.group(SubscriptionGroupConfig("H").encode()), GOOD)
+        one = self.syncs() - before
+        body = SubscriptionGroupList([SubscriptionGroupConfig(f"G{n}") for n in range(50)])
+        reply = self.box.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+                             body=body.encode())
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual(self.syncs() - before, 2 * one)
+        self.assertIn("G49", self.saved("subscriptionGroup.json")["subscriptionGroupTable"])
+
+    def test_groups_made_on_demand(self) -> None:
+        """Groups that came to be are saved together, soon, and at a stop."""
+        table = self.kernel.subscription_group
+        self.group(SubscriptionGroupConfig("G").encode())
+        before = self.syncs()
+        for number in range(50):
+            table.find(f"G{number}")
+        self.assertEqual(self.syncs(), before)
+        self.kernel.saves.step(self.box.now_ms)
+        self.assertIn("G49", self.saved("subscriptionGroup.json")["subscriptionGroupTable"])
+        after = self.syncs()
+        self.kernel.saves.step(self.box.now_ms)
+        self.assertEqual(self.syncs(), after)
+        table.find("last")
+        self.box.stop()
+        self.assertIn("last", self.saved("subscriptionGroup.json")["subscriptionGroupTable"])
 
 
 class DeleteTopicTests(RequestCase):

@@ -1,0 +1,119 @@
+"""Tables that have a file: what changed is written anew, the rest is kept as it was written.
+
+A table of tens of thousands of rows takes a second to write as text. So each row's text is kept,
+rows that changed are written in steps, and the file is put together and saved on a thread.
+
+Source: ConfigManager @5.3.3, which writes all of a table for each change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+
+from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.wire.bodies import Body
+from twistmq.broker.wire.json_writer import join_pretty_rows
+
+__all__ = ["FileRows", "SavedTable", "Saving", "with_rows"]
+
+#: Rows written between two looks at the clock.
+_ROWS_AT_ONCE = 20
+
+
+#: Writes a table as text in steps, and returns the job that saves it.
+Saving = Generator[None, None, Callable[[], None]]
+
+
+class FileRows:
+    """The rows of one map, as its file has them.
+
+    :param encode: writes the row of a key; None: there is none any more.
+    """
+
+    def __init__(self, encode: Callable[[str], bytes | None]) -> None:
+        self._encode = encode
+        self._rows: dict[str, bytes] = {}
+        self._changed: dict[str, None] = {}
+
+    def changed(self, key: str) -> None:
+        """A row is there, changed, or is gone."""
+        self._changed[key] = None
+
+    def write(self) -> Iterator[None]:
+        """Write the rows that changed, in steps; some may change while it pauses."""
+        while self._changed:
+            for _ in range(min(_ROWS_AT_ONCE, len(self._changed))):
+                key = next(iter(self._changed))
+                self._write_row(key)
+                del self._changed[key]
+            yield
+
+    def _write_row(self, key: str) -> bytes:
+        row = self._encode(key)
+        if row is None:
+            self._rows.pop(key, None)
+            return b""
+        self._rows[key] = row
+        return row
+
+    def in_order(self, keys: Iterable[str]) -> list[bytes]:
+        """The rows of these keys, which are in the table."""
+        rows = self._rows
+        return [rows.get(key) or self._write_row(key) for key in keys]
+
+
+class SavedTable:
+    """A table with a file.
+
+    :param file: where it is saved.
+    """
+
+    def __init__(self, file: ConfigFile) -> None:
+        self._file = file
+        #: Whether it says something that was not yet given to be saved.
+        self.dirty = False
+
+    def saving(self) -> Saving:
+        """Write it as text, in steps.
+
+        :returns: a job that puts the text together and saves it, for a thread.
+        """
+        raise NotImplementedError
+
+    def persist(self) -> None:
+        """Save it at once if it changed; :raises StoreError, OSError: when that cannot be."""
+        saving = self.saving()
+        try:
+            while True:
+                next(saving)
+        except StopIteration as done:
+            job: Callable[[], None] = done.value
+        try:
+            job()
+        except BaseException:
+            self.dirty = True
+            raise
+
+    def _job(self, wrapper: Body, maps: dict[str, list[bytes]]) -> Callable[[], None]:
+        """The job of saving a body whose large maps are given as rows; the body has them empty."""
+        self.dirty = False
+        frame = wrapper.encode_pretty()
+
+        def save() -> None:
+            self._file.save_bytes(with_rows(frame, maps))
+
+        return save
+
+
+def with_rows(frame: bytes, maps: dict[str, list[bytes]]) -> bytes:
+    """Put rows into the empty maps of what a config file holds.
+
+    :param frame: the file's text with these maps empty.
+    :param maps: rows by the name of their map.
+    """
+    parts: list[bytes] = []
+    for name in sorted(maps):
+        before, found, frame = frame.partition(b'\n\t"%b":{}' % name.encode())
+        assert found, name
+        parts += (before, found[:-2], join_pretty_rows(maps[name]))
+    return b"".join([*parts, frame])
