@@ -33,7 +33,7 @@ from twistmq.broker.request.periodic_tasks import periodic_tasks
 from twistmq.broker.request.pull import PullRequests
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.query_requests import QueryRequests
-from twistmq.broker.request.saved_table import SavedTable
+from twistmq.broker.request.saved_table import Persistable
 from twistmq.broker.request.send import SendRequests
 from twistmq.broker.request.sliced_work import SlicedWork
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable
@@ -109,7 +109,7 @@ class Kernel:
         if settings.flag("enableLmq"):
             self.consumer_offset = LmqConsumerOffsetTable(
                 store.config_file("lmqConsumerOffset.json"), offsets, now_ms)
-        self._tables: tuple[SavedTable, ...] = (
+        self._tables: tuple[Persistable, ...] = (
             self.consumer_offset, self.subscription_group, self.topic_config)
         #: Handlers whose work may take long do it here.
         self.slices = SlicedWork(now_ms)
@@ -185,21 +185,16 @@ class Kernel:
         self.persist()
         await self.store.stop()
 
-    def persist(self, tables: Sequence[SavedTable] | None = None) -> None:
+    def persist(self, tables: Sequence[Persistable] | None = None) -> None:
         """Save tables now, on this thread.
 
         :param tables: None: all.
         """
         for table in self._tables if tables is None else tables:
-            try:
-                table.persist()
-            except (StoreError, OSError) as error:
-                self.saves.failed(table, error)
-            else:
-                self.saves.saved(table)
+            self.saves.persist(table)
 
     @property
-    def unsaved(self) -> list[SavedTable]:
+    def unsaved(self) -> list[Persistable]:
         """Tables that could not be saved and will be tried again."""
         return self.saves.unsaved
 

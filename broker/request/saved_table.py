@@ -9,12 +9,13 @@ Source: ConfigManager @5.3.3, which writes all of a table for each change.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Protocol
 
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.wire.bodies import Body
 from twistmq.broker.wire.json_writer import join_pretty_rows
 
-__all__ = ["FileRows", "SavedTable", "Saving", "with_rows"]
+__all__ = ["FileRows", "Persistable", "SavedTable", "Saving", "with_rows"]
 
 #: Rows written between two looks at the clock.
 _ROWS_AT_ONCE = 20
@@ -60,6 +61,13 @@ class FileRows:
         """The rows of these keys, which are in the table."""
         rows = self._rows
         return [rows.get(key) or self._write_row(key) for key in keys]
+
+
+class Persistable(Protocol):
+    """Anything with a file that is saved in one go; plugins have such."""
+
+    def persist(self) -> None:
+        """Save it if it changed; :raises StoreError, OSError: when that cannot be."""
 
 
 class SavedTable:

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.errors import StoreError
-from twistmq.broker.request.saved_table import SavedTable
+from twistmq.broker.request.saved_table import Persistable, SavedTable
 from twistmq.broker.request.sliced_work import SlicedWork
 
 __all__ = ["SAVE_PERIOD_MS", "TableSaves"]
@@ -51,7 +51,7 @@ class TableSaves:
         self._waiting: dict[SavedTable, list[Deferred[None]]] = {}
         self._took_ms = 0
         #: Tables that could not be saved and will be tried again.
-        self.unsaved: list[SavedTable] = []
+        self.unsaved: list[Persistable] = []
 
     def save(self, table: SavedTable) -> Deferred[None]:
         """Save a table soon; fires when what it says now is saved, or could not be. Never fails.
@@ -65,10 +65,12 @@ class TableSaves:
             self._begin(table)
         return done
 
-    def save_if_changed(self, *tables: SavedTable) -> None:
+    def save_if_changed(self, *tables: Persistable) -> None:
         """Save those that changed, or could not be saved before."""
         for table in tables:
-            if (table.dirty or table in self.unsaved) and table not in self._running:
+            if not isinstance(table, SavedTable):
+                self.persist(table)
+            elif (table.dirty or table in self.unsaved) and table not in self._running:
                 self.save(table)
 
     def period_ms(self) -> int:
@@ -89,14 +91,23 @@ class TableSaves:
             lambda _: self.finish().addCallback(ended.callback))
         return ended
 
-    def failed(self, table: SavedTable, error: Exception) -> None:
+    def persist(self, table: Persistable) -> None:
+        """Save a table now, on this thread; one that cannot be is tried again later."""
+        try:
+            table.persist()
+        except (StoreError, OSError) as error:
+            self._failed(table, error)
+        else:
+            self._saved(table)
+
+    def _failed(self, table: Persistable, error: Exception) -> None:
         """Log that a table cannot be saved and try it again later."""
         self.log.error("{table} cannot be saved: {error}", table=type(table).__name__,
                        error=str(error))
         if table not in self.unsaved:
             self.unsaved.append(table)
 
-    def saved(self, table: SavedTable) -> None:
+    def _saved(self, table: Persistable) -> None:
         """Note that a table is saved."""
         if table in self.unsaved:
             self.unsaved.remove(table)
@@ -117,9 +128,9 @@ class TableSaves:
         self._took_ms = self._now_ms() - began_ms
         del self._running[table]
         if not isinstance(result, Failure):
-            self.saved(table)
+            self._saved(table)
         elif isinstance(result.value, StoreError | OSError):
-            self.failed(table, result.value)
+            self._failed(table, result.value)
         else:
             self.log.failure("{table} cannot be saved", failure=result,
                              table=type(table).__name__)
