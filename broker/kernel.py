@@ -113,6 +113,7 @@ class Kernel:
             self.consumer_offset, self.subscription_group, self.topic_config)
         #: Handlers whose work may take long do it here.
         self.slices = SlicedWork(now_ms)
+        #: When the tables are saved.
         self.saves = TableSaves((self.subscription_group, self.topic_config), self.slices,
                                 store.in_thread, now_ms)
         #: Producers and consumers by group.
