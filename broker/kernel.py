@@ -299,6 +299,8 @@ class Kernel:
         :returns: a Deferred that fires once the name servers were told; None when nobody is to
             be told. It never fails.
         """
+        # What is sent to a topic that a kill forgets cannot be pulled until somebody sends again.
+        self.saves.save_if_changed(self.topic_config)
         return _all([listener() for listener in self.on_topic_change])
 
     def topics_saved_and_told(self) -> Deferred[None] | None:

@@ -490,7 +490,7 @@ class DataVersionTests(KernelTestCase):
         self.assertEqual(bodies(box, group="new"), [b"x"])
         self.save_offsets(box)
         box.kernel.saves.step(box.now_ms)
-        self.assertEqual(len(box.kernel.unsaved), 3)
+        self.assertEqual(len(box.kernel.unsaved), 2)
         disk.room_bytes = None
         self.save_offsets(box)
         self.assertEqual(box.kernel.unsaved, [])
