@@ -80,6 +80,7 @@ class TopicRequests:
         self._check_topic(config)
         changes = parse_attribute_changes(header.attributes)
         _check_message_type(changes)
+        self._kernel.topic_config.require_room((config,))
         return self._when_told() if self._update_topic(config, changes) else Reply()
 
     def _create_topics(self, request: Request[EmptyHeader]) -> Handled:

@@ -201,6 +201,9 @@ class CreateTopicsTests(RequestCase):
         self.assertEqual(code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("topics", remark or "")
         self.assertIsNone(self.kernel.topic_config.get("T0"))
+        self.kernel.topic_config.rows_size = TOPIC_ROWS_SIZE_MAX - 5
+        self.assertEqual(self.create("T0")[0], ResponseCode.SYSTEM_ERROR)
+        self.assertIsNone(self.kernel.topic_config.get("T0"))
         self.assertEqual(self.told, 0)
 
     def test_many_take_turns(self) -> None:
