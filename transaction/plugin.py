@@ -59,7 +59,7 @@ def register_settings() -> Sequence[Setting]:
                 least=1, source="BrokerConfig"),
         Setting("transactionOpBatchInterval", "int", 3000,
                 "How often fewer are written.", unit="ms", least=1, source="BrokerConfig"),
-        Setting("transactionMetricFlushInterval", "int", 10_000,
+        Setting("transactionMetricFlushInterval", "int", 3000,
                 "How often it is saved how many half messages are open.", unit="ms", least=1,
                 source="BrokerConfig"),
     )

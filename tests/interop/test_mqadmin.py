@@ -184,6 +184,7 @@ class MqadminTests(JavaTestCase):
         self.assertLessEqual(more, _NAMESRV_SETTINGS)
         shared = ours.keys() & apache.keys() - _PLACES
         self.assertGreater(len(shared), 50)
+        self.maxDiff = None
         self.assertEqual({name: ours[name] for name in shared},
                          {name: apache[name] for name in shared})
 
