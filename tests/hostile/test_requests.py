@@ -28,6 +28,7 @@ _PULL_FIELDS: Mapping[str, object] = {
     "maxMsgNums": "1", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
     "subVersion": "0", "subscription": "*"}
 _HEARTBEAT = int(RequestCode.HEART_BEAT)
+_CREATE_TOPICS = int(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
 _BODY_SIZE_MAX = 4 * 1024 * 1024
 
 
@@ -169,9 +170,12 @@ class FieldTests(RequestCase):
         for what, body in (
             ("bare keys", b'{"x":{%s1:2}}' % (b"1:2," * count)),
             ("no end", b'{"x":[%s' % (b"1," * count)),
-            ("wrong type", b'{"clientID":5,"consumerDataSet":[%s{}]}' % (b"{}," * count)),
+            ("wrong type", b'{"x":5,"topicConfigList":[%s5]}' % (b"{}," * count)),
         ):
-            self.assertRefused(what, self.asks(json_frame(_HEARTBEAT, body=body)))
+            self.assertRefused(what, self.asks(json_frame(_CREATE_TOPICS, body=body)))
+            # Of clients nobody reads as much.
+            self.assertRefused(what, self.asks(json_frame(_HEARTBEAT, body=body)),
+                               ResponseCode.INVALID_PARAMETER)
 
     def test_replies_nobody_asked_for(self) -> None:
         """Replies that answer nothing are dropped; one-way requests get no answer, whatever."""

@@ -209,8 +209,6 @@ def _offsets() -> Iterator[Question]:
     yield _offset("after good", query)
     yield _offset("back", update, commitOffset="1")
     yield _offset("after back", query)
-    yield _offset("negative", update, queueId="2", commitOffset="-5")
-    yield _offset("after negative", query, queueId="2")
     yield _offset("no such group", update, consumerGroup="nope", commitOffset="1")
     yield _offset("no such topic", update, topic="nope", commitOffset="1")
     yield _offset("queue missing", update, queueId=None, commitOffset="1")
@@ -229,6 +227,8 @@ def _offsets() -> Iterator[Question]:
                  RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, topic=topic, queueId=queue_id,
                  timestamp=timestamp, boundaryType=boundary)
     yield _q("all", RequestCode.GET_ALL_CONSUMER_OFFSET)
+    yield _offset("negative", update, queueId="2", commitOffset="-5")
+    yield _offset("after negative", query, queueId="2")
     for group, topic in (("G1", None), ("nope", None), ("G1", "T1"), ("G1", "nope")):
         yield _q(f"{group} {topic}", RequestCode.GET_CONSUME_STATS, consumerGroup=group,
                  topic=topic)

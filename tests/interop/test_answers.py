@@ -32,6 +32,7 @@ DIFFERENT: Final = {
     "UPDATE_AND_CREATE_TOPIC with '+message.type=FIFO=x'": "the rest is not dropped in silence",
     "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP blank": "no client lets anybody use it",
     "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP illegal": "no client lets anybody use it",
+    "UPDATE_CONSUMER_OFFSET negative": "no message has such an offset",
     "END_TRANSACTION rollback after it": "it was committed, and that stays so",
 }
 #: No half message is checked meanwhile, and no end written: what is in the log is asked about.
