@@ -105,7 +105,7 @@ class ClientTests(AclTestCase):
         """Client 5.3.3."""
         self.java("5.3.3")
 
-    def test_java_client_5_with_binary_headers(self) -> None:
+    def long_java_client_5_with_binary_headers(self) -> None:
         """The same with ROCKETMQ headers: the same fields are signed."""
         self.java("5.3.3", "ROCKETMQ")
 
@@ -180,7 +180,7 @@ class AnswerTests(AclTestCase):
         """Code and remark of Apache's 4.9.4, but where that lets too much pass."""
         self.compare("4.9.4", DIFFERENT)
 
-    def test_answers_of_5(self) -> None:
+    def long_answers_of_5(self) -> None:
         """Code and remark of Apache's 5.2.0, the last with these accounts."""
         self.compare("5.2.0", DIFFERENT_FROM_5)
 

@@ -196,7 +196,7 @@ class BrokerTests(JavaTestCase):
         self.assertGreater(len(theirs["pull of golden_near"][1]), 3)
         return theirs
 
-    def test_exchange(self) -> None:
+    def long_exchange(self) -> None:
         """A store with filters and bitmaps goes from Apache's broker to ours and back."""
         exchange = self.exchange(self.folder)
         saved = self.folder / "store/config/consumerFilter.json"
@@ -244,7 +244,7 @@ class ClientTests(JavaTestCase):
             running.stop()
             self.assertNotIn("Traceback", running.log())
 
-    def test_apache(self) -> None:
+    def long_apache(self) -> None:
         """Apache's broker: what the round asks for is what it does."""
         command, home = [sys.executable, str(PEER)], str(self.folder / "peer")
         namesrv = free_port()

@@ -47,7 +47,7 @@ class RequestTests(JavaTestCase):
         """Client 5.4.0, whose sync questions wait for the answer, with our broker."""
         self.asks("5.4.0", self.ours())
 
-    def test_all_with_apache(self) -> None:
+    def long_all_with_apache(self) -> None:
         """The clients with Apache's broker: what the checks say is what it does."""
         namesrv = self.apache()
         for version in ("5.3.3", "4.9.4", "5.4.0"):

@@ -88,7 +88,7 @@ class TraceTests(JavaTestCase):
         """With our broker."""
         self.shows(self.ours("traceTopicEnable=true"), True)
 
-    def test_client_traces_with_apache(self) -> None:
+    def long_client_traces_with_apache(self) -> None:
         """With Apache's: what is wanted of ours is what it shows."""
         self.shows(self.apache(), True)
 
@@ -96,11 +96,11 @@ class TraceTests(JavaTestCase):
         """A client whose trace is off is shown in the same form."""
         self.shows(self.ours("trace.server=true"), False)
 
-    def test_older_client(self) -> None:
+    def long_older_client(self) -> None:
         """So is a client 4.9.4."""
         self.shows(self.ours("trace.server=true"), False, version="4.9.4")
 
-    def test_client_traces_and_broker_could(self) -> None:
+    def long_client_traces_and_broker_could(self) -> None:
         """Nothing of a client that traces itself is there twice."""
         self.shows(self.ours("traceTopicEnable=true", "trace.server=true"), True)
 

@@ -59,7 +59,7 @@ class RoundTests(SynchronousTestCase):
         """Client 4.9.4 with our broker."""
         self.ours("4.9.4")
 
-    def test_apaches(self) -> None:
+    def long_apaches(self) -> None:
         """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
         reason = clients.java_missing("5.3.3")
         if reason:
@@ -111,7 +111,7 @@ class HandOverTests(JavaTestCase):
         self.assertEqual({delivered[body] for body in wanted & self.written}, {1})
         self.assertLessEqual(max(delivered.values()), 2)
 
-    def test_ours_then_apaches(self) -> None:
+    def long_ours_then_apaches(self) -> None:
         """Stopped."""
         self.exchange.ours(self.leave_open)
         self.assert_finished(self.exchange.apache(self.finish))
@@ -121,7 +121,7 @@ class HandOverTests(JavaTestCase):
         self.exchange.ours(self.leave_open, kill=True)
         self.assert_finished(self.exchange.apache(self.finish))
 
-    def test_apaches_then_ours(self) -> None:
+    def long_apaches_then_ours(self) -> None:
         """Stopped."""
         self.exchange.apache(self.leave_open)
         self.assert_finished(self.exchange.ours(self.finish))
