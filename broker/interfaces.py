@@ -108,12 +108,6 @@ class IStoreFile(Interface):
         :raises OSError: when the disk fails.
         """
 
-    def begin_sync(position: int, size: int) -> None:
-        """Have the disk begin with what was written here, without waiting for it.
-
-        A hint: it promises nothing and never fails, but a sync that follows has less to wait for.
-        """
-
     def read_at(position: int, size: int) -> bytes:
         """Read; fewer bytes come back at the end of the file."""
 

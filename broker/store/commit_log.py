@@ -59,8 +59,6 @@ class CommitLog:
         self.last_store_timestamp = 0
         #: Told where a file starts before the log comes to it.
         self.on_new_file: Callable[[int], None] = lambda start: None
-        #: Whether a sync follows each write soon: the disk begins before it is asked to finish.
-        self.sync_follows = False
         self._io = io
         self._files = OpenFiles(io, OPEN_LOG_FILES_MAX, self._closed)
         self._directory_changed = False
@@ -108,8 +106,6 @@ class CommitLog:
                 file = self._file_for_write(start)
                 done.append((offset, len(data)))
                 file.write_at(offset - start, data)
-                if self.sync_follows:
-                    file.begin_sync(offset - start, len(data))
         except StoreFull:
             self._erase(done)
             raise

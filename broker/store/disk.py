@@ -15,7 +15,6 @@ import os
 import resource
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final
 
 from zope.interface import implementer
@@ -79,13 +78,6 @@ class RealFile:
                     rest = rest[written:]
         except OSError as error:
             raise _full_or_same(error, self.path) from error
-
-    def begin_sync(self, position: int, size: int) -> None:
-        """See IStoreFile."""
-        # Linux starts writing what is dirty in the range before it looks for pages to forget, and
-        # forgets none that is being written: sync_file_range, for which Python has no name.
-        with suppress(OSError):
-            os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
 
     def read_at(self, position: int, size: int) -> bytes:
         """See IStoreFile."""

@@ -98,7 +98,6 @@ class MessageStore:
         self._sampled_ms = 0
         self._make_bitmap: FilterBitmap | None = None
         self._log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log)
-        self._log.sync_follows = settings.sync_flush
         self._queues = QueueTable(
             io, settings.path("consumequeue"), settings.mapped_file_size_consume_queue,
             settings.path("batchconsumequeue"), settings.mapper_file_size_batch_consume_queue,

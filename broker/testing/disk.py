@@ -57,10 +57,6 @@ class MemoryFile:
         if end < position + len(data):
             raise StoreFull(f"the disk is full: {self.path}")
 
-    def begin_sync(self, position: int, size: int) -> None:
-        """See IStoreFile."""
-        assert self._open, self.path
-
     def read_at(self, position: int, size: int) -> bytes:
         """See IStoreFile."""
         assert self._open, self.path

@@ -15,7 +15,7 @@ from twistmq.broker.errors import (
 )
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import StoreSettings
-from twistmq.broker.testing.disk import FaultyDisk, MemoryFile
+from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.store import StoreBox, message, small_settings
 from twistmq.broker.wire.record import (
     SYS_TRANSACTION_PREPARED,
@@ -210,18 +210,6 @@ class FlushTests(SynchronousTestCase):
             self.successResultOf(wait)
         self.assertEqual(self.box.store.flushed_offset, self.box.store.max_offset)
         self.assertIsNone(self.box.store.flushed(self.box.store.max_offset))
-
-    def test_disk_begins_before_it_is_asked_to_finish(self) -> None:
-        """What was written, and that, once; not where an interval goes by before the sync."""
-        begun: list[tuple[str, int, int]] = []
-        self.patch(MemoryFile, "begin_sync", lambda file, position, size: begun.append(
-            (file.path.rpartition("/")[2], position, size)))
-        (first,) = self.box.append(message(body=b"a"))
-        (second,) = self.box.append(message(body=b"bc"))
-        self.assertEqual(begun, [("0" * 20, 0, first.size), ("0" * 20, first.size, second.size)])
-        begun.clear()
-        StoreBox().open().append(message())
-        self.assertEqual(begun, [])
 
     def test_failed_sync_ends_writing(self) -> None:
         """Waits fail, appends are refused, reads go on, the mark of a crash stays."""

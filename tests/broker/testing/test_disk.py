@@ -35,8 +35,6 @@ class DiskContract:
         self.assertEqual(file.read_map()[100:103], b"abc")
         file.write_at(101, memoryview(b"XY")[:1])
         self.assertEqual(file.read_map()[100:103], b"aXc")
-        file.begin_sync(100, 3)
-        self.assertEqual(file.read_at(99, 5), b"\0aXc\0")
         file.sync()
         file.close()
         file.close()
