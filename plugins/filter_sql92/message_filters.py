@@ -5,11 +5,10 @@ Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from twistmq.broker.request.filters import Matches, PropertyFilter
-from twistmq.broker.wire.properties import RETRY_TOPIC, parse_properties
-from twistmq.broker.wire.record import record_properties
+from twistmq.broker.wire.properties import RETRY_TOPIC
 
 __all__ = ["BitmapFilter", "RetryFilter"]
 
@@ -39,29 +38,19 @@ class BitmapFilter(PropertyFilter):
         return int.from_bytes(bitmap, "little") & self._mask == self._mask
 
 
-class RetryFilter:
+class RetryFilter(PropertyFilter):
     """Matches messages of a retry topic by what the group filters their real topic by.
 
     :param find: gives the expression for a topic; None: there is none, everything is wanted.
     :param cost: of the dearest of them.
     """
 
-    __slots__ = ("_find", "cost")
+    __slots__ = ()
 
     def __init__(self, find: Callable[[str], Matches | None], cost: int = 1) -> None:
-        self._find = find
-        #: See MessageFilter.
+        def matches(properties: Mapping[str, str]) -> bool:
+            found = find(properties.get(RETRY_TOPIC, ""))
+            return found is None or found(properties)
+
+        super().__init__(matches)
         self.cost = cost
-
-    def match_queue_entry(
-        self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
-    ) -> bool:
-        return True
-
-    def match_record(self, record: bytes | memoryview) -> bool:
-        return self.match_properties(record_properties(record))
-
-    def match_properties(self, properties: str) -> bool:
-        parsed = parse_properties(properties)
-        matches = self._find(parsed.get(RETRY_TOPIC, ""))
-        return matches is None or matches(parsed)
