@@ -15,8 +15,8 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.remoting import Handled, Reply
 
-__all__ = ["CONTINUE_PERIOD_MS", "IDLE_PERIOD_MS", "SLICE_MS", "SlicedWork",
-           "now_or_later"]
+__all__ = ["CONTINUE_PERIOD_MS", "IDLE_PERIOD_MS", "NOT_DONE", "SLICE_MS", "SlicedWork",
+           "advance", "now_or_later"]
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ CONTINUE_PERIOD_MS: Final = 8
 IDLE_PERIOD_MS: Final = 50
 
 #: How a slice of work ended: it is not done; it is, with a result.
-_NOT_DONE: Final = object()
+NOT_DONE: Final = object()
 
 
 class SlicedWork:
@@ -49,10 +49,10 @@ class SlicedWork:
         """
         if not self._waiting:
             try:
-                result = self._advance(work)
+                result = advance(work, self._now_ms)
             except Exception:
                 return fail()
-            if result is not _NOT_DONE:
+            if result is not NOT_DONE:
                 return succeed(result)
         done: Deferred[T] = Deferred()
         self._waiting.append((work, done))
@@ -68,11 +68,11 @@ class SlicedWork:
             return
         work, done = self._waiting.popleft()
         try:
-            result = self._advance(work)
+            result = advance(work, self._now_ms)
         except Exception:
             done.errback()
             return
-        if result is _NOT_DONE:
+        if result is NOT_DONE:
             self._waiting.append((work, done))
         else:
             done.callback(result)
@@ -82,15 +82,21 @@ class SlicedWork:
         while self._waiting:
             self.step(self._now_ms())
 
-    def _advance(self, work: Generator[None, None, T]) -> Any:
-        end_ms = self._now_ms() + SLICE_MS
-        try:
-            while True:
-                next(work)
-                if self._now_ms() >= end_ms:
-                    return _NOT_DONE
-        except StopIteration as done:
-            return done.value
+
+def advance(work: Generator[None, None, Any], now_ms: Callable[[], int]) -> Any:
+    """Go on with a piece of work for a slice.
+
+    :returns: what the work returned; NOT_DONE while it goes on.
+    """
+    end_ms = now_ms() + SLICE_MS
+    try:
+        while True:
+            next(work)
+            if now_ms() >= end_ms:
+                return NOT_DONE
+    except StopIteration as done:
+        return done.value
+
 
 def now_or_later(reply: Deferred[Any]) -> Handled:
     """The reply, if it is there already: it goes out in its request's turn.

@@ -16,11 +16,10 @@ from twisted.internet.defer import Deferred
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Channel, Handled, Reply
+from twistmq.broker.request.sliced_work import NOT_DONE, SLICE_MS, advance
 
 __all__ = ["CONTINUE_PERIOD_MS", "IDLE_PERIOD_MS", "SLICE_MS", "LongAnswers", "Work"]
 
-#: The reactor is held for about so long, ms; a handler may hold it for 10.
-SLICE_MS: Final = 4
 #: From one slice to the next, ms.
 CONTINUE_PERIOD_MS: Final = 10
 #: How soon work that did not fit into its first slice is seen, ms.
@@ -56,8 +55,8 @@ class LongAnswers:
         :raises RequestRefused: SYSTEM_BUSY when too many wait.
         """
         if not self._waiting:
-            reply = self._advance(work)
-            if reply is not None:
+            reply: Reply = advance(work, self._now_ms)
+            if reply is not NOT_DONE:
                 return reply
         own = self._waiting.get(channel.channel_id, ())
         if len(own) >= CONNECTION_ANSWERS_MAX or self._count >= ANSWERS_MAX:
@@ -91,30 +90,19 @@ class LongAnswers:
         else:
             return
         try:
-            reply = self._advance(work)
+            reply = advance(work, self._now_ms)
         except Exception:
             self._put_back(channel_id, answers)
             waiting.errback()
             return
-        if reply is None:
+        if reply is NOT_DONE:
             answers.appendleft((work, channel, waiting))
             self._count += 1
         self._put_back(channel_id, answers)
-        if reply is not None:
+        if reply is not NOT_DONE:
             waiting.callback(reply)
 
     def _put_back(self, channel_id: int, answers: deque[_Answer]) -> None:
         """Let a connection have its next turn when the others had theirs."""
         if answers:
             self._waiting[channel_id] = answers
-
-    def _advance(self, work: Work) -> Reply | None:
-        end_ms = self._now_ms() + SLICE_MS
-        try:
-            while True:
-                next(work)
-                if self._now_ms() >= end_ms:
-                    return None
-        except StopIteration as done:
-            reply: Reply = done.value
-            return reply
