@@ -25,7 +25,7 @@ from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import Frame, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.record import host_bytes
+from twistmq.broker.wire.record import StoredMessage, decode_record, host_bytes
 
 __all__ = ["KernelBox", "Peer", "SentRequest"]
 
@@ -160,6 +160,15 @@ class KernelBox:
         reply = self.send(peer or self.peer(), code, header, body)
         assert reply is not None, "the reply waits"
         return reply
+
+    def stored(self, topic: str, queue_id: int) -> list[StoredMessage]:
+        """All messages of a queue, as a pull reads them."""
+        messages: list[StoredMessage] = []
+        while True:
+            found = self.kernel.store.get_message(topic, queue_id, len(messages), 32).messages
+            if not found:
+                return messages
+            messages += [decode_record(data) for data in found]
 
     @staticmethod
     def late_replies(peer: Peer) -> list[RemotingCommand]:

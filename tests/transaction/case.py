@@ -175,13 +175,7 @@ class TransactionTestCase(SynchronousTestCase):
 
     def stored(self, topic: str = "T", queue_id: int = 1) -> list[StoredMessage]:
         """All messages of a queue."""
-        store = self.box.kernel.store
-        messages: list[StoredMessage] = []
-        while True:
-            found = store.get_message(topic, queue_id, len(messages), 32).messages
-            if not found:
-                return messages
-            messages += [decode_record(data) for data in found]
+        return self.box.stored(topic, queue_id)
 
     def bodies(self, topic: str = "T", queue_id: int = 1) -> list[bytes]:
         return [each.body for each in self.stored(topic, queue_id)]
