@@ -66,6 +66,8 @@ H = TypeVar("H", bound=CommandHeader)
 
 #: The Go client writes null for no extFields.
 _untyped: msgspec.json.Decoder[dict[str, Any] | None] = msgspec.json.Decoder(dict[str, Any] | None)
+#: What nearly all send: every value is a text.
+_texts: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, str])
 
 
 #: What reading bad bytes raises; RecursionError for brackets a thousand deep.
@@ -82,13 +84,6 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 _decoders: dict[type[CommandHeader], msgspec.json.Decoder[Any]] = {}
 
 
-def _decoder(header_type: type[H]) -> msgspec.json.Decoder[H]:
-    decoder = _decoders.get(header_type)
-    if decoder is None:
-        decoder = _decoders[header_type] = msgspec.json.Decoder(header_type, strict=False)
-    return decoder
-
-
 def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: type[H]) -> H:
     """Read extFields as a header of ``header_type``.
 
@@ -97,7 +92,10 @@ def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: ty
     """
     try:
         if serialize_type == JSON:
-            header = _decoder(header_type).decode(ext or b"{}")
+            decoder = _decoders.get(header_type)
+            if decoder is None:
+                decoder = _decoders[header_type] = msgspec.json.Decoder(header_type, strict=False)
+            header: H = decoder.decode(ext or b"{}")
             if header_type.is_hot or _ODD_NUMBER.search(ext) is None:
                 return header
         else:
@@ -163,7 +161,12 @@ def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, 
         except BinaryHeaderError as error:
             raise HeaderError(str(error)) from None
     try:
-        fields = _untyped.decode(ext or b"null") or {}
+        return _texts.decode(ext or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Read again, to take numbers and the like, or to say what is wrong.
+        pass
+    try:
+        fields = _untyped.decode(ext) or {}
         return {name: _as_text(value) for name, value in fields.items() if value is not None}
     except _UNREADABLE as error:
         raise HeaderError(f"extFields: {error}") from None

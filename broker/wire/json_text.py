@@ -49,6 +49,9 @@ def reply_frame(
     :param prefixes: of the header class, in the order of ``values``; None: no extFields.
     :param values: None is left out; what is neither number, boolean nor text is shown as text.
     """
+    if prefixes is None and remark is None:
+        return encode_frame(JSON, _utf8(
+            f'{{"code":{code},"flag":1,"language":"PYTHON","opaque":{opaque}{_TAIL}'), body)
     parts: list[str] = ['{"code":', str(code), ","]
     if prefixes is not None:
         before = '"extFields":{'

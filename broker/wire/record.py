@@ -13,10 +13,14 @@ from __future__ import annotations
 import ipaddress
 import struct
 import zlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.wire.properties import TAGS, index_keys, parse_properties, tags_code
+
+if TYPE_CHECKING:
+    # Only mypyc reads it.
+    from mypy_extensions import i64
 
 __all__ = [
     "MAGIC_BLANK",
@@ -32,9 +36,10 @@ __all__ = [
     "host_bytes",
     "host_parts",
     "host_text",
+    "properties_text",
     "record_again",
-    "record_properties",
     "record_size",
+    "records_of",
 ]
 
 #: Magic numbers, int32: a record, a record with a long topic name, the filler at a file's end.
@@ -114,6 +119,9 @@ def _prefix(born_format: str, store_format: str) -> struct.Struct:
 #: The fixed part by (sys_flag >> 4) & 3: the two address bits are neighbours.
 _PREFIX_V4: Final = _prefix("8s", "8s")
 _PREFIXES: Final = (_PREFIX_V4, _prefix("20s", "8s"), _prefix("8s", "20s"), _prefix("20s", "20s"))
+#: Bytes of the fixed part with two IPv4 addresses, and how many more an IPv6 address takes.
+_PREFIX_SIZE: Final = 88
+_V6_MORE: Final = 12
 
 
 class MessageRecord:
@@ -271,8 +279,10 @@ class StoredMessage:
         return parse_properties(self.properties)
 
 
-def record_again(message: StoredMessage, properties: dict[str, str]) -> MessageRecord:
-    """Make of a message that was read back the record it was sent as; it has no place yet.
+def record_again(
+    message: StoredMessage | MessageRecord, properties: dict[str, str]
+) -> MessageRecord:
+    """Make of a message that was stored the record it was sent as; it has no place yet.
 
     :param properties: what its keys and its tag are taken from.
     """
@@ -463,31 +473,62 @@ def decode_record(
     )
 
 
-def record_properties(buffer: bytes | memoryview) -> str:
+def records_of(data: bytes) -> list[StoredMessage]:
+    """Decode records that stand one behind the other, as a pull's body holds them.
+
+    :raises StoreDamaged: as ``decode_record`` does.
+    """
+    records: list[StoredMessage] = []
+    position = 0
+    while position < len(data):
+        records.append(decode_record(data, position))
+        position += records[-1].size
+    return records
+
+
+def properties_text(record: bytes) -> str:
     """Read the properties of a record without the rest of it.
 
-    :param buffer: the record, whole.
+    :param record: whole.
     :raises StoreDamaged: when its lengths do not add up.
     """
-    size = len(buffer)
+    size: i64 = len(record)
     if size < RECORD_SIZE_MIN:
         raise StoreDamaged(f"no record: {size} bytes")
-    sys_flag: int = _INT.unpack_from(buffer, SYS_FLAG_POSITION)[0]
-    at = _PREFIXES[(sys_flag >> 4) & 3].size
-    body_length: int = _INT.unpack_from(buffer, at - 4)[0] if at <= size else -1
-    magic: int = _INT.unpack_from(buffer, 4)[0]
-    length_size = 2 if magic == MAGIC_V2 else 1
-    at += body_length
-    if body_length < 0 or at + length_size > size:
-        raise StoreDamaged(f"record: body length {body_length} in size {size}")
-    topic_length: int = _SHORT.unpack_from(buffer, at)[0] if length_size == 2 else buffer[at]
-    at += length_size + topic_length
-    if topic_length < 0 or at + 2 > size:
-        raise StoreDamaged(f"record: topic length {topic_length} in size {size}")
-    properties_length: int = _SHORT.unpack_from(buffer, at)[0]
-    if at + 2 + properties_length != size:
-        raise StoreDamaged(f"record: properties length {properties_length} in size {size}")
-    return str(buffer[at + 2 :], "utf-8", "replace")
+    sys_flag: i64 = record[SYS_FLAG_POSITION + 3]
+    at: i64 = _PREFIX_SIZE + _V6_MORE * ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1))
+    if at > size:
+        raise StoreDamaged(f"no record: {size} bytes")
+    length: i64 = _int32(record, at - 4)
+    if length < 0 or at + length + 2 > size:
+        raise StoreDamaged(f"record: body length {length} in size {size}")
+    at += length
+    if record[7] == MAGIC_V2 & 0xFF:
+        length = _int16(record, at)
+        at += 2 + length
+    else:
+        length = record[at]
+        at += 1 + length
+    if length < 0 or at + 2 > size:
+        raise StoreDamaged(f"record: topic length {length} in size {size}")
+    length = _int16(record, at)
+    if at + 2 + length != size:
+        raise StoreDamaged(f"record: properties length {length} in size {size}")
+    text = record[at + 2:]
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace")
+
+
+def _int32(data: bytes, at: i64) -> i64:
+    value: i64 = (data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3])
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _int16(data: bytes, at: i64) -> i64:
+    value: i64 = data[at] << 8 | data[at + 1]
+    return value - (1 << 16) if value >= 1 << 15 else value
 
 
 def _split(
@@ -554,4 +595,5 @@ def host_text(host: bytes) -> str:
 
 
 assert _PREFIX_V4.size == RECORD_SIZE_MIN - 3
-assert [each.size for each in _PREFIXES] == [88, 100, 100, 112]
+assert [each.size - _PREFIX_SIZE for each in _PREFIXES] == [0, _V6_MORE, _V6_MORE, 2 * _V6_MORE]
+assert _PREFIX_SIZE <= RECORD_SIZE_MIN

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final, Self
 
 import msgspec
@@ -144,17 +145,13 @@ def _require_rows(value: Any) -> None:
             raise WireError(f"{lost[0]} is null")
 
 
-_decoders: dict[type[Body], msgspec.json.Decoder[Any] | None] = {}
-
-
+@cache
 def _decoder(body_type: type[Body]) -> msgspec.json.Decoder[Any] | None:
     """Find the fast decoder; None for a body with maps that plain JSON cannot say."""
-    if body_type not in _decoders:
-        try:
-            _decoders[body_type] = msgspec.json.Decoder(body_type, strict=False)
-        except TypeError:
-            _decoders[body_type] = None
-    return _decoders[body_type]
+    try:
+        return msgspec.json.Decoder(body_type, strict=False)
+    except TypeError:
+        return None
 
 
 def _given(value: Any, name: Any = None) -> Any:

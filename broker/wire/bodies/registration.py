@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final, Self
 
 import msgspec
 
 from twistmq.broker.errors import WireError
+from twistmq.broker.pauses import without_pauses
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies.body import Body
+from twistmq.broker.wire.bodies.table_parts import PART_BYTES, LongTable, read_table
 from twistmq.broker.wire.bodies.topic import (
     DataVersion,
     TopicConfig,
@@ -37,6 +39,9 @@ MAPPING_VERSION_MIN: Final = 413
 #: Largest size of a compressed body when it is inflated, bytes: no more than one that is not
 #: compressed can have. A topic takes about 100; zeros inflate to a thousand times their frame.
 REGISTRATION_SIZE_MAX: Final = FRAME_SIZE_MAX
+
+#: Topics of a compressed body that are read without a pause: half a millisecond.
+_PART_COUNT: Final = 128
 
 _INT: Final = struct.Struct(">i")
 
@@ -74,18 +79,42 @@ class RegisterBrokerBody(Body):
         :raises WireError: when it does not inflate, inflates to more than
             REGISTRATION_SIZE_MAX, or a part of it is not what it should be.
         """
+        return without_pauses(cls.decoding(data, compressed, broker_version))
+
+    @classmethod
+    def decoding(
+        cls, data: bytes, compressed: bool = False, broker_version: int = MAPPING_VERSION_MIN
+    ) -> Generator[None, None, Self]:
+        """Do what :meth:`decode` does; yields where it can pause."""
         if not compressed:
-            return super().decode(data)
+            return (yield from cls._decoding_plain(data))
         reader = _Reader(_inflate(data))
         wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(reader.piece()))
-        for piece in reader.pieces():
+        for number, piece in enumerate(reader.pieces()):
             topic = TopicConfig.decode_text(piece.decode("utf-8", "replace"))
             wrapper.topic_config_table[topic.topic_name] = topic
+            if number % _PART_COUNT == _PART_COUNT - 1:
+                yield
         filter_servers = _filter_servers(reader.piece())
         if broker_version >= MAPPING_VERSION_MIN:
             mappings = [TopicQueueMappingInfo.decode(piece) for piece in reader.pieces()]
             wrapper.topic_queue_mapping_info_map = {each.topic: each for each in mappings}
         return cls(wrapper, filter_servers)
+
+    @classmethod
+    def _decoding_plain(cls, data: bytes) -> Generator[None, None, Self]:
+        if len(data) > 2 * PART_BYTES:
+            table = yield from read_table(data)
+            if table is not None:
+                try:
+                    body = super().decode(table.rest)
+                except WireError:
+                    return super().decode(data)
+                wrapper = body.topic_config_serialize_wrapper
+                if LongTable.is_probe(wrapper.topic_config_table):
+                    wrapper.topic_config_table = table.topics
+                    return body
+        return super().decode(data)
 
 
 def _piece(data: bytes) -> bytes:

@@ -126,11 +126,15 @@ class TopicConfigSerializeWrapper(Body):
     The last three are TopicConfigAndMappingSerializeWrapper's, and left out when they are None.
     """
 
+    #: Topics by name.
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    #: How new the topics are.
     data_version: DataVersion = field(default_factory=DataVersion)
+    #: How new the next two are.
     mapping_data_version: DataVersion | None = None
+    #: What name servers are told of topics whose queues are numbered over all brokers, by name.
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] | None = None
-    #: Passed on as it came.
+    #: What else is known of these topics, by name; passed on as it comes.
     topic_queue_mapping_detail_map: dict[str, Any] | None = None
 
 

@@ -124,11 +124,13 @@ _CLIENTS: Final = {
     ),
     RequestCode.QUERY_ASSIGNMENT: _pair(),
     RequestCode.SET_MESSAGE_REQUEST_MODE: _pair(),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _pair(),
 }
 
 _BROKER: Final = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _pair(topic.CreateTopicRequestHeader),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _pair(),
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: _pair(topic.CreateTopicRequestHeader),
     RequestCode.GET_ALL_TOPIC_CONFIG: _pair(),
     RequestCode.UPDATE_BROKER_CONFIG: _pair(),
     RequestCode.GET_BROKER_CONFIG: _pair(response=admin.GetBrokerConfigResponseHeader),

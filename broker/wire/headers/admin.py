@@ -1,10 +1,17 @@
-"""Headers of looking after a broker (26). Source: GetBrokerConfigResponseHeader @5.3.3."""
+"""Headers of looking after a broker (26, 315, 317, 353, 905, 908).
+
+Source: GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader,
+GetConsumeStatsInBrokerHeader, UpdateGroupForbiddenRequestHeader,
+NotifyMinBrokerIdChangeRequestHeader, ResetMasterFlushOffsetHeader @5.3.3.
+"""
 
 from __future__ import annotations
 
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.header import CommandHeader, Int64
 
-__all__ = ["GetBrokerConfigResponseHeader"]
+__all__ = ["GetBrokerConfigResponseHeader", "GetConsumeStatsInBrokerHeader",
+           "NotifyMinBrokerIdChangeRequestHeader", "ResetMasterFlushOffsetHeader",
+           "UpdateGroupForbiddenRequestHeader", "ViewBrokerStatsDataRequestHeader"]
 
 
 class GetBrokerConfigResponseHeader(CommandHeader):
@@ -12,3 +19,45 @@ class GetBrokerConfigResponseHeader(CommandHeader):
 
     #: A DataVersion as JSON.
     version: str
+
+
+class ViewBrokerStatsDataRequestHeader(CommandHeader):
+    """How much was counted of something in the last minute, hour and day?"""
+
+    #: What is counted: TOPIC_PUT_NUMS, GROUP_GET_SIZE, ...
+    stats_name: str
+    #: Of what: "topic", "topic@group", or the cluster's name.
+    stats_key: str
+
+
+class GetConsumeStatsInBrokerHeader(CommandHeader):
+    """How far have all groups come?"""
+
+    #: True: in ordered topics only.
+    is_order: bool = False
+
+
+class UpdateGroupForbiddenRequestHeader(CommandHeader):
+    """May a group consume a topic?"""
+
+    group: str
+    topic: str
+    #: What is to hold from now on; None: it is only asked.
+    readable: bool | None = None
+
+
+class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
+    """A broker is told which of its group now has the lowest id."""
+
+    min_broker_id: Int64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
+class ResetMasterFlushOffsetHeader(CommandHeader):
+    """How far a master is flushed, told to a slave."""
+
+    #: Bytes of the commit log; None: nothing is told.
+    master_flush_offset: Int64 | None = None

@@ -85,8 +85,9 @@ class ResetOffsetRequestHeader(CommandHeader):
     group: str
     topic: str
     #: Unix ms; -1: the end of the queue.
-    timestamp: Int64
-    is_force: bool
+    timestamp: Int64 = 0
+    #: False: only back.
+    is_force: bool = False
     #: -1: every queue.
     queue_id: Int32 = -1
     offset: Int64 | None = None

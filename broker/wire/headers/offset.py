@@ -1,18 +1,21 @@
-"""Headers of consumer offsets and queue bounds (14, 15, 29, 30, 31, 32).
+"""Headers of consumer offsets and queue bounds (14, 15, 29-32, 308, 314).
 
 All offsets are logical indices in a consume queue. Source: QueryConsumerOffset*,
-UpdateConsumerOffset*, SearchOffset*, GetMaxOffset*, GetMinOffset*, GetEarliestMsgStoretime* @5.3.3.
+UpdateConsumerOffset*, SearchOffset*, GetMaxOffset*, GetMinOffset*, GetEarliestMsgStoretime*,
+QueryCorrectionOffsetHeader, CloneGroupOffsetRequestHeader @5.3.3.
 """
 
 from __future__ import annotations
 
 from twistmq.broker.wire.header import CommandHeader, Int32, Int64
 
-__all__ = ["GetEarliestMsgStoretimeRequestHeader", "GetEarliestMsgStoretimeResponseHeader",
-           "GetMaxOffsetRequestHeader", "GetMaxOffsetResponseHeader", "GetMinOffsetRequestHeader",
+__all__ = ["CloneGroupOffsetRequestHeader", "GetEarliestMsgStoretimeRequestHeader",
+           "GetEarliestMsgStoretimeResponseHeader", "GetMaxOffsetRequestHeader",
+           "GetMaxOffsetResponseHeader", "GetMinOffsetRequestHeader",
            "GetMinOffsetResponseHeader", "QueryConsumerOffsetRequestHeader",
-           "QueryConsumerOffsetResponseHeader", "SearchOffsetRequestHeader",
-           "SearchOffsetResponseHeader", "UpdateConsumerOffsetRequestHeader"]
+           "QueryConsumerOffsetResponseHeader", "QueryCorrectionOffsetHeader",
+           "SearchOffsetRequestHeader", "SearchOffsetResponseHeader",
+           "UpdateConsumerOffsetRequestHeader"]
 
 
 class QueryConsumerOffsetRequestHeader(CommandHeader):
@@ -97,3 +100,24 @@ class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
     """The store time of the oldest message, Unix ms; -1 when there is none."""
 
     timestamp: Int64
+
+
+class QueryCorrectionOffsetHeader(CommandHeader):
+    """How far has the slowest group come in each queue of a topic?"""
+
+    topic: str
+    #: A queue in which this group is behind all others answers the greatest int64.
+    compare_group: str
+    #: Groups, separated by commas, that do not count.
+    filter_groups: str | None = None
+
+
+class CloneGroupOffsetRequestHeader(CommandHeader):
+    """Let a group begin where another has come to."""
+
+    src_group: str
+    dest_group: str
+    #: None or blank: in all topics of the first.
+    topic: str | None = None
+    #: True: also topics that the first, being online, no longer subscribes to.
+    offline: bool = False

@@ -26,9 +26,10 @@ class PopMessageRequestHeader(CommandHeader):
     invisible_time: Int64
     #: How long the broker may hold the request.
     poll_time: Int64
-    born_time: Int64
     #: Where a new group starts: 0 at the oldest message, 1 at the newest.
     init_mode: Int32
+    #: When the client sent it; 0: the broker takes the time it comes.
+    born_time: Int64 = 0
     exp_type: str | None = None
     exp: str | None = None
     order: bool = False
@@ -92,7 +93,7 @@ class NotificationRequestHeader(CommandHeader):
     topic: str
     queue_id: Int32
     poll_time: Int64
-    born_time: Int64
+    born_time: Int64 = 0
     order: bool = False
     attempt_id: str | None = None
 

@@ -12,7 +12,10 @@ __all__ = ["PullForbiddenResponseHeader", "PullMessageRequestHeader",
 
 
 class PullMessageRequestHeader(CommandHeader):
-    """Messages of one queue from an offset on, waiting for them when there are none."""
+    """Messages of one queue from an offset on, waiting for them when there are none.
+
+    Three that Apache's class calls required its fast decoder takes for 0 when they are not there.
+    """
 
     is_hot = True
 
@@ -24,10 +27,10 @@ class PullMessageRequestHeader(CommandHeader):
     max_msg_nums: Int32
     #: Bits: 1 commit_offset is valid, 2 may be held, 4 subscription is given, 8 class filter.
     sys_flag: Int32
-    commit_offset: Int64
+    commit_offset: Int64 = 0
     #: How long the broker may hold the request, ms.
-    suspend_timeout_millis: Int64
-    sub_version: Int64
+    suspend_timeout_millis: Int64 = 0
+    sub_version: Int64 = 0
     subscription: str | None = None
     #: TAG when absent: clients before 4.1 do not send it.
     expression_type: str | None = None

@@ -11,8 +11,9 @@ import msgspec
 from twistmq.broker.wire.header import CommandHeader, Int32, Int64
 
 __all__ = ["ConsumerSendMsgBackRequestHeader", "RecallMessageRequestHeader",
-           "RecallMessageResponseHeader", "ReplyMessageRequestHeader", "SendMessageRequestHeader",
-           "SendMessageRequestHeaderV2", "SendMessageResponseHeader", "SendRefusedResponseHeader"]
+           "RecallMessageResponseHeader", "RecallRefusedResponseHeader",
+           "ReplyMessageRequestHeader", "SendMessageRequestHeader", "SendMessageRequestHeaderV2",
+           "SendMessageResponseHeader", "SendRefusedResponseHeader"]
 
 
 class SendMessageRequestHeader(CommandHeader):
@@ -127,3 +128,11 @@ class RecallMessageResponseHeader(CommandHeader):
     """Which message was taken back."""
 
     msg_id: str
+    #: Apache adds it beside the header's own field.
+    msg_region: str | None = msgspec.field(default=None, name="MSG_REGION")
+
+
+class RecallRefusedResponseHeader(CommandHeader):
+    """What a refused recall is told beside code and remark."""
+
+    msg_region: str = msgspec.field(name="MSG_REGION")

@@ -1,4 +1,4 @@
-"""Headers of topics and subscription groups (17, 202, 207, 208, 215, 300, 351, 352).
+"""Headers of topics and subscription groups (17, 202, 207, 208, 215, 300, 303, 343-352).
 
 Source: the classes of these names in remoting/protocol/header @5.3.3.
 """
@@ -12,7 +12,9 @@ from twistmq.broker.wire.header import CommandHeader, Int32
 __all__ = ["CreateTopicRequestHeader", "DeleteSubscriptionGroupRequestHeader",
            "DeleteTopicRequestHeader", "GetConsumeStatsRequestHeader",
            "GetSubscriptionGroupConfigRequestHeader", "GetTopicConfigRequestHeader",
-           "GetTopicStatsInfoRequestHeader", "QueryTopicConsumeByWhoRequestHeader"]
+           "GetTopicStatsInfoRequestHeader", "QueryConsumeTimeSpanRequestHeader",
+           "QuerySubscriptionByConsumerRequestHeader", "QueryTopicConsumeByWhoRequestHeader",
+           "QueryTopicsByConsumerRequestHeader"]
 
 
 class CreateTopicRequestHeader(CommandHeader):
@@ -77,3 +79,23 @@ class GetSubscriptionGroupConfigRequestHeader(CommandHeader):
     """How is a group set up?"""
 
     group: str
+
+
+class QueryConsumeTimeSpanRequestHeader(CommandHeader):
+    """From when to when are a topic's messages, and at which is a group?"""
+
+    topic: str
+    group: str
+
+
+class QueryTopicsByConsumerRequestHeader(CommandHeader):
+    """Which topics did a group ever consume?"""
+
+    group: str
+
+
+class QuerySubscriptionByConsumerRequestHeader(CommandHeader):
+    """What does a group want of a topic?"""
+
+    group: str
+    topic: str | None = None

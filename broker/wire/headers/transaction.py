@@ -16,6 +16,8 @@ __all__ = ["CheckTransactionStateRequestHeader", "EndTransactionRequestHeader",
 class EndTransactionRequestHeader(RpcRequestHeader, kw_only=True):
     """A producer says how its local transaction ended."""
 
+    is_hot = True
+
     topic: str | None = None
     producer_group: str | None = None
     #: The half message's logical index in its queue.

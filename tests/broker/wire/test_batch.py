@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import MessageIllegal
-from twistmq.broker.wire.batch import decode_batch, encode_batch
+from twistmq.broker.wire.batch import (
+    BATCH_COUNT_MAX,
+    count_batch,
+    decode_batch,
+    decode_batch_part,
+    encode_batch,
+    is_longer_batch,
+)
 
 #: One message as MessageDecoder.encodeMessage lays it out: flag 7, body "hi", property a=9.
 ONE = (
@@ -51,8 +58,40 @@ class BatchTests(SynchronousTestCase):
     def test_refuses_malformed(self) -> None:
         """Each kind of damage is refused with a text that says where."""
         for name, body, text in MALFORMED:
-            error = self.assertRaises(MessageIllegal, decode_batch, body)
-            self.assertIn(text, str(error), msg=name)
+            for read in (decode_batch, count_batch):
+                error = self.assertRaises(MessageIllegal, read, body)
+                self.assertIn(text, str(error), msg=name)
+
+    def test_parts(self) -> None:
+        """A batch read in parts is the same, and what is wrong is told by its number in it."""
+        whole = ONE * 5
+        messages, position = decode_batch_part(whole, 0, 0, 3)
+        self.assertEqual((len(messages), position), (3, 3 * len(ONE)))
+        rest, position = decode_batch_part(whole, position, 3, 3)
+        self.assertEqual((messages + rest, position), (decode_batch(whole), len(whole)))
+        error = self.assertRaises(
+            MessageIllegal, decode_batch_part, whole[:-1], 3 * len(ONE), 3, 3)
+        self.assertIn("message 4 of the batch", str(error))
+
+    def test_counts(self) -> None:
+        """Messages are counted without being read."""
+        self.assertEqual(count_batch(ONE * 7), 7)
+        for count, is_longer in ((6, True), (7, False), (8, False)):
+            self.assertEqual(is_longer_batch(ONE * 7, count), is_longer, msg=str(count))
+        # What is no batch is not longer than anything, and takes no time.
+        for size in (0, -1, 21, 2**31 - 1):
+            body = struct.pack(">i", size) + bytes(2000)
+            self.assertFalse(is_longer_batch(body, 5), msg=str(size))
+
+    def test_most(self) -> None:
+        """As many messages as Apache's broker counts pass, one more does not."""
+        least = encode_batch([(0, b"", "")])
+        most = least * BATCH_COUNT_MAX
+        self.assertEqual((count_batch(most), len(decode_batch(most))),
+                         (BATCH_COUNT_MAX, BATCH_COUNT_MAX))
+        for read in (decode_batch, count_batch):
+            error = self.assertRaises(MessageIllegal, read, most + least)
+            self.assertIn("more than 32767", str(error))
 
     def test_refuses_every_cut(self) -> None:
         """A body cut anywhere but between messages is refused whole."""

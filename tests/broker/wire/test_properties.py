@@ -11,6 +11,8 @@ from twistmq.broker.wire.properties import (
     java_hash_joined,
     java_string_hash,
     parse_properties,
+    pick_marks,
+    pick_properties,
     tags_code,
 )
 
@@ -67,6 +69,14 @@ class PropertiesTests(SynchronousTestCase):
     def test_closes_every_pair(self) -> None:
         """The formatted string ends in a separator, as a 5.x client's does."""
         self.assertEqual(format_properties({"a": "1", "b": "2"}), "a\x011\x02b\x012\x02")
+
+    @given(st.text("ab\x01\x02"))
+    def test_picks_what_it_parses(self, text: str) -> None:
+        """Some names are found with the values that splitting all gives, in whatever text."""
+        names = ("a", "b", "ab", "ba")
+        parsed, picked = parse_properties(text), pick_properties(text, pick_marks(names))
+        for name in names:
+            self.assertEqual(picked.get(name), parsed.get(name), msg=f"{name} of {text!r}")
 
     @given(st.dictionaries(_TEXT, _TEXT))
     def test_round_trip(self, values: dict[str, str]) -> None:

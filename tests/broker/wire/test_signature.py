@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.acl.signature import is_signed_by, request_content, signature_of
+from twistmq.broker.wire import signature
+from twistmq.broker.wire.signature import (
+    Credentials,
+    Signer,
+    request_content,
+    signature_of,
+    signed_fields,
+)
 
 BODY = b"\x00\x01\xff"
 SECRET = "12345678"
@@ -28,12 +35,13 @@ class SignatureTests(SynchronousTestCase):
         """The Java client makes the same signature."""
         content = request_content(FIELDS, BODY, VERSION)
         self.assertEqual(signature_of(content, SECRET), SIGNATURE)
-        self.assertTrue(is_signed_by(SECRET, {**FIELDS, "Signature": SIGNATURE}, BODY, VERSION))
+        self.assertTrue(Signer(SECRET).has_signed(
+            {**FIELDS, "Signature": SIGNATURE}, BODY, VERSION))
 
     def test_java_client_without_fields(self) -> None:
         """A request that has only what the signing adds; a secret key outside ASCII."""
         fields = {"AccessKey": "rocketmq2", "Signature": "1MtOnyf6TBCXAfW6W0f7q47g2CU="}
-        self.assertTrue(is_signed_by("密钥密钥密钥密", fields, b"", VERSION))
+        self.assertTrue(Signer("密钥密钥密钥密").has_signed(fields, b"", VERSION))
 
     def test_flag_of_old_clients(self) -> None:
         """Clients up to 4.9.3 set the flag of a query after they signed."""
@@ -41,6 +49,44 @@ class SignatureTests(SynchronousTestCase):
         content = request_content(without, BODY, OLD_VERSION)
         self.assertEqual(request_content(FIELDS, BODY, OLD_VERSION), content)
         self.assertNotEqual(request_content(FIELDS, BODY, VERSION), content)
+
+    def test_names_kept(self) -> None:
+        """The order of few and short names is remembered; many or long ones are not kept."""
+        kept: dict[object, object] = {}
+        self.patch(signature, "_orders", kept)
+        for name, fields, size in (
+            ("small", FIELDS, 1),
+            ("small again", dict.fromkeys(FIELDS, "x"), 1),
+            ("long", {"z" * 1024: "2", "a": "1"}, 1),
+            ("many", {f"{number:02}": str(number % 10) for number in range(65)}, 1),
+            ("long enough", {"z" * 1023: "2", "a": "1"}, 2),
+            ("some", {f"{number:02}": str(number % 10) for number in range(64)}, 3),
+        ):
+            content = "".join(fields[key] for key in sorted(
+                fields, key=lambda key: key.encode("utf-16-be")))
+            self.assertEqual(request_content(fields, b"", VERSION), content.encode(), msg=name)
+            self.assertEqual(len(kept), size, msg=name)
+        for number in range(300):
+            request_content({f"name{number}": "1"}, b"", VERSION)
+        self.assertEqual(len(kept), 256)
+        self.assertIn((("name299",), False), kept)
+
+    def test_own_requests(self) -> None:
+        """What a client of ours signs passes, its security token signed with it."""
+        credentials = Credentials("rocketmq2", SECRET, "for an hour")
+        signed = signed_fields({"a": "имя", "b": "2"}, BODY, VERSION, credentials)
+        self.assertEqual((signed["AccessKey"], signed["SecurityToken"]),
+                         ("rocketmq2", "for an hour"))
+        self.assertTrue(Signer(SECRET).has_signed(signed, BODY, VERSION))
+        self.assertFalse(Signer(SECRET).has_signed(
+            {**signed, "SecurityToken": "for ever"}, BODY, VERSION))
+
+    def test_secrets_are_not_shown(self) -> None:
+        """Credentials may stand in a log line."""
+        text = repr(Credentials("rocketmq2", SECRET, "for an hour"))
+        self.assertIn("rocketmq2", text)
+        self.assertNotIn(SECRET, text)
+        self.assertNotIn("hour", text)
 
     def test_anything_changed(self) -> None:
         """Another body, value, field, key or signature is no signature."""
@@ -55,7 +101,7 @@ class SignatureTests(SynchronousTestCase):
             "not ASCII": (SECRET, {**signed, "Signature": "подпись\ud800"}, BODY),
         }
         for name, (secret, fields, body) in wrong.items():
-            self.assertFalse(is_signed_by(secret, fields, body, VERSION), msg=name)
+            self.assertFalse(Signer(secret).has_signed(fields, body, VERSION), msg=name)
 
     def test_lone_surrogates(self) -> None:
         """JSON can say half a character; Java writes a question mark for it."""

@@ -1,0 +1,125 @@
+"""How a request is signed: HMAC-SHA1 with the secret key, in base64.
+
+What is signed are the values of all extFields but the signature's own, in the order of the names,
+with nothing between them, and the body behind. There is neither a time nor a number used once: a
+frame that somebody recorded passes again, here as in Apache's broker; one with another body,
+another field or another value does not.
+
+Source: AclUtils.combineRequestContent, AclUtils.calSignature, PlainAccessResource.parse,
+AclClientRPCHook, SessionCredentials @5.2.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Final
+
+__all__ = ["ACCESS_KEY", "SECURITY_TOKEN", "SIGNATURE", "Credentials", "Signer",
+           "request_content", "signature_of", "signed_fields"]
+
+ACCESS_KEY: Final = "AccessKey"
+SECURITY_TOKEN: Final = "SecurityToken"
+SIGNATURE: Final = "Signature"
+#: Up to this version (MQVersion V4_9_3's ordinal) clients set the flag after they signed.
+_SIGNS_BEFORE_FLAG: Final = 399
+#: Whether a query by key is one by unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG.
+_UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+#: Of so many sets of names it is remembered in which order they are signed: a client's requests of
+#: one kind have the same ones. Of more or longer names it is not: they would never be let go.
+_ORDERS_MAX: Final = 256
+_NAMES_MAX: Final = 64
+_NAMES_LENGTH_MAX: Final = 1024
+
+_Values = Callable[[Mapping[str, str]], tuple[str, ...]]
+#: By names, and whether the client signs before it sets the flag; the oldest first.
+_orders: dict[tuple[tuple[str, ...], bool], _Values] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who a client is; only the access key is ever shown."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    #: Goes with keys that were lent for a time; empty without.
+    security_token: str = field(default="", repr=False)
+
+
+def _java_order(name: str) -> bytes:
+    """Java compares strings by their UTF-16 code units."""
+    return name.encode("utf-16-be", "surrogatepass")
+
+
+def request_content(fields: Mapping[str, str], body: bytes, version: int) -> bytes:
+    """The bytes that are signed.
+
+    :param fields: all extFields as text, the signature among them or not.
+    :param version: the header's ``version``.
+    """
+    key = tuple(fields), version <= _SIGNS_BEFORE_FLAG
+    values_of = _orders.get(key) or _new_order(*key)
+    return "".join(values_of(fields)).encode("utf-8", "replace") + body
+
+
+def _new_order(names: tuple[str, ...], before_flag: bool) -> _Values:
+    """Remember how fields of these names are signed, unless they are too many or too long."""
+    values_of = _signed_values(names, before_flag)
+    if len(names) <= _NAMES_MAX and sum(map(len, names)) <= _NAMES_LENGTH_MAX:
+        if len(_orders) >= _ORDERS_MAX:
+            del _orders[next(iter(_orders))]
+        _orders[names, before_flag] = values_of
+    return values_of
+
+
+def _signed_values(names: tuple[str, ...], before_flag: bool) -> _Values:
+    """What picks the values to be signed out of fields of these names, in their order."""
+    left_out = {SIGNATURE, _UNIQUE_KEY_QUERY} if before_flag else {SIGNATURE}
+    signed = sorted((name for name in names if name not in left_out), key=_java_order)
+    if len(signed) > 1:
+        return itemgetter(*signed)
+    return lambda fields: tuple(fields[name] for name in signed)
+
+
+class Signer:
+    """Signs with one secret key, which is worked in once."""
+
+    __slots__ = ("_mac",)
+
+    def __init__(self, secret_key: str) -> None:
+        self._mac = hmac.new(secret_key.encode(), digestmod="sha1")
+
+    def signature(self, content: bytes) -> bytes:
+        """The signature of some content, in base64."""
+        mac = self._mac.copy()
+        mac.update(content)
+        return base64.b64encode(mac.digest())
+
+    def has_signed(self, fields: Mapping[str, str], body: bytes, version: int) -> bool:
+        """Whether the request's signature is the one that this key makes."""
+        given = fields.get(SIGNATURE, "").encode("utf-8", "replace")
+        return hmac.compare_digest(given, self.signature(request_content(fields, body, version)))
+
+
+def signature_of(content: bytes, secret_key: str) -> str:
+    """The signature of some content."""
+    return Signer(secret_key).signature(content).decode()
+
+
+def signed_fields(
+    fields: Mapping[str, str], body: bytes, version: int, credentials: Credentials
+) -> dict[str, str]:
+    """Sign a request of ours.
+
+    :param fields: its extFields as text.
+    :param version: the ``version`` its header says.
+    :returns: the fields with access key, security token and signature.
+    """
+    signed = {**fields, ACCESS_KEY: credentials.access_key}
+    if credentials.security_token:
+        signed[SECURITY_TOKEN] = credentials.security_token
+    content = request_content(signed, body, version)
+    return {**signed, SIGNATURE: signature_of(content, credentials.secret_key)}
