@@ -1,4 +1,4 @@
-"""What a broker tells name servers: that it is there, what it serves, that it goes.
+"""What a broker tells name servers, that it is there, what it serves, that it goes; and asks them.
 
 Each registration goes to all name servers at once; one that fails does not hold up the others.
 
@@ -10,21 +10,24 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.logger import Logger
 
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.wire.bodies import (
+    ClusterInfo,
     DataVersion,
     KVTable,
+    TopicRouteData,
 )
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
+    GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -35,6 +38,9 @@ from twistmq.broker.wire.headers.namesrv import (
 __all__ = ["BrokerIdentity", "NameServers", "Registered"]
 
 T = TypeVar("T")
+
+#: The broker id of a master.
+_MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,49 @@ class NameServers:
         answers = await self._each("ask the data version of", one)
         return len(answers) < len(self.addresses) or any(answers)
 
+    async def find_route(self, topic: str, *, timeout_ms: int) -> TopicRouteData | None:
+        """Ask one name server after the other where a topic is.
+
+        :returns: None when the first that answers knows no such topic.
+        :raises BrokerError: when none answers.
+        """
+        header = GetRouteInfoRequestHeader(topic=topic)
+        failure = BrokerError("there are no name servers")
+        for address in list(self.addresses):
+            try:
+                reply = await self._client.invoke(
+                    address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms)
+                if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return None
+                _require_success(reply, address)
+                return TopicRouteData.decode(reply.body)
+            except BrokerError as error:
+                failure = error
+        raise failure
+
+    async def find_broker(self, broker_name: str, *, timeout_ms: int) -> str | None:
+        """Ask one name server after the other where the master of a broker name is.
+
+        :returns: its "host:port"; None when those that answer do not know it.
+        :raises BrokerError: when none answers.
+        """
+        failure: BrokerError | None = BrokerError("there are no name servers")
+        for address in list(self.addresses):
+            try:
+                reply = await self._client.invoke(
+                    address, RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=timeout_ms)
+                _require_success(reply, address)
+                data = ClusterInfo.decode(reply.body).broker_addr_table.get(broker_name)
+            except BrokerError as error:
+                failure = failure and error
+                continue
+            failure = None
+            if data is not None and _MASTER_ID in data.broker_addrs:
+                return data.broker_addrs[_MASTER_ID]
+        if failure is not None:
+            raise failure
+        return None
+
     async def heartbeat(self, identity: BrokerIdentity) -> None:
         """Refresh this broker's entry without its topics."""
         header = BrokerHeartbeatRequestHeader(
@@ -172,7 +221,12 @@ class NameServers:
                 if failed is not None:
                     failed[address] = str(error)
 
-        await gatherResults([Deferred.fromCoroutine(guarded(a)) for a in self.addresses])
+        try:
+            await gatherResults([Deferred.fromCoroutine(guarded(a)) for a in self.addresses],
+                                consumeErrors=True)
+        except FirstError as error:
+            # The caller knows what it is, a cancellation for one, and not what it is wrapped in.
+            error.subFailure.raiseException()
         return results
 
 

@@ -6,7 +6,7 @@ Source: NettyRemotingClient @5.3.3 (invokeSync, getAndCreateChannel, createChann
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.endpoints import HostnameEndpoint
@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.channels import ChannelTable
+from twistmq.broker.client.addresses import split_address
 from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.protocol import RemotingProtocol
@@ -24,15 +25,10 @@ from twistmq.broker.remoting import Channel
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 
-__all__ = ["RemotingClient", "split_address"]
+if TYPE_CHECKING:
+    from twistmq.broker.edge.tls import TlsClient
 
-
-def split_address(address: str) -> tuple[str, int]:
-    """Split "host:port" or "[ipv6]:port"; :raises ValueError: when it is neither."""
-    host, separator, port = address.strip().rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} is not host:port")
-    return host.strip("[]"), int(port)
+__all__ = ["RemotingClient"]
 
 
 class IClientReactor(IReactorTCP, IReactorTime, IReactorPluggableNameResolver):
@@ -43,7 +39,8 @@ class RemotingClient:
     """Sends requests to addresses.
 
     :param dispatcher: serves requests the other side sends over these connections.
-    :param connect_timeout_ms: bound on making a connection.
+    :param connect_timeout_ms: bound on making a connection, its handshake included.
+    :param tls: what connections speak TLS by; None: they do not.
     """
 
     log = Logger()
@@ -51,9 +48,11 @@ class RemotingClient:
     def __init__(
         self, reactor: IClientReactor, now_ms: Callable[[], int], monotonic: Callable[[], float],
         dispatcher: Dispatcher, connect_timeout_ms: int = 3000,
+        tls: TlsClient | None = None,
     ) -> None:
         self._reactor = reactor
         self._connect_timeout_ms = connect_timeout_ms
+        self._tls = tls
         self._factory = RemotingFactory(reactor, dispatcher, ChannelTable(), now_ms, monotonic,
                                         first_bytes=(), passes_over_long_replies=True)
         self._factory.channels.on_lost.append(self._lost)
@@ -126,6 +125,8 @@ class RemotingClient:
         endpoint = HostnameEndpoint(self._reactor, host, port,
                                     timeout=self._connect_timeout_ms / 1000)
         attempt: Deferred[Any] = endpoint.connect(self._factory)
+        if self._tls is not None:
+            attempt.addCallback(self._tls.secure, address)
         timeout = self._reactor.callLater(self._connect_timeout_ms / 1000, attempt.cancel)
         self._attempts[address] = attempt
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.client.name_servers import BrokerIdentity, NameServers, Registered
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
+from twistmq.broker.errors import BrokerError, RemotingConnectError, RemotingTimeout
 from twistmq.broker.wire.bodies import (
+    BrokerData,
+    ClusterInfo,
     DataVersion,
     KVTable,
+    QueueData,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    TopicRouteData,
 )
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_reply
 from twistmq.broker.wire.frame import FrameDecoder
@@ -73,6 +77,68 @@ class NameServersTestCase(SynchronousTestCase):
 
     def codes(self) -> list[tuple[str, int]]:
         return [(address, code) for address, code, _, _ in self.client.asked]
+
+
+class FindBrokerTests(NameServersTestCase):
+    """Where a broker is."""
+
+    def find(self, name: str = "x") -> Deferred[str | None]:
+        return ensureDeferred(self.servers.find_broker(name, timeout_ms=1000))
+
+    def cluster(self, *names: str) -> RemotingCommand:
+        """Masters, but for y, of which there is a slave only."""
+        return reply(body=ClusterInfo({name: BrokerData("c", name, {
+            int(name == "y"): f"{name}:1"}) for name in names}).encode())
+
+    def test_the_first_that_knows_it(self) -> None:
+        """A name server that does not know it, or does not answer, is passed over."""
+        self.client.answers = {"a:1": self.cluster("y", "z"), "b:2": self.cluster("x")}
+        self.assertEqual(self.successResultOf(self.find()), "x:1")
+        self.client.answers["a:1"] = RemotingTimeout("no reply")
+        self.assertEqual(self.successResultOf(self.find()), "x:1")
+        self.assertEqual({code for _, code in self.codes()}, {RequestCode.GET_BROKER_CLUSTER_INFO})
+
+    def test_nobody_knows_it(self) -> None:
+        """Nor does one that knows no master, whoever does not answer beside."""
+        self.client.answers = {"a:1": self.cluster("y"), "b:2": RemotingTimeout("no reply")}
+        for name in ("x", "y"):
+            self.assertIsNone(self.successResultOf(self.find(name)))
+
+    def test_nobody_answers(self) -> None:
+        """Then it is not known whether there is one."""
+        self.client.answers = {"a:1": RemotingConnectError("1"), "b:2": RemotingTimeout("2")}
+        self.failureResultOf(self.find(), RemotingTimeout)
+        self.servers.addresses = []
+        self.failureResultOf(self.find(), BrokerError)
+
+
+class FindRouteTests(NameServersTestCase):
+    """Where a topic is."""
+
+    def ask(self) -> TopicRouteData | None:
+        return self.successResultOf(  # type: ignore[no-any-return]
+            ensureDeferred(self.servers.find_route("T", timeout_ms=1000)))
+
+    def test_the_next_one(self) -> None:
+        """The first name server that answers decides."""
+        route = TopicRouteData(queue_datas=[QueueData("b", 1, 1, 6)])
+        self.client.answers = {"a:1": RemotingTimeout("slow"), "b:2": reply(body=route.encode())}
+        self.assertEqual(self.ask(), route)
+        self.assertEqual(self.codes(), [("a:1", RequestCode.GET_ROUTEINFO_BY_TOPIC),
+                                        ("b:2", RequestCode.GET_ROUTEINFO_BY_TOPIC)])
+
+    def test_no_such_topic(self) -> None:
+        """It does not know the topic."""
+        self.client.answers = {"a:1": reply(ResponseCode.TOPIC_NOT_EXIST)}
+        self.assertIsNone(self.ask())
+
+    def test_none_answers(self) -> None:
+        """The error is the last one's."""
+        self.client.answers = {"a:1": RemotingTimeout("slow"), "b:2": reply(
+            ResponseCode.SYSTEM_ERROR, remark="broken")}
+        failure = self.failureResultOf(
+            ensureDeferred(self.servers.find_route("T", timeout_ms=1000)))
+        self.assertIn("broken", failure.getErrorMessage())
 
 
 class RegisterTests(NameServersTestCase):
@@ -137,6 +203,14 @@ class RegisterTests(NameServersTestCase):
         self.assertNoResult(done)
         slow.callback(reply(header=RegisterBrokerResponseHeader()))
         self.assertEqual(len(self.successResultOf(done)), 2)
+
+    def test_given_up(self) -> None:
+        """Who cancels it is told just that."""
+        self.client.answers = {name: Deferred() for name in ("a:1", "b:2")}
+        body = RegisterBrokerBody(self.wrapper).encode()
+        done = Deferred.fromCoroutine(self.servers.register(ME, body, timeout_ms=100))
+        done.cancel()
+        self.failureResultOf(done, CancelledError)
 
     def test_oneway(self) -> None:
         """A one-way registration has no answers."""

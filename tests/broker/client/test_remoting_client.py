@@ -11,7 +11,8 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from twistmq.broker.channels import ChannelTable
-from twistmq.broker.client.remoting_client import RemotingClient, split_address
+from twistmq.broker.client.addresses import split_address
+from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.factory import RemotingFactory

@@ -1,0 +1,64 @@
+"""Which addresses stand behind the name of name servers, "host:port", as DNS and the host say.
+
+Differs from Apache: an IPv6 address is in brackets, with which its port can be told apart.
+
+Source: BrokerOuterAPI.dnsLookupAddressByDomain @5.3.3.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.threads import deferToThreadPool
+
+from twistmq.broker.client.addresses import split_address
+from twistmq.broker.client.bounded_question import BoundedQuestion
+from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
+
+__all__ = ["NameLookup", "look_up"]
+
+#: How long an answer is waited for, seconds: a second name server of DNS is asked after five.
+_TIMEOUT_SECONDS: Final = 10
+
+
+def look_up(name: str) -> list[str]:
+    """Ask for all addresses of a "host:port", IPv4 first, in order; it blocks.
+
+    :returns: "address:port" each, at least one.
+    :raises RemotingConnectError: when there is none.
+    """
+    try:
+        host, port = split_address(name)
+        rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise RemotingConnectError(f"{name} is no host that can be found: {why}") from None
+    found = sorted({(row[0] != socket.AF_INET, str(row[4][0]).partition("%")[0]) for row in rows})
+    return [f"[{ip}]:{port}" if is_ipv6 else f"{ip}:{port}" for is_ipv6, ip in found]
+
+
+class NameLookup:
+    """Looks names up without holding anybody up, one at a time."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._question = BoundedQuestion(reactor)
+
+    async def fetch(self, name: str) -> list[str]:
+        """Ask for all addresses of a "host:port", on a thread of the reactor's.
+
+        :raises RemotingError: when there is none, or no answer in time.
+        """
+        asking: Deferred[list[str]] = deferToThreadPool(
+            self._reactor, self._reactor.getThreadPool(), look_up, name)
+        try:
+            return await self._question.answer(
+                asking, _TIMEOUT_SECONDS, f"no answer for {name}")
+        except CancelledError:
+            raise RemotingTimeout(f"no answer for {name} before the stop") from None
+
+    def stop(self) -> None:
+        """Wait for no answer any more: what is being asked fails."""
+        self._question.stop()

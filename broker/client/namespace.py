@@ -1,0 +1,81 @@
+"""Names of topics and groups inside a namespace: brokers know them as ``namespace%name``.
+
+A retry topic or one of dead letters has the namespace behind its prefix:
+``%RETRY%namespace%group``. What belongs to the system has none.
+
+Source: NamespaceUtil @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from twistmq.broker.topic_names import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    is_system_group,
+    is_system_topic,
+)
+from twistmq.broker.wire.header import CommandHeader
+
+__all__ = ["Namespace"]
+
+_SEPARATOR: Final = "%"
+_PREFIXES: Final = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
+#: Fields of request headers that hold a name.
+_TOPIC_FIELD: Final = "topic"
+_GROUP_FIELDS: Final = ("consumer_group", "producer_group")
+
+
+class Namespace:
+    """One namespace.
+
+    :param name: of the namespace; "" for none: every name stays as it is.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def topic(self, name: str) -> str:
+        """What brokers call a topic."""
+        return name if is_system_topic(name) else self._inside(name)
+
+    def group(self, name: str) -> str:
+        """What brokers call a group."""
+        return name if is_system_group(name) else self._inside(name)
+
+    def without(self, name: str) -> str:
+        """What a topic or group is called by who is in the namespace."""
+        prefix, rest = _split(name)
+        return prefix + rest.removeprefix(self.name + _SEPARATOR) if self.name else name
+
+    def holds(self, topic: str) -> bool:
+        """Whether a broker's topic is of this namespace."""
+        return not self.name or self.topic(self.without(topic)) == topic
+
+    def header(self, header: CommandHeader) -> CommandHeader:
+        """A request's header as brokers want it."""
+        if not self.name:
+            return header
+        changes: dict[str, str] = {}
+        for field in (_TOPIC_FIELD, *_GROUP_FIELDS):
+            value = getattr(header, field, None)
+            if value:
+                changes[field] = self.topic(value) if field == _TOPIC_FIELD else self.group(value)
+        return msgspec.structs.replace(header, **changes)
+
+    def _inside(self, name: str) -> str:
+        prefix, rest = _split(name)
+        if not self.name or not name or rest.startswith(self.name + _SEPARATOR):
+            return name
+        return f"{prefix}{self.name}{_SEPARATOR}{rest}"
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The prefix of a retry topic or one of dead letters, and the rest."""
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return prefix, name[len(prefix):]
+    return "", name

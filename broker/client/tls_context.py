@@ -1,0 +1,62 @@
+"""TLS for clients without a reactor, by the settings ``tls.client.*`` or by plain values.
+
+Spark's tasks import this: it needs neither Twisted nor the settings.
+
+Source: TlsHelper.buildSslContext @5.3.3.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twistmq.broker.errors import SettingsError
+
+if TYPE_CHECKING:
+    from twistmq.broker.tls_options import TlsClientOptions
+
+__all__ = ["client_context", "ssl_context"]
+
+
+def ssl_context(options: TlsClientOptions) -> ssl.SSLContext:
+    """What a :class:`BlockingClient` is given as ``tls``.
+
+    :raises SettingsError: when a file cannot be used; the text has no password and no key in it.
+    """
+    files = options.files
+    return client_context(
+        files.trust, files.cert, files.key, files.password, verify=options.verify,
+        check_host=options.check_host, trust_name=f"{files.prefix}.trustCertPath",
+        cert_name=f"{files.prefix}.certPath", refuse=SettingsError)
+
+
+def client_context(
+    trust: str, cert: str, key: str, password: str, *, verify: bool, check_host: bool,
+    trust_name: str, cert_name: str, refuse: Callable[[str], Exception],
+) -> ssl.SSLContext:
+    """The same of values; files are PEM, by path.
+
+    :param trust: whom to trust; "": the system's authorities.
+    :param cert: the client's certificate; "": it has none.
+    :param key: its key; "": in ``cert``.
+    :param check_host: counts only where certificates are verified.
+    :param trust_name: what whoever set ``trust`` calls it, for errors; so is ``cert_name``.
+    :param refuse: makes the exception that is raised when a file cannot be used, of its text, which
+        has no password and no key in it.
+    """
+    try:
+        context = ssl.create_default_context(cafile=trust or None)
+    except OSError as error:
+        raise refuse(f"{trust_name}: {trust}: {error.strerror or error}") from None
+    context.check_hostname = verify and check_host
+    if not verify:
+        context.verify_mode = ssl.CERT_NONE
+    if cert:
+        try:
+            # Without a password to give OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(cert, key or None, lambda: password)
+        except OSError as error:
+            raise refuse(f"{cert_name}: {cert} with its key: "
+                         f"{error.strerror or error}") from None
+    return context

@@ -1,0 +1,311 @@
+"""The client for programs without a reactor: look-ups, pulls, sends, and what it tries again."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.client.scripted_server import (
+    ScriptedServer,
+    answer,
+    route_body,
+)
+from tests.interop.servers import wait_until
+from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.broker.client.messages import OutgoingMessage, PullStatus
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import (
+    RemotingConnectError,
+    RemotingSendError,
+    RemotingTimeout,
+    RequestRefused,
+)
+from twistmq.broker.testing import running_broker
+from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.offset import GetMaxOffsetResponseHeader
+from twistmq.broker.wire.headers.send import (
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from twistmq.broker.wire.signature import Credentials
+
+ACCOUNTS = """\
+accounts:
+  - accessKey: alice123
+    secretKey: secret-of-alice
+    defaultTopicPerm: PUB|SUB
+    defaultGroupPerm: SUB
+"""
+
+
+def free_address() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+class BrokerTests(SynchronousTestCase):
+    """Against a broker."""
+
+    def test_send_and_pull(self) -> None:
+        """A topic that was not there is made; its queues take turns; pulls bring what was sent."""
+        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
+            results = [client.send(OutgoingMessage("orders", b"%d" % number, {"TAGS": "t"}))
+                       for number in range(8)]
+            self.assertEqual({result.queue.queue_id for result in results}, {0, 1, 2, 3})
+            self.assertTrue(all(result.is_safe for result in results))
+            queues = client.read_queues("orders", anew=True)
+            self.assertEqual([queue.queue_id for queue in queues], [0, 1, 2, 3])
+            bodies = []
+            for queue in queues:
+                self.assertEqual((client.min_offset(queue), client.max_offset(queue)), (0, 2))
+                result = client.pull(queue, 0)
+                self.assertEqual((result.status, result.next_offset, result.max_offset),
+                                 (PullStatus.FOUND, 2, 2))
+                bodies += [record.body for record in records_of(result.body)]
+            self.assertEqual(sorted(bodies), [b"%d" % number for number in range(8)])
+            self.assertIn("orders", client.topics())
+
+    def test_batch_to_a_queue(self) -> None:
+        """Messages of a batch are one after the other in the queue they are for."""
+        queue = MessageQueue("orders", "broker-a", 2)
+        with running_broker({"brokerName": "broker-a"}) as broker, (
+                BlockingClient(broker.namesrv_address)) as client:
+            client.send(OutgoingMessage("orders", b"first"), queue)
+            batch = [OutgoingMessage("orders", b"%d" % number, {"KEYS": f"k{number}"}, flag=number)
+                     for number in range(3)]
+            self.assertEqual(client.send(batch, queue).queue_offset, 1)
+            records = records_of(client.pull(queue, 1).body)
+            self.assertEqual([(one.body, one.flag, one.properties_map()["KEYS"])
+                              for one in records],
+                             [(b"0", 0, "k0"), (b"1", 1, "k1"), (b"2", 2, "k2")])
+
+    def test_pull_status(self) -> None:
+        """The end, an offset that is not there, an expression that nothing fits."""
+        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
+            queue = client.send(OutgoingMessage("orders", b"1", {"TAGS": "a"})).queue
+            self.assertIs(client.pull(queue, 1).status, PullStatus.NO_NEW_MESSAGE)
+            moved = client.pull(queue, 7)
+            self.assertIs(moved.status, PullStatus.OFFSET_MOVED)
+            self.assertEqual(moved.next_offset, 1)
+            other = client.pull(queue, 0, expression="b")
+            self.assertIs(other.status, PullStatus.NO_MATCHED_MESSAGE)
+            self.assertEqual(other.next_offset, 1)
+
+    def test_pull_waits(self) -> None:
+        """The broker holds a pull as long as it is told to."""
+        with running_broker() as broker, BlockingClient(
+                broker.namesrv_address, timeout_s=10) as client:
+            queue = client.send(OutgoingMessage("orders", b"1")).queue
+            pending = client.begin_pull(queue, 1, group="g", max_count=1, hold_ms=8000)
+            with BlockingClient(broker.namesrv_address) as other:
+                other.send(OutgoingMessage("orders", b"2"), queue)
+            result = client.end_pull(pending)
+            self.assertEqual([one.body for one in records_of(result.body)], [b"2"])
+
+    def test_offsets(self) -> None:
+        """By time, and of a group that never was there, then has come somewhere."""
+        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
+            queue = client.send(OutgoingMessage("orders", b"1")).queue
+            [record] = records_of(client.pull(queue, 0, group="readers").body)
+            stored = record.store_timestamp
+            self.assertEqual(client.search_offset(queue, stored), 0)
+            self.assertEqual(client.search_offset(queue, stored + 60_000), 1)
+            self.assertIsNone(client.group_offset("strangers", queue))
+            client.commit_group_offset("readers", queue, 1)
+            self.assertEqual(client.group_offset("readers", queue), 1)
+
+    def test_runtime_info(self) -> None:
+        """Every broker the name server knows, and what it says of itself."""
+        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
+            (address,) = client.broker_addresses().values()
+            self.assertEqual(address, broker.broker_address)
+            self.assertEqual(client.runtime_info(address)["brokerVersionDesc"], "V5_3_3")
+            # A name server knows no such table.
+            error = self.assertRaises(RequestRefused, client.runtime_info, broker.namesrv_address)
+            self.assertEqual(error.response_code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+    def test_refused(self) -> None:
+        """A topic nobody knows, with its name and code."""
+        with running_broker({"autoCreateTopicEnable": "false"}) as broker, (
+                BlockingClient(broker.namesrv_address)) as client:
+            for ask in (client.read_queues, client.write_queues,
+                        lambda topic: client.send(OutgoingMessage(topic, b""))):
+                error = self.assertRaises(RequestRefused, ask, "nowhere")
+                self.assertEqual(error.response_code, ResponseCode.TOPIC_NOT_EXIST)
+                self.assertIn("nowhere", str(error))
+
+    def test_signed(self) -> None:
+        """A broker with access control takes what is signed rightly, and nothing else."""
+        home = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        (home / "conf").mkdir(parents=True)
+        (home / "conf/plain_acl.yml").write_text(ACCOUNTS)
+        with running_broker({"aclEnable": "true", "rocketmqHome": str(home)}) as broker:
+            for secret, is_let_in in (("secret-of-alice", True), ("secret-of-nobody", False)):
+                with BlockingClient(broker.namesrv_address, retries=0,
+                                    credentials=Credentials("alice123", secret)) as client:
+                    message = OutgoingMessage("orders", b"paid", {"TAGS": "größe"})
+                    if is_let_in:
+                        queue = client.send([message, message]).queue
+                        self.assertEqual(len(records_of(client.pull(queue, 0).body)), 2)
+                    else:
+                        error = self.assertRaises(RequestRefused, client.send, message)
+                        self.assertIn("ignature", str(error))
+                        self.assertNotIn(secret, str(error))
+
+
+class RetryTests(SynchronousTestCase):
+    """Against servers that fail."""
+
+    def name_server(self, brokers: dict[str, dict[int, str]]) -> ScriptedServer:
+        """A name server that answers every route with these brokers."""
+        server = ScriptedServer(lambda request: answer(request, body=route_body(brokers)))
+        self.addCleanup(server.close)
+        return server
+
+    def broker(self, *, fails: int = 0, code: int = 0, answers: bool = True,
+               after: threading.Event | None = None) -> ScriptedServer:
+        """A broker whose queues end at 5; the first so many requests get another answer.
+
+        :param code: the answer they get; 0: the connection ends.
+        :param after: what it waits for before it ends.
+        """
+        left = [fails]
+
+        def script(request: RemotingCommand) -> bytes | None:
+            if not answers:
+                return None
+            left[0] -= 1
+            if left[0] >= 0:
+                if code:
+                    return answer(request, code, remark="not now")
+                if after is not None:
+                    after.wait(10)
+                raise ConnectionError
+            if request.code == RequestCode.GET_MAX_OFFSET:
+                return answer(request, header=GetMaxOffsetResponseHeader(offset=5))
+            header = request.header(SendMessageRequestHeaderV2)
+            return answer(request, header=SendMessageResponseHeader(
+                msg_id="0A", queue_id=header.queue_id, queue_offset=5))
+
+        server = ScriptedServer(script)
+        self.addCleanup(server.close)
+        return server
+
+    def client(self, *name_servers: str, timeout_s: float = 5.0) -> BlockingClient:
+        client = BlockingClient(name_servers, timeout_s=timeout_s, retry_wait_s=0.01)
+        self.addCleanup(client.close)
+        return client
+
+    def test_next_name_server(self) -> None:
+        """A name server that is not there costs one attempt, and is asked last from then on."""
+        name_server = self.name_server({"a": {0: "127.0.0.1:1"}})
+        client = self.client(free_address(), name_server.address)
+        self.assertEqual(client.read_queues("t"), [MessageQueue("t", "a", 0)])
+        client.read_queues("t", anew=True)
+        self.assertEqual(len(name_server.requests), 2)
+
+    def test_no_name_server(self) -> None:
+        """Each is named with what is wrong with it."""
+        addresses = [free_address(), free_address()]
+        error = self.assertRaises(RemotingConnectError, self.client(*addresses).route, "t")
+        for address in addresses:
+            self.assertIn(address, str(error))
+        self.assertRaises(ValueError, BlockingClient, "")
+        self.assertRaises(ValueError, BlockingClient, "localhost")
+
+    def test_lost_connection(self) -> None:
+        """A look-up is asked again on a new connection, with a route asked for anew."""
+        broker = self.broker(fails=1)
+        name_server = self.name_server({"a": {0: broker.address}})
+        client = self.client(name_server.address)
+        self.assertEqual(client.max_offset(MessageQueue("t", "a", 0)), 5)
+        self.assertEqual(len(broker.requests), 2)
+        self.assertEqual(len(name_server.requests), 2)
+
+    def test_slave(self) -> None:
+        """When the master is gone its slave is asked, but never to write."""
+        slave = self.broker()
+        client = self.client(self.name_server({"a": {0: free_address(), 1: slave.address}}).address)
+        queue = MessageQueue("t", "a", 0)
+        self.assertEqual(client.max_offset(queue), 5)
+        self.assertRaises(RemotingConnectError, client.commit_group_offset, "g", queue, 1)
+        self.assertRaises(RemotingConnectError, client.send, OutgoingMessage("t", b""), queue)
+        self.assertEqual(slave.codes(), [RequestCode.GET_MAX_OFFSET])
+
+    def test_other_broker(self) -> None:
+        """A send goes to another broker after one that is gone, or has no room now."""
+        for failing in (None, self.broker(fails=9, code=ResponseCode.SYSTEM_BUSY)):
+            other = self.broker()
+            first = free_address() if failing is None else failing.address
+            client = self.client(
+                self.name_server({"a": {0: first}, "b": {0: other.address}}).address)
+            brokers = {client.send(OutgoingMessage("t", b"")).queue.broker_name for _ in range(4)}
+            self.assertEqual(brokers, {"b"})
+
+    def test_given_up(self) -> None:
+        """After the last attempt the error is the broker's own, with its address."""
+        broker = self.broker(fails=9, code=ResponseCode.SYSTEM_BUSY)
+        client = self.client(self.name_server({"a": {0: broker.address}}).address)
+        error = self.assertRaises(RequestRefused, client.send, OutgoingMessage("t", b""))
+        self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
+        self.assertIn(f"{broker.address} answered 2: not now", str(error))
+        self.assertEqual(len(broker.requests), 3)
+
+    def test_not_tried_again(self) -> None:
+        """What is refused for good is sent once."""
+        broker = self.broker(fails=9, code=ResponseCode.MESSAGE_ILLEGAL)
+        client = self.client(self.name_server({"a": {0: broker.address}}).address)
+        self.assertRaises(RequestRefused, client.send, OutgoingMessage("t", b""))
+        self.assertEqual(len(broker.requests), 1)
+
+    def test_time_out(self) -> None:
+        """A broker that does not answer is given up in time, its address told."""
+        broker = self.broker(answers=False)
+        client = self.client(self.name_server({"a": {0: broker.address}}).address, timeout_s=0.1)
+        begin = time.monotonic()
+        error = self.assertRaises(RemotingTimeout, client.max_offset, MessageQueue("t", "a", 0))
+        self.assertLess(time.monotonic() - begin, 10.0)
+        self.assertIn(broker.address, str(error))
+        wait_until("three requests", lambda: len(broker.requests) == 3)
+
+    def test_requests_under_way(self) -> None:
+        """When a connection is lost, what waits on it fails; the next has a new connection."""
+        all_sent = threading.Event()
+        broker = self.broker(fails=1, after=all_sent)
+        client = self.client(self.name_server({"a": {0: broker.address}}).address)
+        queue = MessageQueue("t", "a", 0)
+        pending = [client.begin_send(OutgoingMessage("t", b""), queue, group="g")
+                   for _ in range(3)]
+        all_sent.set()
+        self.assertRaises(RemotingSendError, client.end_send, pending[0])
+        self.assertEqual(client.send(OutgoingMessage("t", b""), queue).queue_offset, 5)
+        self.assertRaises(RemotingSendError, client.end_send, pending[1])
+        self.assertEqual(client.max_offset(queue), 5)
+
+    def test_unknown_broker(self) -> None:
+        """A queue of a broker that no route names."""
+        client = self.client(self.name_server({"a": {0: "127.0.0.1:1"}}).address)
+        error = self.assertRaises(RemotingConnectError, client.max_offset,
+                                  MessageQueue("t", "gone", 0))
+        self.assertIn("gone", str(error))
+
+
+class ImportTests(SynchronousTestCase):
+    """What it brings with it."""
+
+    def test_no_twisted(self) -> None:
+        """A worker imports neither Twisted nor a plugin."""
+        code = ("import sys, twistmq.broker.client.blocking_client; "
+                "print([name for name in sys.modules if name.startswith('twisted')])")
+        output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                check=True).stdout
+        self.assertEqual(output.strip(), "[]")

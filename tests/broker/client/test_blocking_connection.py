@@ -1,0 +1,133 @@
+"""One connection without a reactor: replies in any order, time-outs, signatures, TLS."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.broker.client.scripted_server import answer, relay, scripted_server
+from twistmq.broker.client.blocking_connection import BlockingConnection
+from twistmq.broker.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
+from twistmq.broker.wire.command import VERSION, RemotingCommand
+from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.broker.wire.signature import Credentials, Signer
+
+
+class BlockingConnectionTests(SynchronousTestCase):
+    """Against a server that a test scripts."""
+
+    def test_replies_in_any_order(self) -> None:
+        """Each request gets its own reply, whichever comes first."""
+        held: list[RemotingCommand] = []
+
+        def script(request: RemotingCommand) -> bytes | None:
+            held.append(request)
+            if len(held) < 3:
+                return None
+            return b"".join(answer(one, one.code) for one in reversed(held))
+
+        with scripted_server(script) as server, BlockingConnection(server.address) as connection:
+            opaques = [connection.begin(code) for code in (71, 72, 73)]
+            self.assertEqual([connection.reply(one).code for one in opaques], [71, 72, 73])
+
+    def test_late_reply(self) -> None:
+        """A reply that came too late is nobody's, and the connection goes on."""
+        late: list[RemotingCommand] = []
+
+        def script(request: RemotingCommand) -> bytes | None:
+            if not late:
+                late.append(request)
+                return None
+            return answer(late[0], 1) + answer(request, 2)
+
+        with scripted_server(script) as server, BlockingConnection(server.address) as connection:
+            self.assertRaises(RemotingTimeout, connection.request, 71, timeout_s=0.05)
+            self.assertEqual(connection.request(72).code, 2)
+            self.assertEqual(connection._replies, {})
+
+    def test_lost(self) -> None:
+        """A connection that ends is an error of its own kind."""
+        def script(request: RemotingCommand) -> bytes | None:
+            raise ConnectionError
+
+        with scripted_server(script) as server, BlockingConnection(server.address) as connection:
+            self.assertRaises(RemotingSendError, connection.request, 71)
+
+    def test_no_frames(self) -> None:
+        """What speaks another protocol is said to."""
+        with scripted_server(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as server, (
+                BlockingConnection(server.address)) as connection:
+            error = self.assertRaises(RemotingSendError, connection.request, 71)
+            self.assertIn("frame length", str(error))
+
+    def test_nobody_listens(self) -> None:
+        """The address and the reason are told."""
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        error = self.assertRaises(RemotingConnectError, BlockingConnection, address)
+        self.assertIn(f"connect to {address} failed", str(error))
+        self.assertIn("refused", str(error))
+
+    def test_no_address(self) -> None:
+        """A text that is no address is no connection either."""
+        error = self.assertRaises(RemotingConnectError, BlockingConnection, "name.server")
+        self.assertIn("'name.server' is not host:port", str(error))
+
+    def test_signed(self) -> None:
+        """What is sent passes the check that brokers make of it."""
+        credentials = Credentials("rocketmq2", "12345678", "token")
+        with scripted_server(answer) as server, BlockingConnection(
+                server.address, credentials=credentials) as connection:
+            connection.request(30, GetMaxOffsetRequestHeader(topic="имя", queue_id=3), b"\xff")
+        [request] = server.requests
+        fields = request.fields()
+        self.assertEqual(fields["topic"], "имя")
+        self.assertEqual(request.version, VERSION)
+        self.assertTrue(Signer("12345678").has_signed(fields, request.body, VERSION))
+
+
+class TlsTests(SynchronousTestCase):
+    """TLS by an SSLContext of the caller's."""
+
+    def setUp(self) -> None:
+        """A certificate for 127.0.0.1."""
+        if shutil.which("openssl") is None:
+            raise SkipTest("there is no openssl to make a certificate with")
+        folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        folder.mkdir(parents=True)
+        self.key, self.certificate = folder / "key.pem", folder / "certificate.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+             "-nodes", "-keyout", self.key, "-out", self.certificate, "-days", "2",
+             "-subj", "/CN=twistmq", "-addext", "subjectAltName=IP:127.0.0.1"],
+            check=True, capture_output=True)
+        self.server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.server_side.load_cert_chain(self.certificate, self.key)
+
+    def test_request(self) -> None:
+        """A reply longer than one TLS record comes back whole."""
+        body = bytes(range(256)) * 1000
+        trusted = ssl.create_default_context(cafile=str(self.certificate))
+        with scripted_server(lambda request: answer(request, 7, body=request.body)) as server, (
+                relay(server.address, self.server_side)) as address, (
+                BlockingConnection(address, tls=trusted)) as connection:
+            reply = connection.request(71, None, body)
+        self.assertEqual((reply.code, reply.body), (7, body))
+
+    def test_stranger(self) -> None:
+        """A certificate that nobody vouches for is no connection."""
+        with scripted_server(answer) as server, relay(server.address, self.server_side) as address:
+            error = self.assertRaises(RemotingConnectError, BlockingConnection, address,
+                                      tls=ssl.create_default_context())
+        self.assertIn(f"TLS with {address} failed", str(error))
+
+    def test_server_without_tls(self) -> None:
+        """A server that does not speak TLS is no connection, in time."""
+        with scripted_server(answer) as server:
+            self.assertRaises(RemotingConnectError, BlockingConnection, server.address,
+                              connect_timeout_s=0.3, tls=ssl.create_default_context())

@@ -1,0 +1,84 @@
+"""Which addresses stand behind a name."""
+
+from __future__ import annotations
+
+import socket
+from threading import Event, get_ident
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.broker.client.name_table import NameTable
+from twistmq.broker.client import name_lookup
+from twistmq.broker.client.name_lookup import NameLookup, look_up
+from twistmq.broker.errors import RemotingConnectError, RemotingError, RemotingTimeout
+
+
+class LookUpTests(SynchronousTestCase):
+    """The question itself."""
+
+    def setUp(self) -> None:
+        self.names = NameTable(ns=["10.0.0.2", "fe80::1%eth0", "10.0.0.1"], gone=[])
+        self.patch(socket, "getaddrinfo", self.names)
+
+    def test_addresses(self) -> None:
+        """All of them, each once and with the port, IPv4 first, in order."""
+        self.assertEqual(look_up("ns:9876"), ["10.0.0.1:9876", "10.0.0.2:9876", "[fe80::1]:9876"])
+        self.assertEqual(look_up("127.0.0.1:1"), ["127.0.0.1:1"])
+        self.assertEqual(look_up("[::1]:2"), ["[::1]:2"])
+
+    def test_none(self) -> None:
+        """A name nobody knows, one that can be none, and what is no host:port."""
+        for name, why in (("gone:9876", "not known"), (f"{'a' * 64}:1", "label"),
+                          ("ns:0", "is not host:port"), ("ns", "is not host:port")):
+            error = self.assertRaises(RemotingConnectError, look_up, name)
+            self.assertIn(f"{name} is no host that can be found: ", str(error))
+            self.assertIn(why, str(error))
+
+
+class NameLookupTests(TestCase):
+    """The question on a thread."""
+
+    timeout = 30
+
+    def setUp(self) -> None:
+        self.lookup = NameLookup(reactor)
+        self.threads: list[int] = []
+        self.is_over = Event()
+        self.addCleanup(self.is_over.set)
+
+    def waits(self, *_: Any, **__: Any) -> list[Any]:
+        """A resolver that says nothing until the test is over."""
+        self.threads.append(get_ident())
+        self.is_over.wait()
+        return []
+
+    async def test_fetch(self) -> None:
+        """As the blocking one, refusals too."""
+        self.patch(socket, "getaddrinfo", NameTable(ns=["10.0.0.1"], gone=[]))
+        self.assertEqual(await self.lookup.fetch("ns:1"), ["10.0.0.1:1"])
+        await self.assertFailure(
+            Deferred.fromCoroutine(self.lookup.fetch("gone:1")), RemotingConnectError)
+
+    async def test_nobody_is_held_up(self) -> None:
+        """A resolver that is silent has a thread to itself, and is not waited for for ever."""
+        self.patch(name_lookup, "_TIMEOUT_SECONDS", 0.2)
+        self.patch(socket, "getaddrinfo", self.waits)
+        error = await self.assertFailure(
+            Deferred.fromCoroutine(self.lookup.fetch("ns:1")), RemotingTimeout)
+        self.assertIn("no answer for ns:1 within 0.2 s", str(error))
+        self.assertEqual(len(self.threads), 1)
+        self.assertNotIn(get_ident(), self.threads)
+
+    async def test_stop(self) -> None:
+        """What is being asked fails at once; a stop without a question is one too."""
+        self.lookup.stop()
+        self.patch(socket, "getaddrinfo", self.waits)
+        asked = Deferred.fromCoroutine(self.lookup.fetch("ns:1"))
+        while not self.threads:
+            await deferLater(reactor, 0.001)
+        self.lookup.stop()
+        await self.assertFailure(asked, RemotingError)
