@@ -18,9 +18,15 @@ from difflib import get_close_matches
 from typing import Final
 
 from twistmq.broker.constants import VIP_PORT_DISTANCE
+from twistmq.broker.edge.address_server_url import (
+    ADDRESS_SERVER,
+    address_server_url,
+    asks_address_server,
+)
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
 from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
 from twistmq.broker.settings import Settings
+from twistmq.broker.tls_options import tls_notices
 
 __all__ = [
     "EXIT_CONFLICT",
@@ -39,6 +45,7 @@ __all__ = [
     "namesrv_settings",
     "notices",
     "refuse_unread",
+    "unknown_names",
     "up_settings",
 ]
 
@@ -54,10 +61,6 @@ EXPECTED_FAILURES: Final = (SettingsError, BrokerError, OSError)
 #: Replication that is asked for by settings which nothing here reads.
 _REPLICATION: Final = ("enableDLegerCommitLog", "enableControllerMode")
 #: What is to keep strangers out, the value that asks for it, and what is missing for it.
-_TLS: Final = {
-    "tls.server.mode": ("enforcing", "there is no TLS here yet"),
-    "tls.enable": ("true", "there is no TLS here yet"),
-}
 _ACL_2: Final = {
     "authenticationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
     "authorizationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
@@ -102,6 +105,7 @@ def namesrv_settings(file: str | None, overrides: Mapping[str, str]) -> Settings
     settings = Settings.load(namesrv_rows(), file, overrides)
     _check_name_server(settings)
     refuse_unread(settings)
+    settings.checks += [_check_name_server, refuse_unread]
     if file is not None:
         settings.put_default("configStorePath", file)
     settings.file = settings.text("configStorePath")
@@ -116,6 +120,7 @@ def broker_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
     settings = Settings.load(broker_rows(), file, overrides)
     settings.file = file or settings.text("brokerConfigPath")
     _check_broker(settings)
+    settings.checks += [_check_values, refuse_unread]
     return settings
 
 
@@ -145,6 +150,7 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
     _check_name_server(settings)
     _check_broker(settings)
     _check_ports(settings)
+    settings.checks += [_check_name_server, _check_values, refuse_unread, _check_ports]
     return settings
 
 
@@ -154,21 +160,28 @@ def name_server_settings(up: Settings) -> Settings:
     stored = up.text("configStorePath")
     settings = Settings.load(namesrv_rows(), stored if os.path.exists(stored) else None)
     for row in up.rows:
-        if row.name in names and (up.is_given(row.name) or not settings.is_given(row.name)):
-            settings.put(row.name, up.value(row.name))
+        if row.name in names:
+            settings.put_from(up, row.name)
     settings.put("listenPort", up.int("namesrv.port"))
+    settings.checks.append(_check_name_server)
     settings.file = stored
     return settings
 
 
 def log_folder(settings: Settings) -> str:
-    """Where logs go: ``log.dir``, or ``logs`` in the folder of the data."""
-    given = settings.text("log.dir")
-    if given:
-        return os.path.abspath(given)
-    if settings.has("storePathRootDir"):
-        return os.path.join(os.path.abspath(settings.text("storePathRootDir")), "logs")
-    return os.path.join(os.path.dirname(os.path.abspath(settings.text("kvConfigPath"))), "logs")
+    """Where logs go: ``log.dir``, or ``logs`` in the folder of the data.
+
+    With ``isolateLogEnable`` in a folder of the broker's in it. Source: BrokerStartup @5.3.3.
+    """
+    folder = settings.text("log.dir")
+    if not folder:
+        data = settings.text("storePathRootDir") if settings.has("storePathRootDir") else (
+            os.path.dirname(os.path.abspath(settings.text("kvConfigPath"))))
+        folder = os.path.join(data, "logs")
+    if settings.has("isolateLogEnable") and settings.flag("isolateLogEnable"):
+        folder = os.path.join(
+            folder, f"{settings.text('brokerName')}_{settings.int('brokerId')}")
+    return os.path.abspath(folder)
 
 
 def _check_name_server(settings: Settings) -> None:
@@ -181,17 +194,24 @@ def _check_name_server(settings: Settings) -> None:
 
 def _check_broker(settings: Settings) -> None:
     """Refuse what cannot be a broker's settings, and derive what others decide."""
-    _check_replication(settings)
-    for name in ("brokerName", "brokerClusterName"):
-        if re.fullmatch(r"[\w.%|-]+", settings.text(name)) is None:
-            raise settings.error(name, "must be letters, digits and . _ - % |, at least one")
-    _check_name_servers(settings.text("namesrvAddr"))
+    _check_values(settings)
     settings.put("brokerId", 0)
     settings.put_default("storePathCommitLog",
                          os.path.join(settings.text("storePathRootDir"), "commitlog"))
     port = settings.int("listenPort")
     # 0 stays what it is: only who listens knows the port then.
     settings.put_default("haListenPort", min(port + 1, _PORT_MAX) if port else 0)
+
+
+def _check_values(settings: Settings) -> None:
+    """Refuse what cannot be a broker's settings."""
+    _check_replication(settings)
+    for name in ("brokerName", "brokerClusterName"):
+        if re.fullmatch(r"[\w.%|-]+", settings.text(name)) is None:
+            raise settings.error(name, "must be letters, digits and . _ - % |, at least one")
+    _check_name_servers(settings.text("namesrvAddr"))
+    if settings.flag(ADDRESS_SERVER):
+        address_server_url(settings)
 
 
 def _asked(settings: Settings, name: str) -> str:
@@ -205,9 +225,9 @@ def refuse_unread(settings: Settings) -> None:
     To be called when plugins have declared theirs: one that declares such a setting reads it.
     Differs from Apache only in that its broker has all of these.
 
-    :raises StartRefused: when TLS, ACL 2.0 or another store is asked for.
+    :raises StartRefused: when ACL 2.0 or another store is asked for.
     """
-    for name, (asked, missing) in {**_TLS, **_ACL_2}.items():
+    for name, (asked, missing) in _ACL_2.items():
         if _asked(settings, name) == asked:
             raise StartRefused(EXIT_REFUSED, f"{name}={asked}: {missing}")
     if _asked(settings, "storeType") not in ("", "default"):
@@ -258,16 +278,22 @@ def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> li
     :param kind: "up", "namesrv" or "broker".
     :param of_plugins: those of the hooks.
     """
-    found = list(of_plugins)
-    if settings.unknown:
-        known = {row.name.lower(): row.name for row in settings.rows}
-        names = ", ".join(_with_guess(name, known) for name in sorted(settings.unknown))
-        found.append(f"settings that nothing here reads are kept: {names}")
+    found = [*of_plugins, *tls_notices(settings)]
+    unknown = unknown_names(settings)
+    if unknown:
+        found.append(f"settings that nothing here reads are kept: {', '.join(unknown)}")
     if kind != "namesrv":
         found += _address_notices(settings)
-    if kind == "broker" and not settings.addresses("namesrvAddr"):
+    if kind == "broker" and not (
+            settings.addresses("namesrvAddr") or asks_address_server(settings)):
         found.append("no name server is given (-n HOST:PORT): no client can find this broker")
     return found
+
+
+def unknown_names(settings: Settings) -> list[str]:
+    """Settings that nothing reads, each with the one that was meant if it is one with a slip."""
+    known = {row.name.lower(): row.name for row in settings.rows}
+    return [_with_guess(name, known) for name in sorted(settings.unknown)]
 
 
 def _with_guess(name: str, known: Mapping[str, str]) -> str:

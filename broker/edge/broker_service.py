@@ -5,10 +5,11 @@ Source: BrokerStartup, BrokerController.start and shutdown @5.3.3.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -25,7 +26,13 @@ from twistmq.broker.edge.clock import (
 from twistmq.broker.edge.factory import InFlight, RemotingFactory, StallWatch
 from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
 from twistmq.broker.edge.listener import ListenerService
+from twistmq.broker.edge.name_server_list import NameServerList
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.edge.read_turn import ReadTurn
+from twistmq.broker.edge.slow_requests import SlowRequests
+from twistmq.broker.edge.tls import PortSecurity, tls_client
+from twistmq.broker.edge.turns import Turns
+from twistmq.broker.edge.watching import figures_of, serve_http
 from twistmq.broker.edge.worker_threads import QuickSync, WorkerThreads
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.hooks import Hooks
@@ -47,6 +54,9 @@ _THREAD_COUNT = 2
 _REGISTER_PERIOD_MIN_MS, _REGISTER_PERIOD_MAX_MS = 10_000, 60_000
 #: A registration of no more bytes is written where it is asked for: it takes under a millisecond.
 _REGISTRATION_SMALL_SIZE = 128 * 1024
+#: How long a name server may take to say where a topic is, ms.
+#: Source: TopicRouteInfoManager.GET_TOPIC_ROUTE_TIMEOUT.
+_ROUTE_TIMEOUT_MS = 3000
 #: How long a stopping broker waits for name servers to hear of it, ms.
 _UNREGISTER_TIMEOUT_MS = 3000
 
@@ -72,15 +82,31 @@ class BrokerService(Service):
         raise_open_files_limit()
         self._threads = WorkerThreads(reactor, _THREAD_COUNT, "store")
         self.stalls = StallWatch()
+        self.slow = SlowRequests(now_ms, settings)
         self._in_flight, self._kept = InFlight(), KeptBytes()
         self._connections = connections or ConnectionCount(connections_max)
+        self._turn = ReadTurn(reactor)
+        self._turns = Turns(reactor, monotonic)
+        sync = QuickSync(reactor, self._threads, monotonic, self._turn.is_lone)
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
-                             self._threads.do, QuickSync(reactor, self._threads, monotonic).run)
+                             self._threads.do, sync.run)
         self.kernel = Kernel(settings, store, hooks, now_ms)
         self.kernel.run_soon = lambda run: reactor.callLater(0, run)
+        self.kernel.serve_http = partial(serve_http, reactor)
+        self.kernel.figures.update(
+            figures_of(self._connections, self.stalls, self.slow),
+            requests_in_flight_bytes=lambda: self._in_flight.total_bytes,
+            kept_bytes=lambda: self._kept.total_bytes)
+        self.kernel.health_checks.update(
+            {"answers": self._answers_fault, "name servers": self._name_servers_fault})
+        self._security = PortSecurity(reactor, settings, now_ms, self._threads.do)
+        self._tls_client = tls_client(reactor, settings)
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
-                                     settings.int("connectTimeoutMillis"))
-        self.name_servers = NameServers(self.client, settings.addresses("namesrvAddr"))
+                                     settings.int("connectTimeoutMillis"), self._tls_client)
+        self.kernel.ask_server = self.client.invoke
+        self.name_servers = NameServers(self.client, ())
+        self.name_server_list = NameServerList(reactor, settings, self._name_servers_changed)
+        self._set_name_servers()
         self.kernel.on_topic_change.append(self._register_soon)
         self.started: Deferred[BrokerService] = Deferred()
         self._listeners: list[ListenerService] = []
@@ -103,14 +129,24 @@ class BrokerService(Service):
         try:
             await self.kernel.start()
             self._kernel_started = True
+            self._turns.start(self.kernel.flow_control)
             await self._listen()
             self._start_periodic_tasks()
+            fetched = self.name_server_list.fetch()
+            if fetched is not None:
+                await fetched
+                self._require_running()
             self._ready = True
             await self.register(force=True)
         except Exception:
             # Nothing stays behind of a broker that does not run: no port, no lock, no thread.
             await self._close()
             raise
+
+    def _require_running(self) -> None:
+        """:raises CancelledError: when the service was stopped meanwhile."""
+        if not self.running:
+            raise CancelledError
 
     def _started(self, _: None) -> None:
         self._starting = None
@@ -150,7 +186,8 @@ class BrokerService(Service):
     def _listener(self, port: int, dispatcher: Dispatcher, purpose: str) -> ListenerService:
         factory = RemotingFactory(
             self._reactor, dispatcher, self.kernel.channels, now_ms, monotonic, self._in_flight,
-            self.stalls, kept=self._kept, connections=self._connections)
+            self.stalls, self._security.stages, self._kept, self._connections, turn=self._turn,
+            slow=self.slow, turns=self._turns)
         return ListenerService(self._reactor, port, self.settings.text("bindAddress"),
                                self.settings.int("serverSocketBacklog"), factory, purpose)
 
@@ -163,17 +200,34 @@ class BrokerService(Service):
     def vip_port(self) -> int:
         return self._listeners[1].port
 
+    # --- for whoever watches
+
+    def _answers_fault(self) -> str:
+        return "" if self._ready else "the broker does not answer yet, or no more"
+
+    def _name_servers_fault(self) -> str:
+        """Why no client finds the broker; one name server that knows it is enough."""
+        unreached = self.name_servers.unreached
+        if not self.name_servers.addresses:
+            return self.name_server_list.fault
+        if not unreached or set(self.name_servers.addresses) - set(unreached):
+            return ""
+        return "; ".join(f"{address}: {why}" for address, why in sorted(unreached.items()))
+
     # --- periodic work
 
     def _start_periodic_tasks(self) -> None:
-        idle_max_ms = self.settings.int("serverChannelMaxIdleTimeSeconds") * 1000
         factory = self._listeners[0].factory
         tasks = [
             *self.kernel.periodic_tasks,
+            *self._security.tasks,
+            *(self._tls_client.tasks if self._tls_client is not None else ()),
+            *self.name_server_list.tasks(),
             PeriodicTask("register with name servers", _REGISTER_PERIOD_MIN_MS,
                          self._register_period_ms, self._register_due),
             PeriodicTask("close idle connections", 10_000, 10_000,
-                         lambda now: factory.close_idle(now, idle_max_ms)),
+                         lambda now: factory.close_idle(now, self.settings.int(
+                             "serverChannelMaxIdleTimeSeconds") * 1000)),
         ]
         self._periodic = PeriodicService(self._reactor, now_ms, monotonic, tasks, self.stalls)
         self._periodic.startService()
@@ -186,6 +240,20 @@ class BrokerService(Service):
         return Deferred.fromCoroutine(self.register(self.settings.flag("forceRegister")))
 
     # --- registration
+
+    def _set_name_servers(self) -> None:
+        self.name_servers.addresses = self.name_server_list.addresses
+        self.kernel.find_route = partial(
+            self.name_servers.find_route, timeout_ms=_ROUTE_TIMEOUT_MS
+        ) if self.name_servers.addresses else None
+        self.kernel.find_broker = partial(
+            self.name_servers.find_broker, timeout_ms=_ROUTE_TIMEOUT_MS
+        ) if self.name_servers.addresses else None
+
+    def _name_servers_changed(self) -> None:
+        """Register with other name servers; those left out forget this broker by themselves."""
+        self._set_name_servers()
+        self._register_soon()
 
     @property
     def identity(self) -> BrokerIdentity:
@@ -210,7 +278,7 @@ class BrokerService(Service):
         ):
             return
         compressed = self.settings.flag("compressedRegister")
-        encode = topics.registration(compressed)
+        encode = self.kernel.registration(compressed)
         small = topics.rows_size <= _REGISTRATION_SMALL_SIZE
         body = encode() if small else await self._threads.do(encode)
         answers = await self.name_servers.register(
@@ -258,6 +326,7 @@ class BrokerService(Service):
         if self._periodic is not None:
             self._periodic.stopService()
             self._periodic = None
+        self.name_server_list.stop()
         for listener in self._listeners:
             await listener.stop_listening()
         if self._ready:
@@ -268,6 +337,7 @@ class BrokerService(Service):
             await self.kernel.stop()
         for listener in self._listeners:
             await listener.stopService()
+        self._turns.stop()
         await self.client.close()
         if self._threads.started:
             # They are idle once the store is stopped.

@@ -1,7 +1,8 @@
 """The command ``twistmq``.
 
 ``up`` runs a name server and a broker in one process, ``namesrv`` and ``broker`` run one of them;
-``store`` looks at the files of a broker that may run or not.
+``store`` looks at the files of a broker that may run or not, ``admin`` asks servers and tells them,
+``doctor`` looks for what is wrong with a set-up.
 Plugins add commands of their own through ``register_commands``; they are imported only when a
 command is asked for that is not among these, or for help. Options and boot lines are Apache's
 ``mqnamesrv`` and ``mqbroker``; exit statuses are in ``boot``.
@@ -20,6 +21,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from twistmq.broker.edge import boot
+from twistmq.broker.edge.doctor_command import doctor
 from twistmq.broker.edge.store_commands import EXIT_USAGE as STORE_EXIT_USAGE
 from twistmq.broker.edge.store_commands import store
 from twistmq.broker.errors import SettingsError
@@ -71,12 +73,16 @@ def print_settings(settings: Settings, *, important_only: bool) -> None:
 
 
 class Commands(click.Group):
-    """Our own commands, and after them those of plugins."""
+    """Our own commands, and after them those of plugins; ``admin`` is imported when asked for."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return [*super().list_commands(context), *sorted(self._of_plugins())]
+        return sorted([*super().list_commands(context), "admin"]) + sorted(self._of_plugins())
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name == "admin":
+            from twistmq.broker.admin.command_line import admin
+
+            return admin
         return super().get_command(context, name) or self._of_plugins().get(name)
 
     def _of_plugins(self) -> dict[str, click.Command]:
@@ -85,7 +91,7 @@ class Commands(click.Group):
         hooks = load_hooks(Settings(broker_rows()))
         found = {command.name: command for command in hooks.collect_commands()}
         return {name: command for name, command in found.items()
-                if name and name not in self.commands}
+                if name and name not in self.commands and name != "admin"}
 
 
 def version_text() -> str:
@@ -179,16 +185,16 @@ def broker(
 
 
 twistmq.add_command(store)
+twistmq.add_command(doctor)
 
 
 def _print_or_run(
     kind: str, settings: Settings, print_all: bool, print_important: bool = False
 ) -> int:
     if print_all or print_important:
-        if settings.has("plugins.enabled"):
-            from twistmq.broker.edge.services import load_hooks
+        from twistmq.broker.edge.services import declare_plugins
 
-            load_hooks(settings)
+        declare_plugins(kind, settings)
         print_settings(settings, important_only=not print_all)
         return boot.EXIT_OK
     from twistmq.broker.edge import tap

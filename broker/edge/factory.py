@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol as Interface
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import ServerFactory
@@ -13,36 +12,15 @@ from twisted.logger import Logger
 from twistmq.broker.channels import ChannelTable
 from twistmq.broker.constants import STALL_SECONDS, STALL_WARN_SECONDS, TOTAL_BYTES_IN_FLIGHT_MAX
 from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.first_bytes import FirstBytesStage, TlsRefused
 from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
 from twistmq.broker.edge.protocol import RemotingProtocol
+from twistmq.broker.edge.read_turn import ReadTurn
+from twistmq.broker.edge.slow_requests import SlowRequests
+from twistmq.broker.edge.turns import Turns
+from twistmq.broker.interfaces import IFlowControl
 
-__all__ = ["FirstBytesStage", "InFlight", "RemotingFactory", "StallWatch", "TlsRefused"]
-
-
-class FirstBytesStage(Interface):
-    """Looks at a new connection's first bytes: TLS, the PROXY protocol."""
-
-    def recognise(self, data: bytes) -> bool | None:
-        """:returns: whether the connection is this stage's; None when more bytes are needed."""
-
-    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
-        """Do the stage's work; :returns: the bytes that are for the next."""
-
-
-class TlsRefused:
-    """Says clearly why a TLS client gets nowhere, instead of calling its hello a bad frame."""
-
-    log = Logger()
-
-    def recognise(self, data: bytes) -> bool | None:
-        # 0x16 is a TLS handshake record; as a frame's length it would be 369 MB.
-        return data[:1] == b"\x16"
-
-    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
-        self.log.warn("connection of {peer} closed: it speaks TLS, which is not enabled",
-                      peer=connection.remote_address)
-        connection.close()
-        return b""
+__all__ = ["InFlight", "RemotingFactory", "StallWatch"]
 
 
 class InFlight:
@@ -108,6 +86,9 @@ class RemotingFactory(ServerFactory):
     :param monotonic: a clock in seconds that never jumps.
     :param passes_over_long_replies: whether a reply longer than a frame fails its call alone, not
         the connection.
+    :param turn: is told what is being run.
+    :param slow: is told what took long.
+    :param turns: who is served next; ports of one process share it.
     """
 
     noisy = False
@@ -118,7 +99,9 @@ class RemotingFactory(ServerFactory):
         in_flight: InFlight | None = None, stalls: StallWatch | None = None,
         first_bytes: Sequence[FirstBytesStage] = (TlsRefused(),),
         kept: KeptBytes | None = None, connections: ConnectionCount | None = None,
-        passes_over_long_replies: bool = False,
+        passes_over_long_replies: bool = False, turn: ReadTurn | None = None,
+        slow: SlowRequests | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.reactor = reactor
         self.dispatcher = dispatcher
@@ -131,6 +114,11 @@ class RemotingFactory(ServerFactory):
         self.kept = kept or KeptBytes()
         self.connections = connections or ConnectionCount(lambda: sys.maxsize)
         self.passes_over_long_replies = passes_over_long_replies
+        self.turn = turn or ReadTurn(reactor)
+        self.slow = slow or SlowRequests(now_ms)
+        self.turns = turns or Turns(reactor, monotonic)
+        #: Looked at for each read.
+        self.flow_control: IFlowControl | None = self.turns.flow_control
 
     def buildProtocol(self, addr: object) -> RemotingProtocol | None:  # type: ignore[override]
         """Make a connection's protocol; None closes it: there are too many."""

@@ -1,8 +1,10 @@
 """Log files of a process: one line an event, rotated by size.
 
 ``<data>/logs/NAME.log`` is the newest file, ``NAME.log.1`` the one before. Events come through
-``twisted.logger``; the level is one for all of them. Bodies of messages and secrets are no part of
-any event. Under ``twistd`` this module is not used: twistd has its own log options.
+``twisted.logger``; what is written of them is said by ``log.level``, and for parts of the process
+by ``log.levels``. Both, and the sizes of files, hold at once when they change. Bodies of messages
+and secrets are no part of any event. Under ``twistd`` this module is not used: twistd has its own
+log options.
 
 Names, addresses, remarks and errors in an event may be what a peer sent. So whatever is written
 here is one line that begins with its time, of a bounded length: control characters are shown, not
@@ -14,12 +16,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import IO, Any, Final, cast
 
 from twisted.logger import (
     FileLogObserver,
     FilteringLogObserver,
+    ILogFilterPredicate,
     ILogObserver,
+    InvalidLogLevelError,
     LogEvent,
     LogLevel,
     LogLevelFilterPredicate,
@@ -29,6 +34,7 @@ from twisted.logger import (
 )
 from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
+from zope.interface import implementer
 
 from twistmq.broker.constants import (
     LOG_FIELD_CHARS_MAX,
@@ -36,9 +42,9 @@ from twistmq.broker.constants import (
     LOG_TRACEBACK_LINES_MAX,
 )
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.settings import Settings
+from twistmq.broker.settings import Settings, SettingValue
 
-__all__ = ["begin_logging", "file_observer", "format_event", "open_log"]
+__all__ = ["LogLevels", "begin_logging", "file_observer", "format_event", "open_log"]
 
 #: What a terminal or a reader of lines may act on: C0 and C1 controls, separators of lines, marks
 #: that turn the direction of writing; and lone surrogates, which UTF-8 cannot say.
@@ -71,10 +77,52 @@ def open_log(name: str, folder: str, settings: Settings) -> LogFile:
 
 
 def file_observer(file: LogFile, settings: Settings) -> ILogObserver:
-    """An observer that writes the events of ``log.level`` and above."""
-    level = LogLevel.levelWithName(settings.text("log.level"))
+    """An observer that writes the events of the levels that the settings name, now and later.
+
+    :raises SettingsError: when they name none.
+    """
+    def changed(changes: Mapping[str, SettingValue]) -> None:
+        file.rotateLength = settings.int("log.size_max")
+        file.maxRotatedFiles = settings.int("log.files_max")
+
+    settings.on_change.append(changed)
     return FilteringLogObserver(FileLogObserver(cast(IO[str], file), format_event),
-                                [LogLevelFilterPredicate(defaultLogLevel=level)])
+                                [LogLevels(settings)])
+
+
+@implementer(ILogFilterPredicate)
+class LogLevels:
+    """Which events are written: those of a level, which may be another for parts of the process.
+
+    :raises SettingsError: when ``log.levels`` has no meaning.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._predicate = _predicate(settings)
+        settings.checks.append(_predicate)
+        settings.on_change.append(self._settings_changed)
+
+    def __call__(self, event: LogEvent) -> Any:
+        return self._predicate(event)
+
+    def _settings_changed(self, changes: Mapping[str, SettingValue]) -> None:
+        if "log.level" in changes or "log.levels" in changes:
+            self._predicate = _predicate(self._settings)
+
+
+def _predicate(settings: Settings) -> LogLevelFilterPredicate:
+    """:raises SettingsError: when ``log.levels`` has no meaning."""
+    predicate = LogLevelFilterPredicate(LogLevel.levelWithName(settings.text("log.level")))
+    for pair in settings.names("log.levels"):
+        namespace, _, level = (part.strip() for part in pair.partition("="))
+        try:
+            predicate.setLogLevelForNamespace(namespace, LogLevel.levelWithName(level))
+        except InvalidLogLevelError:
+            names = ", ".join(level.name for level in LogLevel.iterconstants())
+            raise settings.error(
+                "log.levels", f"says {pair!r}, not part=level with one of {names}") from None
+    return predicate
 
 
 def format_event(event: LogEvent) -> str | None:

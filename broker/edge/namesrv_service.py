@@ -5,6 +5,7 @@ Source: NamesrvStartup, NamesrvController @5.3.3.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -26,13 +27,16 @@ from twistmq.broker.edge.factory import RemotingFactory, StallWatch
 from twistmq.broker.edge.limits import ConnectionCount
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.edge.slow_requests import SlowRequests
+from twistmq.broker.edge.tls import PortSecurity, tls_client
+from twistmq.broker.edge.watching import figures_of, serve_http
 from twistmq.broker.edge.worker_threads import WorkerThreads
 from twistmq.broker.errors import RemotingError
 from twistmq.broker.hooks import Hooks
-from twistmq.broker.namesrv.registration import NotifyMinBrokerIdChangeRequestHeader
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.settings import Settings
+from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 __all__ = ["NamesrvService"]
 
@@ -42,39 +46,55 @@ class NamesrvService(Service):
 
     ``started`` fires with this service once the name server answers, or fails with why it cannot.
 
+    :param hooks: the plugins in use; None: there are none.
     :param connections: those of the process; None: nothing else in it has any.
     :param port_setting: what users set the port by.
+    :param watched_alone: whether pages of plugins are its own; else the broker of the process
+        serves them.
     """
 
     log = Logger()
 
     def __init__(
-        self, reactor: Any, settings: Settings, connections: ConnectionCount | None = None,
-        port_setting: str = "listenPort",
+        self, reactor: Any, settings: Settings, hooks: Hooks | None = None,
+        connections: ConnectionCount | None = None, port_setting: str = "listenPort", *,
+        watched_alone: bool = True,
     ) -> None:
         self.settings = settings
         self._threads = WorkerThreads(reactor, 1, "namesrv")
-        self.name_server = NameServer(settings, in_thread=self._threads.do)
+        self.name_server = NameServer(settings, in_thread=self._threads.do, now_ms=now_ms,
+                                      hooks=hooks)
+        self._connections = connections or ConnectionCount(connections_max)
+        if watched_alone:
+            self.name_server.serve_http = partial(serve_http, reactor)
         self.name_server.routes.notify = self._notify
-        self._client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
+        security = PortSecurity(reactor, settings, now_ms, self._threads.do)
+        by_tls = tls_client(reactor, settings)
+        self._client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
+                                      tls=by_tls)
         self.stalls = StallWatch()
+        self.slow = SlowRequests(now_ms, settings)
+        self.name_server.figures.update(figures_of(self._connections, self.stalls, self.slow))
         self.started: Deferred[NamesrvService] = Deferred()
+        self._hooks_started = False
         channels = ChannelTable()
         channels.on_lost.append(self.name_server.connection_lost)
         rows = {row.code: row for row in self.name_server.handlers()}
-        self._factory = RemotingFactory(reactor, Dispatcher(rows, Hooks()), channels, now_ms,
-                                        monotonic, stalls=self.stalls,
-                                        connections=connections or ConnectionCount(
-                                            connections_max))
+        self._factory = RemotingFactory(reactor, Dispatcher(rows, self.name_server.hooks), channels,
+                                        now_ms, monotonic, stalls=self.stalls,
+                                        first_bytes=security.stages,
+                                        connections=self._connections, slow=self.slow)
         self._listener = ListenerService(
             reactor, settings.int("listenPort"), settings.text("bindAddress"),
             settings.int("serverSocketBacklog"), self._factory,
             f"the name server's port: {port_setting}")
-        idle_max_ms = settings.int("serverChannelMaxIdleTimeSeconds") * 1000
         self._periodic = PeriodicService(reactor, now_ms, monotonic, [
             *self.name_server.periodic_tasks(),
+            *security.tasks,
+            *(by_tls.tasks if by_tls is not None else ()),
             PeriodicTask("close idle connections", 10_000, 10_000,
-                         lambda now: self._factory.close_idle(now, idle_max_ms)),
+                         lambda now: self._factory.close_idle(
+                             now, settings.int("serverChannelMaxIdleTimeSeconds") * 1000)),
         ], self.stalls)
 
     @property
@@ -84,16 +104,18 @@ class NamesrvService(Service):
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
-        try:
-            raise_open_files_limit()
-            self.name_server.start(now_ms())
-            self._threads.start()
-            self._listener.startService()
-            self._periodic.startService()
-        except Exception:
-            self.started.errback(Failure())
-        else:
-            self.started.callback(self)
+        Deferred.fromCoroutine(self._start()).addCallbacks(
+            lambda _: self.started.callback(self), self.started.errback)
+
+    async def _start(self) -> None:
+        raise_open_files_limit()
+        self._threads.start()
+        self._hooks_started = True
+        await self.name_server.hooks.start_namesrv(self.name_server)
+        self.name_server.start(now_ms())
+        self._listener.startService()
+        self.name_server.address = f"{self.settings.text('bindAddress')}:{self.port}"
+        self._periodic.startService()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()  # type: ignore[no-untyped-call]
@@ -104,6 +126,9 @@ class NamesrvService(Service):
 
     async def _stop(self) -> None:
         await self._listener.stopService()
+        if self._hooks_started:
+            self._hooks_started = False
+            await self.name_server.hooks.stop_namesrv(self.name_server)
         if self._threads.started:
             await self.name_server.kv_config.when_saved()
             self._threads.stop()

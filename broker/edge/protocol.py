@@ -4,7 +4,9 @@ Back-pressure inwards: while requests whose replies are awaited hold more bytes 
 or all of them together, may, reading stops. Back-pressure outwards: while the peer does not take
 its replies, reading stops as well; what still comes (woken pulls) is bounded, and a peer that
 takes nothing for too long is cut off. What one read brought runs for a few milliseconds at a time,
-and no further than its replies are taken. Other connections never notice any of it.
+and no further than its replies are taken; the rest waits for another turn, see ``turns``. With flow
+control what a busy broker reads waits as a whole, and what is too much of it is refused. Other
+connections never notice any of it.
 
 Source: NettyRemotingServer, NettyRemotingAbstract @5.3.3; design of twistmq.
 """
@@ -29,7 +31,15 @@ from twistmq.broker.constants import (
     TOTAL_BYTES_IN_FLIGHT_FREE,
     TURN_REPLY_BYTES_MAX,
     TURN_SECONDS,
+    WAITING_BYTES_TOTAL_MAX,
     WRITE_STALL_MAX_MS,
+)
+from twistmq.broker.edge.first_bytes import FirstBytes
+from twistmq.broker.edge.turns import (
+    READ_SIZE,
+    READ_SIZE_BEHIND,
+    TLS_RECORD_SIZE,
+    WaitingFrames,
 )
 from twistmq.broker.errors import (
     HeaderError,
@@ -45,16 +55,19 @@ from twistmq.broker.wire.record import host_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from twistmq.broker.edge.factory import FirstBytesStage, RemotingFactory
+    from twistmq.broker.edge.factory import RemotingFactory
+    from twistmq.broker.edge.tls_layer import TlsLayer
+    from twistmq.broker.remoting import Request
 
 __all__ = ["RemotingProtocol"]
 
 #: Why reading is paused: the peer takes no replies; its requests, or everybody's, wait; what was
-#: read before is not done.
+#: read before is not done; a stage that looks at the first bytes has to wait for something.
 _UNSENT: Final = 1
 _CONNECTION_FULL: Final = 2
 _TOTAL_FULL: Final = 4
 _BACKLOG: Final = 8
+_STAGE: Final = 16
 
 _channel_ids = count(1)
 
@@ -74,9 +87,10 @@ class RemotingProtocol(Protocol):
         self.active = False
         self.last_active_ms = 0
         self._decoder = FrameDecoder()
-        #: Stages that have not looked yet, and what they look at; None once all have.
-        self._stages: Sequence[FirstBytesStage] = ()
-        self._first_bytes: bytes | None = b""
+        #: What looks at the first bytes; None once it has.
+        self._first_bytes: FirstBytes | None = None
+        #: What bytes pass through on a connection that speaks TLS; None: they are sent as they are.
+        self._tls: TlsLayer | None = None
         self._opaques = count(1)
         self._pending: dict[int, tuple[Deferred[RemotingCommand], IDelayedCall]] = {}
         self._held_bytes = 0
@@ -88,9 +102,11 @@ class RemotingProtocol(Protocol):
         self._write_some: Callable[[bytes], int | Exception] | None = None
         #: What is noted in the factory's KeptBytes.
         self._kept_bytes = 0
-        #: Frames that wait for another turn, and the turn.
+        #: What is left of frames whose turn was over; those that had none yet, behind it.
         self._backlog: Sequence[Frame] = ()
-        self._next_turn: IDelayedCall | None = None
+        self._waiting: WaitingFrames | None = None
+        #: While a read takes more than Twisted asks for, because the last one was full.
+        self._reads_much = False
         self._turn_ends = 0.0
         self._turn_reply_bytes = 0
         #: True once it was said that the connection is to be closed: nothing is sent any more.
@@ -110,7 +126,8 @@ class RemotingProtocol(Protocol):
         self.local_port = host.port
         if self.factory.passes_over_long_replies:
             self._decoder = FrameDecoder(self._reply_too_long)
-        self._stages = self.factory.first_bytes
+        if self.factory.first_bytes:
+            self._first_bytes = FirstBytes(self, self.factory.first_bytes)
         self.active = True
         self.last_active_ms = self.factory.now_ms()
         self.factory.channels.add(self)
@@ -121,69 +138,97 @@ class RemotingProtocol(Protocol):
         begin = factory.monotonic()
         self.last_active_ms = now_ms = factory.now_ms()
         if self._first_bytes is not None:
-            data = self._look_at_first_bytes(data)
+            data = self._first_bytes.look(data)
+            if self._first_bytes is not None and self._first_bytes.done:
+                self._first_bytes = None
         frames = self._decoder.feed(data)
         if frames and self._kept_bytes:
             # The half frame that was noted is whole; the next one begins now.
             self._note_kept(0)
-        if self._backlog:
-            self._backlog = [*self._backlog, *frames]
-        elif frames:
-            self._run(frames, now_ms, begin)
+        if frames:
+            if self._backlog or self._waiting or (
+                factory.flow_control is not None and factory.turns.is_behind(
+                    begin, len(data) if self._tls is None else len(data) + TLS_RECORD_SIZE)
+            ):
+                self._wait(frames, begin)
+            else:
+                self._run(frames, now_ms, begin)
+        if self._reads_much and not self._waiting and len(data) < READ_SIZE - TLS_RECORD_SIZE:
+            self._read_at_once(READ_SIZE)
         self._after_turn()
         factory.stalls.observe("requests", factory.monotonic() - begin)
+        factory.turn.linger()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.active = False
-        self._backlog = ()
+        self._drop_waiting()
         self._note_kept(0)
         self.factory.connections.remove()
-        if self._next_turn is not None:
-            self._next_turn.cancel()
-            self._next_turn = None
+        if self._first_bytes is not None:
+            self._first_bytes.stop_timeout()
         if self._paused_for & _TOTAL_FULL:
             self.factory.in_flight.paused.discard(self)
         pending, self._pending = self._pending, {}
+        why = f": {self._tls.failure}" if self._tls is not None and self._tls.failure else ""
         for waiting, timeout in pending.values():
             timeout.cancel()
-            waiting.errback(RemotingSendError(f"connection to {self.remote_address} was lost"))
+            waiting.errback(RemotingSendError(
+                f"connection to {self.remote_address} was lost{why}"))
         self.factory.channels.remove(self)
-
-    # --- first bytes
-
-    def _look_at_first_bytes(self, data: bytes) -> bytes:
-        """Ask the stages, each in turn, whether this connection is theirs.
-
-        :returns: what is left for the frame decoder; nothing while a stage needs more.
-        """
-        assert self._first_bytes is not None
-        data = self._first_bytes + data
-        while self._stages and data:
-            answer = self._stages[0].recognise(data)
-            if answer is None:
-                break
-            stage, self._stages = self._stages[0], self._stages[1:]
-            if answer:
-                self._first_bytes = b""
-                data = stage.take(self, data)
-        if self._stages:
-            self._first_bytes = data
-            return b""
-        self._first_bytes = None
-        return data
 
     def set_remote_address(self, ip: str, port: int) -> None:
         """Say who the peer is; a stage does it when a proxy stands between."""
         self.remote_address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         self.remote_host = host_bytes(ip, port)
 
+    # --- TLS
+
+    def start_tls(self, layer: TlsLayer, data: bytes = b"") -> None:
+        """Have all bytes from now on pass through a layer of TLS.
+
+        The layer takes this protocol's place at the transport. What pauses reading, counts unsent
+        bytes and closes goes on as without it, on encrypted bytes.
+
+        :param data: what came of them.
+        """
+        assert self._tls is None, "TLS within TLS"
+        self._first_bytes = None
+        self._tls = layer
+        self._transport().protocol = layer
+        layer.begin(data)
+
+    def write_encrypted(self, data: bytes) -> None:
+        """Send what the layer of TLS has to say for itself: handshakes and alerts."""
+        if self.active:
+            self._send_later(data)
+
+    def hold_stage(self) -> None:
+        """Read nothing while a stage waits for what it needs."""
+        self._pause(_STAGE)
+
+    def release_stage(self) -> None:
+        """Read on; the stage has what it needs."""
+        self._resume(_STAGE)
+
     # --- turns
 
     def _run(self, frames: Sequence[Frame], now_ms: int, begin: float) -> None:
         """Run frames for a turn and write the replies that are ready."""
+        flow_control = self.factory.flow_control
+        if flow_control is not None and flow_control.rejects:
+            frames = self._sorted(flow_control.reject(frames))
         self._turn_ends = begin + TURN_SECONDS
         self._turn_reply_bytes = 0
-        ready = self.factory.dispatcher.execute(self, frames, now_ms)
+        turn = self.factory.turn
+        turn.request_count = len(frames)
+        try:
+            ready = self.factory.dispatcher.execute(self, frames, now_ms)
+        finally:
+            turn.request_count = 0
+        seconds = self.factory.monotonic() - begin
+        if seconds * 1000 >= self.factory.slow.limit_ms:
+            ran = frames[:len(frames) - len(self._backlog)]
+            self.factory.slow.turn(self.remote_address, ran, seconds)
         if ready:
             self.write(b"".join(ready))
 
@@ -192,15 +237,56 @@ class RemotingProtocol(Protocol):
         return (not self._paused_for and self._turn_reply_bytes < TURN_REPLY_BYTES_MAX
                 and self.factory.monotonic() < self._turn_ends)
 
+    def waited(self, requests: Sequence[Request[Any]]) -> None:
+        factory = self.factory
+        factory.slow.waited(self.remote_address, requests, factory.dispatcher.handlers)
+
     def run_later(self, frames: Sequence[Frame]) -> None:
         self._backlog = frames
         self._pause(_BACKLOG)
 
+    def _wait(self, frames: Sequence[Frame], begin: float) -> None:
+        """Let what a read brought wait; with flow control, as far as it is not too much."""
+        factory = self.factory
+        waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = WaitingFrames(factory.turns)
+        flow_control = factory.flow_control
+        if flow_control is not None:
+            frames = self._sorted(
+                flow_control.arrived(frames, waiting.request_count, factory.turns))
+            self._read_at_once(READ_SIZE_BEHIND)
+        waiting.add(frames, begin)
+        if not self._may_read():
+            self._pause(_BACKLOG)
+
+    def _may_read(self) -> bool:
+        """Whether what waits here leaves room for more."""
+        if self._backlog:
+            return False
+        return not self._waiting or (
+            self.factory.flow_control is not None
+            and self.factory.turns.size_bytes < WAITING_BYTES_TOTAL_MAX)
+
+    def _read_at_once(self, size_bytes: int) -> None:
+        """Say how much a read takes from the socket; a transport around another has no say."""
+        self._reads_much = size_bytes > READ_SIZE
+        transport = self._transport()
+        if hasattr(transport, "bufferSize"):
+            transport.bufferSize = size_bytes
+
+    def _sorted(self, found: tuple[Sequence[Frame], Sequence[bytes]]) -> Sequence[Frame]:
+        """Answer what flow control refuses; :returns: what it lets pass."""
+        frames, refusals = found
+        if refusals:
+            self.write(b"".join(refusals))
+        return frames
+
     def _after_turn(self) -> None:
         """See to what the turn left: frames, a broken stream, half a frame."""
         if not self.active or self.closing:
-            self._backlog = ()
-        elif self._backlog:
+            self._drop_waiting()
+        elif self._backlog or self._waiting:
             self._take_turn_soon()
         elif self._decoder.failure:
             self.log.warn("connection of {peer} closed: {failure}", peer=self.remote_address,
@@ -209,25 +295,45 @@ class RemotingProtocol(Protocol):
         elif self._kept_bytes or self._decoder.pending_bytes > KEPT_BYTES_LEAST:
             self._note_kept()
 
-    def _take_turn_soon(self) -> None:
-        """Go on with the backlog when others had their turn, unless reading is paused anyway."""
-        if self._paused_for == _BACKLOG and self._next_turn is None:
-            self._next_turn = self.factory.reactor.callLater(0, self._take_turn)
+    def _drop_waiting(self) -> None:
+        """Nobody is there to read the replies to what waits."""
+        self._backlog = ()
+        if self._waiting is not None:
+            self._waiting.clear()
+            self._waiting = None
+            self.factory.turns.remove(self)
 
-    def _take_turn(self) -> None:
-        self._next_turn = None
+    def _take_turn_soon(self) -> None:
+        """Go on with what waits when others had their turn, unless reading is paused anyway."""
+        if not self._paused_for & ~_BACKLOG:
+            if self._waiting is None:
+                self._waiting = WaitingFrames(self.factory.turns)
+            self.factory.turns.add(self, self._waiting)
+
+    def take_turn(self) -> None:
+        """Run what is left of the last turn, or a piece of what waits; the others follow."""
         if not self.active or self.closing:
-            self._backlog = ()
+            self._drop_waiting()
+            return
+        if self._paused_for & ~_BACKLOG or not (self._backlog or self._waiting):
             return
         factory = self.factory
         begin = factory.monotonic()
         frames, self._backlog = self._backlog, ()
+        if not frames and self._waiting:
+            came, frames = self._waiting.take()
+            if factory.flow_control is not None:
+                frames = self._sorted(factory.flow_control.due(
+                    frames, round((begin - came) * 1000), factory.turns))
         # Not resumed before: what is run may pause for a reason of its own.
+        was_paused = self._paused_for & _BACKLOG
         self._paused_for &= ~_BACKLOG
-        self._run(frames, factory.now_ms(), begin)
-        if not self._backlog:
+        if frames:
+            self._run(frames, factory.now_ms(), begin)
+        if was_paused:
             self._paused_for |= _BACKLOG
-            self._resume(_BACKLOG)
+            if self._may_read():
+                self._resume(_BACKLOG)
         self._after_turn()
         factory.stalls.observe("requests", factory.monotonic() - begin)
 
@@ -247,6 +353,8 @@ class RemotingProtocol(Protocol):
         """Send bytes; ignored once the connection is lost or closing."""
         if not self.active or self.closing:
             return
+        if self._tls is not None:
+            data = self._tls.encrypt(data)
         if not self.unsent_bytes and self._write_some is not None:
             # What the socket takes at once needs no other turn of the reactor.
             taken = self._write_some(data)
@@ -254,6 +362,10 @@ class RemotingProtocol(Protocol):
                 return
             if isinstance(taken, int):
                 data = data[taken:]
+        self._send_later(data)
+
+    def _send_later(self, data: bytes) -> None:
+        """Have the transport send what the socket has no room for; too much stops reading."""
         self.unsent_bytes += len(data)
         self._transport().write(data)
         if self.unsent_bytes <= CONNECTION_BYTES_UNSENT_FREE:
@@ -324,6 +436,8 @@ class RemotingProtocol(Protocol):
         """Close the connection once what is buffered was sent."""
         if self.active and not self.closing:
             self.closing = True
+            if self._tls is not None:
+                self._tls.end()
             self._transport().unregisterProducer()
             self._transport().loseConnection()
 
@@ -332,8 +446,13 @@ class RemotingProtocol(Protocol):
         if self.active:
             self.log.warn("connection of {peer} cut off: it {why}", peer=self.remote_address,
                           why=why)
+            self.cut_off()
+
+    def cut_off(self) -> None:
+        """Do so when it was said already, or is not worth a line."""
+        if self.active:
             self.active = False
-            self._backlog = ()
+            self._drop_waiting()
             self._transport().abortConnection()
 
     # --- back-pressure
@@ -381,7 +500,10 @@ class RemotingProtocol(Protocol):
             self._paused_for &= ~reason
             if not self._paused_for and self.active:
                 self._transport().resumeProducing()
-            elif self._backlog:
+            if (self._backlog or self._waiting) and reason != _BACKLOG:
+                if self._waiting:
+                    # It waited for its own peer.
+                    self._waiting.wait_anew(self.factory.monotonic())
                 self._take_turn_soon()
 
     def _transport(self) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.discovery import find_plugins
-from twistmq.broker.edge.boot import WILDCARDS, refuse_unread
+from twistmq.broker.discovery import NAMESRV_GROUP, find_plugins
+from twistmq.broker.edge.boot import WILDCARDS, name_server_settings, refuse_unread
 from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.clock import connections_max
 from twistmq.broker.edge.limits import ConnectionCount
@@ -21,8 +21,8 @@ from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.settings import Settings
 
-__all__ = ["UpService", "load_hooks", "make_broker_service", "make_namesrv_service",
-           "make_up_service"]
+__all__ = ["UpService", "declare_plugins", "load_hooks", "load_namesrv_hooks",
+           "make_broker_service", "make_namesrv_service", "make_up_service"]
 
 
 def load_hooks(settings: Settings, plugins: Sequence[tuple[str, object]] = ()) -> Hooks:
@@ -32,17 +32,56 @@ def load_hooks(settings: Settings, plugins: Sequence[tuple[str, object]] = ()) -
     :raises SettingsError: when a plugin that is asked for is not installed, or a setting asks for
         what neither kernel nor plugins have.
     """
-    enabled = settings.names("plugins.enabled")
-    pinned = enabled if settings.is_given("plugins.enabled") else None
-    found = find_plugins(pinned, settings.names("plugins.disabled"))
+    found = find_plugins(_pinned(settings), settings.names("plugins.disabled"))
     hooks = Hooks([*found.plugins, *plugins], found.notices)
     settings.add_rows(hooks.collect_settings(settings.own_rows))
     refuse_unread(settings)
     return hooks
 
 
+def load_namesrv_hooks(
+    settings: Settings, plugins: Sequence[tuple[str, object]] = (), up: Settings | None = None
+) -> Hooks:
+    """The same for a name server.
+
+    :param up: the settings of the process, where those of a name server are a part of them: they
+        have the values of what plugins declare.
+    :raises SettingsError: as :func:`load_hooks`.
+    """
+    found = find_plugins(_pinned(settings), settings.names("plugins.disabled"), NAMESRV_GROUP)
+    # What a broker's plugins are not, the broker of the process has said.
+    hooks = Hooks([*found.plugins, *plugins], found.notices if up is None else ())
+    rows = hooks.collect_settings(settings.own_rows)
+    settings.add_rows(rows)
+    if up is not None:
+        up.add_rows(row for row in rows if not up.has(row.name))
+        for row in rows:
+            settings.put_from(up, row.name)
+    refuse_unread(settings)
+    return hooks
+
+
+def declare_plugins(kind: str, settings: Settings) -> list[Hooks]:
+    """Load what a start would, and have the settings of plugins declared.
+
+    :param kind: "up", "namesrv" or "broker".
+    :raises SettingsError: as :func:`load_hooks`.
+    """
+    if kind == "namesrv":
+        return [load_namesrv_hooks(settings)]
+    found = [load_hooks(settings)]
+    if kind == "up":
+        found.append(load_namesrv_hooks(name_server_settings(settings), up=settings))
+    return found
+
+
+def _pinned(settings: Settings) -> tuple[str, ...] | None:
+    return settings.names("plugins.enabled") if settings.is_given("plugins.enabled") else None
+
+
 def make_namesrv_service(reactor: Any, settings: Settings) -> NamesrvService:
-    return NamesrvService(reactor, settings)
+    """:raises SettingsError: when a plugin that is asked for is not installed."""
+    return NamesrvService(reactor, settings, load_namesrv_hooks(settings))
 
 
 def make_broker_service(reactor: Any, settings: Settings) -> BrokerService:
@@ -62,17 +101,23 @@ class UpService(MultiService):
 
     :param plugins: see :func:`load_hooks`.
     :param io: the broker's disk; None: the real one.
+    :param namesrv_plugins: see :func:`load_namesrv_hooks`.
     """
 
     def __init__(
         self, reactor: Any, namesrv_settings: Settings, broker_settings: Settings,
         plugins: Sequence[tuple[str, object]] = (), io: IStoreIO | None = None,
+        namesrv_plugins: Sequence[tuple[str, object]] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         connections = ConnectionCount(connections_max)
-        self.namesrv = NamesrvService(reactor, namesrv_settings, connections, "namesrv.port")
-        self.broker = BrokerService(
-            reactor, broker_settings, load_hooks(broker_settings, plugins), io, connections)
+        hooks = load_hooks(broker_settings, plugins)
+        self.namesrv = NamesrvService(
+            reactor, namesrv_settings,
+            load_namesrv_hooks(namesrv_settings, namesrv_plugins, up=broker_settings), connections,
+            "namesrv.port", watched_alone=False)
+        self.broker = BrokerService(reactor, broker_settings, hooks, io, connections)
+        self.broker.kernel.name_server = self.namesrv.name_server
         self.namesrv.setServiceParent(self)  # type: ignore[no-untyped-call]
         self.started: Deferred[UpService] = Deferred()
 
@@ -87,9 +132,8 @@ class UpService(MultiService):
         host = self.namesrv.settings.text("bindAddress")
         own = f"{'127.0.0.1' if host in WILDCARDS else host}:{port}"
         # The user may have named it as well, by an address of this host's.
-        same = {own, f"localhost:{port}", f"{self.broker.settings.text('brokerIP1')}:{port}"}
-        others = [each for each in self.broker.name_servers.addresses if each not in same]
-        self.broker.name_servers.addresses = [own, *others]
+        self.broker.name_server_list.keep(
+            own, f"localhost:{port}", f"{self.broker.settings.text('brokerIP1')}:{port}")
         self.broker.setServiceParent(self)  # type: ignore[no-untyped-call]
         await self.broker.started
         return self

@@ -24,6 +24,9 @@ from twistmq.broker.errors import StoreError
 
 if TYPE_CHECKING:
     from twistmq.broker.store.inspect.dump import Wanted
+    from twistmq.broker.store.inspect.layout import StoreFiles
+    from twistmq.broker.store.inspect.plugin_files import PluginFiles
+    from twistmq.broker.store.inspect.report import Report
 
 __all__ = ["EXIT_USAGE", "store"]
 
@@ -115,11 +118,11 @@ def _time(_: click.Context, parameter: click.Parameter, text: str | None) -> int
 def check(directory: Path, commitlog: Path | None, index_slots: int | None, limit: int) -> int:
     """Compare everything in a store with everything else in it.
 
-    Every record, queue entry and index item, the checkpoint and config/*.json. A disagreement is a
-    line: file, byte, what was expected and what is there. A table of numbers ends it.
+    Every record, queue entry and index item, the checkpoint, config/*.json and the files of plugins
+    that are installed, such as those of timers. A disagreement is a line: file, byte, what was
+    expected and what is there. A table of numbers ends it.
 
-    While a broker runs, what it has not written yet is no disagreement. Not looked at: queues of
-    inner batches, extensions of queue entries, timer files.
+    While a broker runs, what it has not written yet is no disagreement.
     """
     return _failing(lambda: _check(directory, commitlog, index_slots, limit))
 
@@ -132,7 +135,7 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
     files = StoreFiles(directory, commitlog)
     report = Report(directory, click.echo, limit)
     try:
-        found = StoreCheck(files, report, index_slots)
+        found = StoreCheck(files, report, index_slots, list(_plugin_files().values()))
         with _progress(found.length) as advance:
             found.run(advance)
     finally:
@@ -142,8 +145,35 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
     return EXIT_DISAGREES if report.problems else boot.EXIT_OK
 
 
+def _plugin_files() -> dict[str, PluginFiles]:
+    """What plugins keep in a store, by name; those that are left out are named."""
+    from twistmq.broker.edge.services import load_hooks
+    from twistmq.broker.setting_rows import broker_rows
+    from twistmq.broker.settings import Settings
+
+    hooks = load_hooks(Settings(broker_rows()))
+    found = hooks.collect_store_files()
+    for notice in hooks.notices:
+        click.echo(f"twistmq: {notice}", err=True)
+    return found
+
+
+def _view(_: click.Context, parameter: click.Parameter, name: str | None) -> PluginFiles | None:
+    """Find what a plugin keeps by its name."""
+    if name is None:
+        return None
+    known = _plugin_files()
+    if name not in known:
+        raise click.BadParameter(
+            f"{name!r} is not one of {', '.join(sorted(known)) or 'none'}", param=parameter)
+    return known[name]
+
+
 @store.command()
 @_common
+@click.option("--view", callback=_view, metavar="NAME",
+              help="Not records but what a plugin keeps, such as timers: messages that wait for "
+                   "their time. --from and --to are about that time then.")
 @click.option("--topic", metavar="NAME", help="Records of this topic.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), metavar="ID",
               help="Records of this queue.")
@@ -159,11 +189,12 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
 @click.option("--no-body", is_flag=True, help="Leave bodies out.")
 @click.option("--json", "as_lines", is_flag=True, help="A JSON object on a line for each record.")
 def dump(
-    directory: Path, commitlog: Path | None, index_slots: int | None, topic: str | None,
-    queue_id: int | None, begin_ms: int | None, end_ms: int | None, key: str | None,
-    place: int | None, limit: int | None, no_body: bool, as_lines: bool,
+    directory: Path, commitlog: Path | None, index_slots: int | None,
+    view: PluginFiles | None, topic: str | None, queue_id: int | None, begin_ms: int | None,
+    end_ms: int | None, key: str | None, place: int | None, limit: int | None, no_body: bool,
+    as_lines: bool,
 ) -> int:
-    """Print the records of a store in the order of its commit log.
+    """Print the records of a store in the order of its commit log, or what a plugin keeps.
 
     Bodies are printed as they are stored: text when they are UTF-8, else base64, compressed ones
     not unpacked. What cannot be read is named on standard error, and the exit status is then 1.
@@ -171,32 +202,58 @@ def dump(
     from twistmq.broker.store.inspect.dump import Wanted
 
     wanted = Wanted(topic, queue_id, begin_ms, end_ms, key, place)
-    return _failing(
-        lambda: _dump(directory, commitlog, index_slots, wanted, limit, not no_body, as_lines))
+
+    def show(files: StoreFiles, report: Report) -> Iterator[str]:
+        if view is not None:
+            return _rows(files, report, view, wanted, as_lines)
+        return _records(files, report, index_slots, wanted, not no_body, as_lines)
+
+    return _failing(lambda: _dump(directory, commitlog, show, limit))
 
 
 def _dump(
-    directory: Path, commitlog: Path | None, index_slots: int | None, wanted: Wanted,
-    limit: int | None, with_body: bool, as_lines: bool,
+    directory: Path, commitlog: Path | None,
+    show: Callable[[StoreFiles, Report], Iterator[str]], limit: int | None,
 ) -> int:
-    from twistmq.broker.store.inspect.dump import as_json, as_text, find_records
-    from twistmq.broker.store.inspect.extension_view import UnitFinder
     from twistmq.broker.store.inspect.layout import StoreFiles
     from twistmq.broker.store.inspect.report import Report
 
     files = StoreFiles(directory, commitlog)
     report = Report(directory, lambda line: click.echo(line, err=True), _LINES_MAX)
-    show = as_json if as_lines else as_text
-    units = UnitFinder(files)
     try:
-        length = files.log_end - files.log_begin
-        with _progress(length, hidden=sys.stdout.isatty()) as advance:
-            found = find_records(files, wanted, report, index_slots, advance)
-            for place, message in islice(found, limit):
-                click.echo(show(place, message, with_body, units.find(place, message)))
+        for text in islice(show(files, report), limit):
+            click.echo(text)
         report.finish()
     finally:
         files.close()
     for line in report.notes:
         click.echo(line, err=True)
     return EXIT_DISAGREES if report.problems else boot.EXIT_OK
+
+
+def _records(
+    files: StoreFiles, report: Report, index_slots: int | None, wanted: Wanted, with_body: bool,
+    as_lines: bool,
+) -> Iterator[str]:
+    """Records as they are printed."""
+    from twistmq.broker.store.inspect.dump import as_json, as_text, find_records
+    from twistmq.broker.store.inspect.extension_view import UnitFinder
+
+    show = as_json if as_lines else as_text
+    units = UnitFinder(files)
+    length = files.log_end - files.log_begin
+    with _progress(length, hidden=sys.stdout.isatty()) as advance:
+        for place, message in find_records(files, wanted, report, index_slots, advance):
+            yield show(place, message, with_body, units.find(place, message))
+
+
+def _rows(
+    files: StoreFiles, report: Report, view: PluginFiles, wanted: Wanted, as_lines: bool
+) -> Iterator[str]:
+    """What a plugin keeps, as it is printed."""
+    import msgspec
+
+    from twistmq.broker.store.inspect.plugin_files import isolated_rows
+
+    for row, text in isolated_rows(view, files, wanted, report):
+        yield msgspec.json.encode(row).decode() if as_lines else text

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from twisted.application.service import IService, MultiService
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 from twisted.python import usage
@@ -71,11 +71,14 @@ class Starter:
         started.addCallbacks(self._started, self._failed)
 
     def _plugin_notices(self) -> list[str]:
-        """What is to be said of the plugins; a name server has none."""
-        if self.kind == "namesrv":
-            return []
-        broker = self.service.broker if self.kind == "up" else self.service
-        found: list[str] = broker.kernel.hooks.notices
+        """What is to be said of the plugins."""
+        found: list[str] = []
+        if self.kind != "broker":
+            namesrv = self.service.namesrv if self.kind == "up" else self.service
+            found += namesrv.name_server.hooks.notices
+        if self.kind != "namesrv":
+            broker = self.service.broker if self.kind == "up" else self.service
+            found += broker.kernel.hooks.notices
         return found
 
     def _warn(self, text: str) -> None:
@@ -117,6 +120,9 @@ class Starter:
     def _failed(self, failure: Failure) -> None:
         error = failure.value
         assert error is not None
+        if isinstance(error, CancelledError):
+            self.log.info("the start was given up: the process is told to stop")
+            return
         self.status = boot.exit_status(error)
         if isinstance(error, boot.EXPECTED_FAILURES):
             self.log.error("the start failed: {reason}", reason=boot.failure_text(error))

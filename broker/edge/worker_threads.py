@@ -27,6 +27,8 @@ STALL_SECONDS: Final = 3 * QUICK_SECONDS
 #: How long syncs go to a thread when they were not quick, seconds; doubled each time, to the most.
 SLOW_SECONDS_LEAST: Final = 1.0
 SLOW_SECONDS_MOST: Final = 60.0
+#: Syncs on a thread, one after the other, that show that the disk is quick again.
+QUICK_COUNT: Final = 100
 
 
 class WorkerThreads:
@@ -82,28 +84,36 @@ class QuickSync:
     With a disk that syncs in a tenth of a millisecond the way to a thread and back costs more
     than the sync, because both threads fight for one lock. So a sync runs at the end of the
     reactor's turn, after all connections that have something to read were read, and covers what
-    all of them sent. When they are not quick in the mean, they go to a thread for a while.
+    all of them sent; when nobody else has anything to read, it runs at once. When they are not
+    quick in the mean, they go to a thread for a while, or until many were quick there.
 
     :param monotonic: a clock in seconds.
+    :param is_lone: whether what is being run is all there is to run.
     """
 
     def __init__(
-        self, reactor: Any, threads: WorkerThreads, monotonic: Callable[[], float]
+        self, reactor: Any, threads: WorkerThreads, monotonic: Callable[[], float],
+        is_lone: Callable[[], bool],
     ) -> None:
         self._reactor = reactor
         self._threads = threads
         self._monotonic = monotonic
+        self._is_lone = is_lone
         self._slow_until = 0.0
         self._slow_seconds = SLOW_SECONDS_LEAST
         #: Of how long syncs here took, seconds.
         self._mean = 0.0
+        #: How many of the last syncs on a thread were quick.
+        self._quick_count = 0
 
     def run(
         self, prepare: Callable[[], Callable[[], None]], done: Callable[[Failure | None], None]
     ) -> None:
         """Run a sync, see RunSync of the store."""
         if self._monotonic() < self._slow_until:
-            self._threads.do(prepare()).addCallbacks(done, done)
+            self._run_on_thread(prepare(), done)
+        elif self._is_lone():
+            self._run_here(prepare, done)
         else:
             self._reactor.callLater(0, self._run_here, prepare, done)
 
@@ -123,6 +133,23 @@ class QuickSync:
             self._slow_until = now + self._slow_seconds
             self._slow_seconds = min(self._slow_seconds * 2, SLOW_SECONDS_MOST)
             self._mean = 0.0
+            self._quick_count = 0
         elif now > self._slow_until + SLOW_SECONDS_MOST:
             self._slow_seconds = SLOW_SECONDS_LEAST
         done(None)
+
+    def _run_on_thread(
+        self, job: Callable[[], None], done: Callable[[Failure | None], None]
+    ) -> None:
+        def work() -> float:
+            begin = self._monotonic()
+            job()
+            return self._monotonic() - begin
+
+        def synced(seconds: float) -> None:
+            self._quick_count = self._quick_count + 1 if seconds < QUICK_SECONDS else 0
+            if self._quick_count >= QUICK_COUNT:
+                self._slow_until = min(self._slow_until, self._monotonic())
+            done(None)
+
+        self._threads.do(work).addCallbacks(synced, done)

@@ -38,6 +38,18 @@ class BrokerSettingsTests(SynchronousTestCase):
             settings = boot.broker_settings(None, {"namesrvAddr": text})
             self.assertEqual(settings.text("namesrvAddr"), text.strip())
 
+    def test_changes_while_running(self) -> None:
+        """What would keep the next start from being a broker's is refused, of `up` as well."""
+        folder = self.mktemp()
+        for settings in (boot.broker_settings(None, {}), boot.up_settings(folder, None, {})):
+            before = settings.format()
+            for changes in ({"namesrvAddr": "nowhere"}, {"brokerRole": "SLAVE"},
+                            {"brokerName": "a b"}):
+                self.assertRaises(SettingsError, settings.update, changes)
+            self.assertEqual(settings.format(), before)
+            settings.update({"namesrvAddr": "a:1", "brokerName": "other"})
+        self.assertRaises(SettingsError, settings.update, {"namesrv.port": "10911"})
+
     def test_a_master_has_id_0(self) -> None:
         """Whatever id a master is given, it is 0."""
         self.assertEqual(boot.broker_settings(None, {"brokerId": "3"}).int("brokerId"), 0)
@@ -68,8 +80,6 @@ class BrokerSettingsTests(SynchronousTestCase):
         for overrides, text in [
             ({"authenticationEnabled": "true"}, "authenticationEnabled=true: there is no ACL 2.0"),
             ({"authorizationEnabled": "TRUE"}, "authorizationEnabled=true: there is no ACL 2.0"),
-            ({"tls.server.mode": "enforcing"}, "tls.server.mode=enforcing: there is no TLS"),
-            ({"tls.enable": "true"}, "tls.enable=true: there is no TLS"),
             ({"storeType": "defaultRocksDB"}, "storeType=defaultRocksDB: "),
         ]:
             settings = boot.broker_settings(None, overrides)
@@ -80,8 +90,7 @@ class BrokerSettingsTests(SynchronousTestCase):
             settings.add_rows([Setting(name, "text", "", "A plugin's.")])
             boot.refuse_unread(settings)
         boot.refuse_unread(boot.broker_settings(None, {
-            "authenticationEnabled": "false", "tls.server.mode": "permissive",
-            "storeType": "default"}))
+            "authenticationEnabled": "false", "storeType": "default"}))
 
     def test_where_changes_are_saved(self) -> None:
         """In the file that was read, else where brokerConfigPath says."""
@@ -115,6 +124,13 @@ class UpSettingsTests(SynchronousTestCase):
         self.assertEqual(settings.text("brokerIP1"), "127.0.0.1")
         self.assertEqual(settings.text("storePathRootDir"), "/s")
         self.assertEqual(boot.log_folder(settings), "/l")
+
+    def test_log_folder_of_one_broker(self) -> None:
+        """Brokers that share a folder for logs have one each in it when a setting says so."""
+        for given, folder in (({}, "/d/logs"), ({"log.dir": "/l"}, "/l")):
+            settings = boot.up_settings("/d", None, {
+                **given, "isolateLogEnable": "true", "brokerName": "broker-a"})
+            self.assertEqual(boot.log_folder(settings), f"{folder}/broker-a_0")
 
     def test_ports_of_one_process(self) -> None:
         """The name server's port cannot be one of the broker's two."""
@@ -175,10 +191,14 @@ class NamesrvSettingsTests(SynchronousTestCase):
         self.assertEqual(settings.text("configStorePath"), str(file))
         self.assertEqual(settings.file, str(file))
 
-    def test_tls(self) -> None:
-        """A name server that is to speak TLS only does not start either."""
-        self.assertRaises(boot.StartRefused, boot.namesrv_settings, None,
-                          {"tls.server.mode": "enforcing"})
+    def test_of_up(self) -> None:
+        """Under `up` it has what was given, with its place, and knows what was not."""
+        given = boot.up_settings(self.mktemp(), None, {"tls.server.mode": "enforcing"})
+        settings = boot.name_server_settings(given)
+        self.assertEqual(settings.text("tls.server.mode"), "enforcing")
+        self.assertFalse(settings.is_given("tls.test.mode.enable"))
+        self.assertIn("tls.server.mode=enforcing (command line)",
+                      str(settings.error("tls.server.mode", "is x")))
 
     def test_other_name_servers_are_refused(self) -> None:
         """What only Apache's name server can be is not left out in silence."""

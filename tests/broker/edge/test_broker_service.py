@@ -15,8 +15,10 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge import broker_service as broker_service_module
 from twistmq.broker.edge.broker_service import BrokerService
+from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError, StoreFull
 from twistmq.broker.hooks import Hooks
+from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
@@ -125,6 +127,98 @@ class StopTests(TestCase):
             service.startService()
             await service.started
             await service.stopService()
+
+
+class RecordedNameServers:
+    """Remembers what is registered; an answer waits as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.addresses = ["ns:1"]
+        self.registered: list[bytes] = []
+        #: Whether some name server has another version than the broker's.
+        self.differ = False
+        self.wait: Deferred[None] | None = None
+
+    async def register(self, identity: object, body: bytes, **ignored: object) -> list[object]:
+        self.registered.append(body)
+        if self.wait is not None:
+            await self.wait
+        return []
+
+    async def need_register(self, *ignored: object, **more: object) -> bool:
+        return self.differ
+
+    async def unregister(self, *ignored: object, **more: object) -> None:
+        pass
+
+
+class RouteTests(TestCase):
+    """Where plugins ask for routes."""
+
+    def test_name_servers(self) -> None:
+        """The kernel has a way to them as long as there are any."""
+        service = make_service()
+        self.assertEqual(service.kernel.find_route is None, not service.name_servers.addresses)
+        service.settings.update({"namesrvAddr": "127.0.0.1:1"})
+        self.assertIsNotNone(service.kernel.find_route)
+        service.settings.update({"namesrvAddr": ""})
+        self.assertIsNone(service.kernel.find_route)
+
+
+class RegistrationTests(TestCase):
+    """When a broker registers."""
+
+    async def start(self, **settings: str) -> tuple[BrokerService, PeriodicTask]:
+        """Start a broker whose periodic tasks the test runs; its task that registers."""
+        kept: list[list[PeriodicTask]] = []
+
+        def keep(*arguments: Any) -> PeriodicService:
+            kept.append(arguments[3])
+            return PeriodicService(*arguments[:3], [], *arguments[4:])
+
+        self.patch(broker_service_module, "PeriodicService", keep)
+        service = make_service(**settings)
+        self.name_servers = RecordedNameServers()
+        self.patch(service, "name_servers", self.name_servers)
+        service.startService()
+        await service.started
+        self.addCleanup(service.stopService)
+        return service, next(task for task in kept[0] if task.name.startswith("register"))
+
+    async def test_period(self) -> None:
+        """First at the start, then after 10 s, then each period, which has bounds."""
+        for wanted, kept in (("0", 10_000), ("10001", 10_001), ("30000", 30_000),
+                             ("60001", 60_000), ("2147483647", 60_000)):
+            _, task = await self.start(registerNameServerPeriod=wanted)
+            self.assertEqual(len(self.name_servers.registered), 1)
+            assert callable(task.period_ms)
+            self.assertEqual((task.first_ms, task.period_ms()), (10_000, kept))
+            await task.run(0)  # type: ignore[misc]
+            self.assertEqual(len(self.name_servers.registered), 2)
+
+    async def test_only_what_differs(self) -> None:
+        """Without forceRegister only when a name server has another version, but at the start."""
+        _, task = await self.start(forceRegister="false")
+        self.assertEqual(len(self.name_servers.registered), 1)
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(len(self.name_servers.registered), 1)
+        self.name_servers.differ = True
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(len(self.name_servers.registered), 2)
+
+    async def test_changes_meanwhile(self) -> None:
+        """Topics that change while the broker registers are told once, when it is done."""
+        service, _ = await self.start()
+        self.name_servers.wait = Deferred()
+        done = service.kernel.topics_changed()
+        assert done is not None
+        for _ in range(3):
+            service.kernel.topics_changed()
+        self.assertEqual(len(self.name_servers.registered), 2)
+        waited, self.name_servers.wait = self.name_servers.wait, None
+        waited.callback(None)
+        await done
+        self.assertEqual(len(self.name_servers.registered), 3)
 
 
 class FailedStartTests(TestCase):

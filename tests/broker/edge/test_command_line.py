@@ -27,7 +27,7 @@ TWISTMQ = [sys.executable, "-c",
 TWISTD = [sys.executable, "-c",
           "import sys; sys.argv[0] = 'twistd'; from twisted.scripts.twistd import run; run()"]
 #: No process of these tests needs longer, s.
-PATIENCE = 30
+PATIENCE = 60
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
@@ -112,7 +112,10 @@ class PrintingTests(SynchronousTestCase):
             (["up", "--broker-port", "5", "listenPort=abc"], 1, "--broker-port 5 and listenPort="),
             (["up", "--namesrv-port", "5", "namesrv.port=6"], 1, "--namesrv-port 5 and namesrv.po"),
             (["broker", "brokerRole=SLAVE"], 253, "brokerRole=SLAVE: there is no replication"),
-            (["broker", "-p", "tls.server.mode=enforcing"], 253, "there is no TLS"),
+            (["broker", "-p", "authenticationEnabled=true"], 253, "there is no ACL 2.0"),
+            (["broker", "-p", "tls.server.mode=strict"], 255, "is none of disabled, permissive"),
+            (["namesrv", "tls.server.certPath=/not/there"], 255,
+             "tls.server.certPath: /not/there: No such file"),
             (["broker", "deleteWhen=99"], 255, "deleteWhen=99 (command line): the value must be "
                                                "hours of the day, 0 to 23, separated by semicol"),
             (["broker", "-n", "x"], 253, "The Name Server Address[x] illegal"),

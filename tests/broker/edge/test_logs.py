@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.interop.servers import servers
+from twistmq.broker.codes import RequestCode
 from twistmq.broker.constants import (
     LOG_FIELD_CHARS_MAX,
     LOG_LINE_CHARS_MAX,
@@ -16,6 +19,7 @@ from twistmq.broker.edge.logs import file_observer, open_log
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.setting_rows import LOG_ROWS
 from twistmq.broker.settings import Settings
+from twistmq.broker.testing.blocking_client import BlockingClient
 
 
 class FileObserverTests(SynchronousTestCase):
@@ -24,10 +28,11 @@ class FileObserverTests(SynchronousTestCase):
     def logger(self, folder: Path, **overrides: str) -> Logger:
         """A logger whose events go to ``broker.log`` in a folder only."""
         names = {name.replace("_", ".", 1): text for name, text in overrides.items()}
-        settings = Settings.load(LOG_ROWS, overrides=names)
-        file = open_log("broker", str(folder), settings)
+        self.settings = Settings.load(LOG_ROWS, overrides=names)
+        file = open_log("broker", str(folder), self.settings)
         self.addCleanup(file.close)
-        return Logger(observer=file_observer(file, settings))
+        self.observer = file_observer(file, self.settings)
+        return Logger(observer=self.observer)
 
     def test_level(self) -> None:
         """Events below the level are left out; text of any script is written."""
@@ -93,9 +98,84 @@ class FileObserverTests(SynchronousTestCase):
         self.assertIn("event 299", (folder / "broker.log").read_text())
         self.assertLess((folder / "broker.log.1").stat().st_size, 4096 + 200)
 
+    def test_levels_of_parts(self) -> None:
+        """A part has the level of the longest name that it begins with, name by name."""
+        folder = Path(self.mktemp())
+        self.logger(folder, log_level="warn",
+                    log_levels="twistmq.broker=info, twistmq.broker.store=debug,twisted=critical")
+        for namespace, level in (
+            ("twistmq.broker.store.disk", "debug"), ("twistmq.broker.storefront", "debug"),
+            ("twistmq.broker.kernel", "info"), ("twistmq.broker.kernel", "debug"),
+            ("twistmq.plugins.timer", "info"), ("twistmq.plugins.timer", "warn"),
+            ("twisted.web", "error"), ("mine", "error"),
+        ):
+            getattr(Logger(namespace, observer=self.observer), level)(
+                "{part} at {how}", part=namespace, how=level)
+        self.assertEqual([line.partition("] ")[2] for line in self.lines(folder)], [
+            "twistmq.broker.store.disk at debug", "twistmq.broker.kernel at info",
+            "twistmq.plugins.timer at warn", "mine at error"])
+
+    def test_live_change(self) -> None:
+        """Levels and sizes hold from their change on; levels without a meaning are refused."""
+        folder = Path(self.mktemp())
+        log = self.logger(folder, log_level="warn")
+        log.debug("first")
+        self.settings.update({"log.level": "debug"})
+        log.debug("second")
+        self.settings.update({"log.levels": f"{log.namespace}=error"})
+        log.warn("third")
+        self.assertRaises(SettingsError, self.settings.update,
+                          {"log.levels": f"{log.namespace}=loud"})
+        log.warn("fourth")
+        self.settings.update({"log.levels": ""})
+        log.debug("fifth")
+        self.assertEqual([line.rpartition(" ")[2] for line in self.lines(folder)],
+                         ["second", "fifth"])
+        self.settings.update({"log.size_max": "4096", "log.files_max": "1"})
+        for number in range(300):
+            log.info("event {number} of some length, to fill the file", number=number)
+        self.assertEqual(sorted(path.name for path in folder.iterdir()),
+                         ["broker.log", "broker.log.1"])
+
+    def test_levels_without_a_meaning(self) -> None:
+        """They stop the start, and it is said what is wrong."""
+        for text in ("twistmq", "twistmq=loud", "a=info,=", "twistmq:debug"):
+            error = self.assertRaises(SettingsError, self.logger, Path(self.mktemp()),
+                                      log_levels=text)
+            self.assertIn("log.levels=", str(error), msg=text)
+            self.assertIn("debug, info, warn, error, critical", str(error), msg=text)
+
     def test_cannot_be_written(self) -> None:
         """A folder that cannot be made is an error with its name."""
         file = Path(self.mktemp())
         file.write_text("")
         error = self.assertRaises(SettingsError, self.logger, file / "logs")
         self.assertIn(str(file / "logs"), str(error))
+
+
+class LiveTests(SynchronousTestCase):
+    """A process whose levels a tool changes."""
+
+    timeout = 60
+
+    def test_change_by_request(self) -> None:
+        """From the answer on; only the part that is named, and what was asked of the settings."""
+        folder = tempfile.TemporaryDirectory(prefix="twistmq-logs-")
+        self.addCleanup(folder.cleanup)
+        with servers(Path(folder.name)) as running, \
+                BlockingClient(f"127.0.0.1:{running.broker_port}") as client:
+            def refused() -> bool:
+                """Ask for what is refused, a line at debug; whether it was written."""
+                reply = client.request(RequestCode.HEART_BEAT, None, b"{")
+                self.assertNotEqual(reply.code, 0)
+                return "request 34 from" in running.log()
+
+            def update(text: str) -> None:
+                reply = client.request(RequestCode.UPDATE_BROKER_CONFIG, None, text.encode())
+                self.assertEqual(reply.code, 0, msg=reply.remark)
+
+            self.assertFalse(refused())
+            update("log.levels=twistmq.broker.store=debug\n")
+            self.assertFalse(refused())
+            update("log.levels=twistmq.broker.dispatch=debug\n")
+            self.assertTrue(refused())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
+from tests.interop.ports import free_port
 from twistmq.broker.channels import ChannelTable
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -17,25 +16,17 @@ from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.namesrv_service import NamesrvService
 from twistmq.broker.hooks import Hooks
-from twistmq.broker.namesrv.registration import NotifyMinBrokerIdChangeRequestHeader
 from twistmq.broker.remoting import Reply, Request, RequestHandler
 from twistmq.broker.setting_rows import namesrv_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 from twistmq.broker.wire.headers.namesrv import (
     GetBrokerMemberGroupRequestHeader,
     RegisterBrokerRequestHeader,
 )
 
 MASTER = "10.0.0.1:10911"
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class LowestIdTests(TestCase):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -22,13 +23,15 @@ from twistmq.broker.constants import (
     TURN_SECONDS,
     WRITE_STALL_MAX_MS,
 )
-from twistmq.broker.edge.factory import InFlight, RemotingFactory, TlsRefused
+from twistmq.broker.edge import protocol
+from twistmq.broker.edge.factory import InFlight, RemotingFactory
 from twistmq.broker.edge.limits import KeptBytes
-from twistmq.broker.edge.protocol import RemotingProtocol
+from twistmq.broker.edge.turns import READ_SIZE
+from twistmq.broker.interfaces import WaitingRequests
 from twistmq.broker.remoting import Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server, read_commands
-from twistmq.broker.wire.command import encode_request
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, encode_frame
+from twistmq.broker.wire.command import decode_command, encode_reply, encode_request
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, Frame, encode_frame
 
 ECHO, WAIT, BIG, SLOW = 901, 902, 903, 904
 MIB = 1024 * 1024
@@ -94,77 +97,6 @@ class FramingTests(ProtocolTestCase):
         self.client.says(encode_request(ECHO, 1), bytes(8))
         self.assertFalse(self.client.connection.is_reading)
         self.assertFalse(self.client.is_closed)
-
-
-class _Proxy:
-    """A stage as the PROXY protocol needs it: its line says who the peer is."""
-
-    def recognise(self, data: bytes) -> bool | None:
-        if not b"PROXY ".startswith(data[:6]):
-            return False
-        return True if b"\r\n" in data else None
-
-    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
-        line, _, rest = data.partition(b"\r\n")
-        words = line.decode().split()
-        connection.set_remote_address(words[2], int(words[4]))
-        return rest
-
-
-class _Reverse:
-    """A stage that stands for TLS: behind its mark it turns each byte over."""
-
-    def recognise(self, data: bytes) -> bool | None:
-        return data[:1] == b"\x16"
-
-    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
-        return bytes(255 - byte for byte in data[1:])
-
-
-class FirstBytesStageTests(ProtocolTestCase):
-    """A stage that looks at the first bytes: TLS, the PROXY protocol."""
-
-    def client_of(self, *stages: Any) -> Conversation:
-        return Conversation(self.make_server(first_bytes=stages))
-
-    def test_tls_is_refused_by_name(self) -> None:
-        """A TLS hello closes the connection and is not called a bad frame."""
-        self.client.says(b"\x16\x03\x01\x02\x00")
-        self.assertTrue(self.client.is_closed)
-        self.assertEqual(self.client.connection.writes, [])
-
-    def test_plain_clients_pass(self) -> None:
-        """A connection that is no stage's goes on, whole or byte by byte."""
-        frame = encode_request(ECHO, 1)
-        for data in ([frame], [frame[i:i + 1] for i in range(len(frame))]):
-            client = self.client_of(_Proxy(), _Reverse())
-            for part in data:
-                client.says(part)
-            self.assertEqual(client.hears(), [(1, ResponseCode.SUCCESS)])
-            self.assertEqual(client.protocol.remote_address, "10.1.2.3:40000")
-
-    def test_stages_follow_each_other(self) -> None:
-        """What one stage leaves is looked at by the next; each may wait for more bytes."""
-        frame = encode_request(ECHO, 1)
-        data = b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n\x16" + bytes(255 - b for b in frame)
-        line_end = data.index(b"\n") + 1
-        for cuts in ([len(data)], [3, 20, len(data)], [line_end, len(data)]):
-            client = self.client_of(_Proxy(), _Reverse())
-            begin = 0
-            for end in cuts:
-                client.says(data[begin:end])
-                begin = end
-            self.assertEqual(client.hears(), [(1, ResponseCode.SUCCESS)], msg=repr(cuts))
-            self.assertEqual(client.protocol.remote_address, "192.0.2.7:555")
-            self.assertEqual(client.protocol.remote_host, bytes([192, 0, 2, 7, 0, 0, 2, 43]))
-
-    def test_only_the_first_bytes(self) -> None:
-        """Later bytes are frames, whatever they look like."""
-        client = self.client_of(_Proxy(), TlsRefused())
-        client.says(encode_request(ECHO, 1))
-        client.says(b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n")
-        self.assertTrue(client.is_closed)
-        self.assertEqual(client.protocol.remote_address, "10.1.2.3:40000")
 
 
 class BackPressureInwardsTests(ProtocolTestCase):
@@ -568,3 +500,152 @@ class CloseTests(ProtocolTestCase):
         for deferred in self.waiting:
             deferred.callback(Reply())
         self.assertFalse(self.client.connection.is_reading)
+
+
+class _Control:
+    """Flow control that refuses what it is told to, with code 7."""
+
+    def __init__(self) -> None:
+        self.rejects = False
+        #: Frames that may wait; requests that were refused, by what was asked.
+        self.room = 10_000
+        self.late_ms = 10_000
+        self.asked: list[tuple[str, int]] = []
+
+    def begin_round(self, waiting: WaitingRequests) -> None:
+        """Nothing depends on it here."""
+
+    def arrived(self, frames: Sequence[Frame], own_count: int, waiting: WaitingRequests) -> Any:
+        self.asked.append(("arrived", own_count))
+        return frames[:self.room], [self._refusal(frame) for frame in frames[self.room:]]
+
+    def due(self, frames: Sequence[Frame], waited_ms: int, waiting: WaitingRequests) -> Any:
+        self.asked.append(("due", waited_ms))
+        return (frames, ()) if waited_ms < self.late_ms else (
+            (), [self._refusal(frame) for frame in frames])
+
+    def reject(self, frames: Sequence[Frame]) -> Any:
+        return (), [self._refusal(frame) for frame in frames]
+
+    @staticmethod
+    def _refusal(frame: Frame) -> bytes:
+        return encode_reply(7, decode_command(frame).opaque, None, b"", "no")
+
+
+class FlowControlTests(ProtocolTestCase):
+    """With flow control what a busy server reads waits here, and what is too much is refused."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.control = _Control()
+        self.begin()
+
+    def begin(self) -> None:
+        clock = self.server.reactor
+        assert isinstance(clock, Clock)
+        self.clock = clock
+        self.server.turns.start(self.control)  # type: ignore[arg-type]
+        self.addCleanup(self.server.turns.stop)
+        self.server.flow_control = self.server.turns.flow_control
+
+    def full_read(self, first: int, body: bytes = b"b" * 1024) -> int:
+        """Requests of more than one read's bytes; :returns: how many."""
+        count = READ_SIZE // 1024
+        self.client.says(*[encode_request(ECHO, opaque, None, body)
+                           for opaque in range(first, first + count)])
+        return count
+
+    def test_keeps_up(self) -> None:
+        """Who keeps up runs what comes at once and asks nobody."""
+        self.client.says(encode_request(ECHO, 1))
+        self.assertEqual(self.client.hears(), [(1, 0)])
+        self.assertEqual(self.control.asked, [])
+
+    def test_waits_and_reads_on(self) -> None:
+        """What a full read brought waits for its turn; what comes meanwhile is read, and too."""
+        count = self.full_read(0)
+        self.assertEqual(self.client.hears(), [])
+        self.assertTrue(self.client.connection.is_reading)
+        self.client.says(encode_request(ECHO, 999))
+        self.assertEqual(self.control.asked, [("arrived", 0), ("arrived", count)])
+        self.assertEqual(self.server.turns.request_count, count + 1)
+        self.clock.advance(0.001)
+        self.assertEqual([opaque for opaque, _ in self.client.hears()], [*range(count), 999])
+        self.assertEqual(self.server.turns.request_count, 0)
+        self.assertEqual(self.control.asked[2:], [("due", 1)])
+        self.client.says(encode_request(ECHO, 1000))
+        self.assertEqual(self.client.hears(), [(1000, 0)], msg="it keeps up again")
+
+    def test_others_wait_too(self) -> None:
+        """While one waits, what others send waits for its turn behind it."""
+        self.full_read(0)
+        other = Conversation(self.server)
+        other.says(encode_request(ECHO, 1))
+        self.assertEqual(other.hears(), [])
+        self.clock.advance(0)
+        self.assertEqual(other.hears(), [(1, 0)])
+
+    def test_too_many(self) -> None:
+        """What is refused when it comes is answered at once."""
+        self.control.room = 3
+        count = self.full_read(0)
+        self.assertEqual(self.client.hears(), [(opaque, 7) for opaque in range(3, count)])
+        self.clock.advance(0)
+        self.assertEqual(self.client.hears(), [(0, 0), (1, 0), (2, 0)])
+
+    def test_too_late(self) -> None:
+        """What waited too long is refused instead of served."""
+        self.control.late_ms = 200
+        count = self.full_read(0)
+        # The turn comes late: the reactor was held.
+        self.patch(self.server, "monotonic", lambda: 0.2)
+        self.clock.advance(0)
+        self.assertEqual(self.client.hears(), [(opaque, 7) for opaque in range(count)])
+
+    def test_waited_for_its_peer(self) -> None:
+        """What waits because the peer takes no replies is not late for that."""
+        self.control.late_ms = 200
+        self.client.connection.peer_reads = False
+        self.client.says(encode_request(BIG, 1), encode_request(BIG, 2))
+        self.assertFalse(self.client.connection.is_reading)
+        self.full_read_later()
+        self.clock.advance(5)
+        self.client.connection.peer_reads = True
+        heard = self.client.hears()
+        self.clock.advance(0.01)
+        self.clock.advance(0.01)
+        heard += self.client.hears()
+        self.assertEqual([code for _, code in heard], [0] * len(heard))
+        self.assertEqual(heard[-1], (10, 0))
+
+    def full_read_later(self) -> None:
+        """What Twisted had read when it was told to pause."""
+        self.client.protocol.dataReceived(encode_request(ECHO, 10))
+
+    def test_rejects(self) -> None:
+        """While flow control rejects, it is asked about everything that would run."""
+        self.control.rejects = True
+        self.client.says(encode_request(ECHO, 1), encode_request(ECHO, 2))
+        self.assertEqual(self.client.hears(), [(1, 7), (2, 7)])
+        self.control.rejects = False
+        self.client.says(encode_request(ECHO, 3))
+        self.assertEqual(self.client.hears(), [(3, 0)])
+
+    def test_bytes_are_bounded(self) -> None:
+        """Whatever flow control lets wait, what waits has a bound; then reading stops."""
+        self.patch(protocol, "WAITING_BYTES_TOTAL_MAX", READ_SIZE * 2)
+        for first in (0, 1000):
+            self.assertTrue(self.client.connection.is_reading)
+            self.full_read(first)
+        self.assertFalse(self.client.connection.is_reading)
+        self.clock.advance(0)
+        self.assertTrue(self.client.connection.is_reading)
+        self.assertEqual(len(self.client.hears()), 2 * READ_SIZE // 1024)
+
+    def test_lost_while_waiting(self) -> None:
+        """Nothing runs for a connection that is gone, and nothing of it is counted."""
+        self.full_read(0)
+        self.client.connection.drop()
+        self.assertEqual((self.server.turns.request_count, self.server.turns.size_bytes), (0, 0))
+        self.clock.advance(0)
+        self.assertEqual(self.client.connection.taken, b"")

@@ -7,11 +7,14 @@ from typing import ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.interop.ports import free_port
 from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode
 from twistmq.broker.edge import boot
-from twistmq.broker.edge.services import load_hooks
+from twistmq.broker.edge.services import load_hooks, load_namesrv_hooks
+from twistmq.broker.errors import SettingsError
 from twistmq.broker.settings import Setting
-from twistmq.broker.testing import BrokerTestCase
+from twistmq.broker.testing import BrokerTestCase, running_broker
 
 
 class LoadHooksTests(SynchronousTestCase):
@@ -29,14 +32,53 @@ class LoadHooksTests(SynchronousTestCase):
         self.assertTrue(settings.store_settings().sync_flush)
 
     def test_what_nothing_reads(self) -> None:
-        """TLS is refused, but not where a plugin reads its setting."""
-        overrides = {"tls.server.mode": "enforcing"}
+        """ACL 2.0 is refused, but not where a plugin reads its setting."""
+        overrides = {"authenticationEnabled": "true"}
         self.assertRaises(boot.StartRefused, load_hooks, boot.broker_settings(None, overrides))
-        tls = types.SimpleNamespace(register_settings=hookimpl(
-            lambda: [Setting("tls.server.mode", "text", "permissive", "How.")]))
+        acl = types.SimpleNamespace(register_settings=hookimpl(
+            lambda: [Setting("authenticationEnabled", "flag", False, "How.", source="AuthConfig")]))
         settings = boot.broker_settings(None, overrides)
-        self.assertIn("tls", load_hooks(settings, [("tls", tls)]).plugin_names)
-        self.assertEqual(settings.text("tls.server.mode"), "enforcing")
+        self.assertIn("acl_2", load_hooks(settings, [("acl_2", acl)]).plugin_names)
+        self.assertTrue(settings.flag("authenticationEnabled"))
+
+
+class NamesrvHooksTests(SynchronousTestCase):
+    """Plugins of a name server."""
+
+    def test_settings(self) -> None:
+        """Alone it reads its own; beside a broker what the process was given, also what it alone
+        declares, and a value without a meaning stops either."""
+        rows = [Setting("mine.rate", "int", 1, "How fast.", most=9)]
+        mine = types.SimpleNamespace(register_settings=hookimpl(lambda: rows))
+        given = {"mine.rate": "7", "metricsExporterType": "PROM"}
+        alone = boot.namesrv_settings(None, given)
+        self.assertEqual(load_namesrv_hooks(alone, [("mine", mine)]).plugin_names,
+                         ["metrics", "mine"])
+        up = boot.up_settings(self.mktemp(), None, given)
+        load_hooks(up)
+        beside = boot.name_server_settings(up)
+        load_namesrv_hooks(beside, [("mine", mine)], up=up)
+        for settings in (alone, beside, up):
+            self.assertEqual(settings.int("mine.rate"), 7)
+            self.assertEqual(settings.text("metricsExporterType"), "PROM")
+            self.assertEqual(settings.unknown, {})
+        wrong = boot.namesrv_settings(None, {"mine.rate": "10"})
+        self.assertRaises(SettingsError, load_namesrv_hooks, wrong, [("mine", mine)])
+
+    def test_which_requests(self) -> None:
+        """A name server's plugin sees the requests of that, a broker's those of the broker."""
+        seen: dict[str, set[int]] = {"broker": set(), "name server": set()}
+
+        def plugin(name: str) -> types.SimpleNamespace:
+            return types.SimpleNamespace(before_request=hookimpl(
+                lambda request: seen[name].add(request.command.code)))
+
+        with running_broker(plugins=[("mine", plugin("broker"))],
+                            namesrv_plugins=[("mine", plugin("name server"))]) as broker, \
+                broker.client() as client:
+            client.send("T", b"x")
+        self.assertIn(RequestCode.REGISTER_BROKER, seen["name server"])
+        self.assertEqual(seen["broker"], {RequestCode.SEND_MESSAGE_V2})
 
 
 class OwnNameServerTests(BrokerTestCase):
@@ -46,8 +88,6 @@ class OwnNameServerTests(BrokerTestCase):
 
     def setUp(self) -> object:  # type: ignore[override]
         """The settings name a port that is free now."""
-        from tests.broker.edge.test_namesrv_service import free_port
-
         port = free_port()
         self.settings = {"namesrv.port": str(port),  # type: ignore[misc]
                          "namesrvAddr": f"127.0.0.1:{port};localhost:{port};127.0.0.1:1"}
@@ -57,3 +97,10 @@ class OwnNameServerTests(BrokerTestCase):
         """It is registered with once; others stay."""
         self.assertEqual(self.service.broker.name_servers.addresses,
                          [self.namesrv_address, "127.0.0.1:1"])
+
+    async def test_others_change(self) -> None:
+        """A change of namesrvAddr leaves this process's own name server in its place."""
+        broker = self.service.broker
+        broker.settings.update({"namesrvAddr": "127.0.0.1:2;127.0.0.1:3"})
+        self.assertEqual(broker.name_servers.addresses,
+                         [self.namesrv_address, "127.0.0.1:2", "127.0.0.1:3"])

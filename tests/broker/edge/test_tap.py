@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import click
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import LogEvent, Logger, formatEvent
 from twisted.python import usage
@@ -38,6 +38,13 @@ class FakeReactor:
         self.stops += 1
         if self.stops > 1:
             raise ReactorNotRunning
+
+
+def fake_namesrv(settings: Settings | None = None, notices: Sequence[str] = ()) -> Any:
+    """What a starter looks at of a name server, or of its service."""
+    return SimpleNamespace(
+        started=Deferred(), settings=settings, port=77,
+        name_server=SimpleNamespace(hooks=SimpleNamespace(notices=list(notices))))
 
 
 def fake_broker(*name_servers: str, notices: Sequence[str] = ()) -> Any:
@@ -82,7 +89,7 @@ class StarterTests(SynchronousTestCase):
     def test_namesrv_line(self) -> None:
         """The name server's line has the real port."""
         settings = namesrv_settings(None, {"listenPort": "0", "bindAddress": "::1"})
-        service = SimpleNamespace(started=Deferred(), settings=settings, port=77)
+        service = fake_namesrv(settings)
         self.starter("namesrv", settings, service)
         self.fire(service, service)
         self.assertEqual(self.out.getvalue(),
@@ -91,7 +98,7 @@ class StarterTests(SynchronousTestCase):
     def test_up_says_what_to_do_next(self) -> None:
         """After both lines comes the address clients need, and where the data is."""
         settings = up_settings("/data", None, {})
-        name_server = SimpleNamespace(settings=settings, port=77)
+        name_server = fake_namesrv(settings)
         service = SimpleNamespace(started=Deferred(), namesrv=name_server,
                                   broker=fake_broker("127.0.0.1:77"))
         self.starter("up", settings, service)
@@ -106,7 +113,7 @@ class StarterTests(SynchronousTestCase):
         """Nobody can connect to 0.0.0.0: clients are told what they are told of the broker."""
         settings = up_settings("/data", None, {"bindAddress": "0.0.0.0", "brokerIP1": "192.0.2.2"})
         service = SimpleNamespace(
-            started=Deferred(), namesrv=SimpleNamespace(settings=settings, port=77),
+            started=Deferred(), namesrv=fake_namesrv(settings),
             broker=fake_broker("127.0.0.1:77"))
         self.starter("up", settings, service)
         self.fire(service, service)
@@ -132,6 +139,14 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual(starter.status, 253)
         self.assertEqual(self.reactor.stops, 2)
 
+    def test_given_up(self) -> None:
+        """A signal in mid-start is no failure."""
+        service = fake_broker()
+        starter = self.starter("broker", broker_settings(None, {}), service)
+        self.fire(service, Failure(CancelledError()))
+        self.assertEqual((self.out.getvalue(), self.err.getvalue(), starter.status), ("", "", 0))
+        self.assertEqual(self.events[-1]["log_level"].name, "info")
+
     def test_failures_in_the_log(self) -> None:
         """A start that could not be is an error in one line, a bug is critical, with traceback."""
         for error, level, text in [
@@ -151,7 +166,7 @@ class StarterTests(SynchronousTestCase):
         """What is amiss is told in the log and to who started it: plugins, then settings."""
         settings = up_settings("/data", None, {"zeta": "1", "alpha": "2"})
         broker = fake_broker(notices=["plugin bad is left out: it is bad"])
-        service = SimpleNamespace(started=Deferred(), broker=broker)
+        service = SimpleNamespace(started=Deferred(), broker=broker, namesrv=fake_namesrv())
         with contextlib.redirect_stderr(self.err):
             self.starter("up", settings, service)
         texts = ["plugin bad is left out: it is bad",

@@ -10,7 +10,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from twistmq.broker.edge.worker_threads import QUICK_SECONDS, QuickSync, WorkerThreads
+from twistmq.broker.edge.worker_threads import (
+    QUICK_COUNT,
+    QUICK_SECONDS,
+    QuickSync,
+    WorkerThreads,
+)
 
 
 class WorkerThreadsTests(TestCase):
@@ -55,9 +60,12 @@ class QuickSyncTests(SynchronousTestCase):
         self.clock = Clock()
         self.seconds = 0.0
         self.sync_seconds = QUICK_SECONDS / 10
-        self.on_thread: list[Deferred[None]] = []
+        self.on_thread: list[Deferred[float]] = []
         self.syncs = 0
-        sync = QuickSync(self.clock, self, lambda: self.seconds)  # type: ignore[arg-type]
+        self.is_lone = False
+        sync = QuickSync(
+            self.clock, self, lambda: self.seconds,  # type: ignore[arg-type]
+            lambda: self.is_lone)
         self.sync = sync
 
     def run_sync(self, prepare: Callable[[], Callable[[], None]]) -> Deferred[None]:
@@ -66,7 +74,7 @@ class QuickSyncTests(SynchronousTestCase):
         self.sync.run(prepare, lambda failure: done.callback(failure))
         return done
 
-    def do(self, work: object) -> Deferred[None]:
+    def do(self, work: object) -> Deferred[float]:
         """Be the threads."""
         self.on_thread.append(Deferred())
         return self.on_thread[-1]
@@ -100,6 +108,17 @@ class QuickSyncTests(SynchronousTestCase):
         self.successResultOf(done)
         self.assertEqual((self.syncs, self.on_thread), (1, []))
 
+    def test_nobody_else(self) -> None:
+        """Then there is nothing to wait for, unless the disk is slow."""
+        self.is_lone = True
+        self.successResultOf(self.begin())
+        self.is_lone = False
+        self.be_slow()
+        self.is_lone = True
+        before = self.syncs
+        self.assertNoResult(self.begin())
+        self.assertEqual((self.syncs, len(self.on_thread)), (before, 1))
+
     def test_slow_disk(self) -> None:
         """After slow syncs the next ones go to a thread, longer each time it is tried again."""
         for slow_seconds in (1.0, 2.0, 4.0):
@@ -124,6 +143,20 @@ class QuickSyncTests(SynchronousTestCase):
         done = self.begin()
         self.clock.advance(0)
         self.successResultOf(done)
+        self.assertEqual((self.syncs, self.on_thread), (before + 1, []))
+
+    def test_disk_that_is_quick_on_the_thread(self) -> None:
+        """Many in a row bring syncs back before the time is over; a slow one between does not."""
+        self.be_slow()
+        self.sync_seconds = QUICK_SECONDS / 10
+        before = self.syncs
+        for number in range(QUICK_COUNT + 50):
+            self.begin()
+            self.clock.advance(0)
+            self.assertEqual((self.syncs, len(self.on_thread)), (before, 1), msg=number)
+            self.on_thread.pop().callback(QUICK_SECONDS * (2 if number == 49 else 0.5))
+        self.begin()
+        self.clock.advance(0)
         self.assertEqual((self.syncs, self.on_thread), (before + 1, []))
 
     def test_one_slow_sync(self) -> None:

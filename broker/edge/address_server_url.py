@@ -1,0 +1,54 @@
+"""Where a broker asks for its name servers: what the settings say of an address server, and of DNS.
+
+Source: MixAll.getWSAddr, BrokerController.initializeBrokerScheduledTasks @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from twistmq.broker.settings import Settings
+
+__all__ = ["ADDRESS_NAMES", "ADDRESS_SERVER", "LOOKUP_PERIOD", "PERIOD", "address_server_url",
+           "asks_address_server", "looks_names_up"]
+
+ADDRESS_SERVER: Final = "fetchNamesrvAddrByAddressServer"
+_DOMAIN: Final = "rmqAddressServerDomain"
+_GROUP: Final = "rmqAddressServerSubGroup"
+#: From one question to the next, ms.
+PERIOD: Final = "fetchNamesrvAddrInterval"
+_LOOKUP: Final = "fetchNameSrvAddrByDnsLookup"
+#: From one look-up to the next, ms.
+LOOKUP_PERIOD: Final = "updateNameServerAddrPeriod"
+#: The settings that say where the addresses come from.
+ADDRESS_NAMES: Final = frozenset({"namesrvAddr", ADDRESS_SERVER, _DOMAIN, _GROUP, _LOOKUP})
+#: Source: MixAll.getWSAddr.
+_PORT: Final = 8080
+_HOST: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?")
+_PATH: Final = re.compile(r"[\w./~%?&=+-]+")
+
+
+def asks_address_server(settings: Settings) -> bool:
+    """Whether the addresses are an address server's: the settings say so, and name none."""
+    return settings.flag(ADDRESS_SERVER) and not settings.addresses("namesrvAddr")
+
+
+def looks_names_up(settings: Settings) -> bool:
+    """Whether DNS is asked what addresses the names in the settings stand for."""
+    return settings.flag(_LOOKUP) and bool(settings.addresses("namesrvAddr"))
+
+
+def address_server_url(settings: Settings) -> str:
+    """Where it is asked.
+
+    :raises SettingsError: when the settings name no place.
+    """
+    domain, group = settings.text(_DOMAIN).strip(), settings.text(_GROUP).strip()
+    host = _HOST.fullmatch(domain)
+    if host is None:
+        raise settings.error(_DOMAIN, "is no HOST or HOST:PORT")
+    if _PATH.fullmatch(group) is None:
+        raise settings.error(_GROUP, "is no part of an address of HTTP")
+    port = "" if host[2] else f":{_PORT}"
+    return f"http://{domain}{port}/rocketmq/{group}"

@@ -1,0 +1,146 @@
+"""The file and the command line: every value that has no meaning, names that nothing reads.
+
+A start stops at the first fault; here all are told, and what is left is used for the other checks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from twistmq.broker.edge import boot
+from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
+from twistmq.broker.edge.services import declare_plugins
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.properties_file import Property, decode_properties, parse_properties
+from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
+from twistmq.broker.settings import Setting, Settings
+
+__all__ = ["read_settings"]
+
+_ROWS: Final = {"up": up_rows, "broker": broker_rows, "namesrv": namesrv_rows}
+_FILE: Final = "settings file"
+_VALUES: Final = "settings"
+_PLUGINS: Final = "plugins"
+
+
+def read_settings(
+    kind: str, data: str, file: str | None, overrides: Mapping[str, str],
+    findings: list[Finding],
+) -> Settings | None:
+    """Read the settings as a start would, and add what is found to ``findings``.
+
+    :param kind: "up", "broker" or "namesrv".
+    :param data: the folder of ``up``.
+    :returns: the settings without what has no meaning; None when there are none to speak of.
+    """
+    if kind == "up" and file is None:
+        own = os.path.join(os.path.expanduser(data), "broker.conf")
+        file = own if os.path.exists(own) else None
+    entries: list[Property] = []
+    if file is not None:
+        try:
+            with open(file, "rb") as stream:
+                entries = parse_properties(decode_properties(stream.read())[0], file)
+        except OSError as error:
+            findings.append(broken(_FILE, f"{file}: {error.strerror}",
+                                   "name a file that is there and can be read, with -c"))
+            return None
+        except SettingsError as error:
+            findings.append(broken(_FILE, str(error), "mend that line"))
+            return None
+        findings.append(fine(_FILE, f"{file}, {len(entries)} settings"))
+        findings += _twice(file, entries)
+    rows = {row.name: row for row in _all_rows(kind, entries, overrides, findings)}
+    given = {entry.key: (entry.value, f"{file}:{entry.first}") for entry in entries}
+    given |= {name: (text, "command line") for name, text in overrides.items()}
+    good: dict[str, str] = {}
+    for name, (text, place) in given.items():
+        try:
+            if name in rows:
+                rows[name].parse(text, place)
+            good[name] = text
+        except SettingsError as error:
+            # Only numbers, flags and choices can be wrong here: no secret is shown.
+            findings.append(
+                broken(_VALUES, str(error), f"{rows[name].help} {_allowed(rows[name])}"))
+    return _checked(kind, data, good, findings)
+
+
+def _all_rows(
+    kind: str, entries: list[Property], overrides: Mapping[str, str], findings: list[Finding]
+) -> list[Setting]:
+    """The rows of the kernel and of the plugins that are used."""
+    given = {entry.key: entry.value for entry in entries} | dict(overrides)
+    settings = Settings.load(_ROWS[kind](), None, {
+        name: text for name, text in given.items() if name.startswith("plugins.")})
+    try:
+        hooks = declare_plugins(kind, settings)
+    except SettingsError as error:
+        findings.append(broken(_PLUGINS, str(error), "install it, or leave its name out"))
+        return settings.rows
+    findings += [warning(_PLUGINS, notice, "see which were meant to be on")
+                 for each in hooks for notice in each.notices]
+    if not any(each.notices for each in hooks):
+        findings.append(fine(_PLUGINS, ", ".join(hooks[0].plugin_names) or "none"))
+    return settings.rows
+
+
+def _checked(
+    kind: str, data: str, good: Mapping[str, str], findings: list[Finding]
+) -> Settings | None:
+    """Let the start's own checks see what is left."""
+    try:
+        if kind == "namesrv":
+            settings = boot.namesrv_settings(None, good)
+        elif kind == "broker":
+            settings = boot.broker_settings(None, good)
+        else:
+            settings = boot.up_settings(data, os.devnull, good)
+        _declare_plugins_rows(kind, settings)
+        if kind != "namesrv":
+            settings.store_settings()
+    except SettingsError as error:
+        findings.append(broken(_VALUES, str(error), "choose another value, or leave it out"))
+        return None
+    findings += _unknown(settings)
+    if not any(finding.check == _VALUES for finding in findings):
+        findings.append(fine(_VALUES, f"{len(good)} given, all have a meaning"))
+    return settings
+
+
+def _declare_plugins_rows(kind: str, settings: Settings) -> None:
+    """:raises SettingsError: what a start would; that a plugin is not there was told before."""
+    try:
+        declare_plugins(kind, settings)
+    except SettingsError as error:
+        if not str(error).startswith("plugins."):
+            raise
+
+
+def _unknown(settings: Settings) -> Iterator[Finding]:
+    for notice in boot.unknown_names(settings):
+        if "did you mean" in notice:
+            yield broken(_VALUES, f"nothing reads {notice}", "spell it as its setting is spelt")
+        else:
+            yield warning(_VALUES, f"nothing reads {notice}",
+                          "leave it out, unless it is for another program: SETTINGS.md has all "
+                          "that there are")
+
+
+def _twice(file: str, entries: list[Property]) -> Iterator[Finding]:
+    counts = Counter(entry.key for entry in entries)
+    for name in sorted(name for name, count in counts.items() if count > 1):
+        lines = ", ".join(str(entry.first) for entry in entries if entry.key == name)
+        yield warning(_FILE, f"{file}: {name} stands there {counts[name]} times, lines {lines}; "
+                             "the last is used", "leave one")
+
+
+def _allowed(row: Setting) -> str:
+    if row.choices:
+        return f"One of {', '.join(row.choices)}."
+    if row.kind in ("int", "float"):
+        return f"From {row.least} to {row.most}{' ' + row.unit if row.unit else ''}."
+    return "true or false." if row.kind == "flag" else ""

@@ -1,0 +1,239 @@
+"""The folder of the store: whether it can be used, how much room there is, what lies in it.
+
+Nothing in it is changed but for an empty file that is made and removed. ``twistmq store check``
+looks into the files themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
+from twistmq.broker.errors import StoreError
+from twistmq.broker.settings import Settings
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.settings import StoreSettings
+
+__all__ = ["Space", "space_of", "store_findings"]
+
+_STORE: Final = "store"
+_DISK: Final = "disk"
+_CLOCK: Final = "clock"
+#: File systems that forget, and those whose locks and syncs depend on another host.
+_FORGETFUL: Final = ("tmpfs", "ramfs", "overlay")
+_REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs")
+#: Room for so many files should be left.
+_INODES_LEAST: Final = 10_000
+#: A clock may be behind another by so much without anybody noticing, ms.
+_SKEW_MS: Final = 60_000
+_FLOCK: Final = struct.Struct("hhqqi4x")
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system, as the system tells it."""
+
+    total: int
+    free: int
+    #: Used part as a broker reckons it, 0.0 to 1.0.
+    used_ratio: float
+    #: Files that can be made; None: as many as there is room for.
+    inodes_free: int | None
+
+
+def space_of(folder: Path) -> Space:
+    """:raises OSError: when it cannot be told."""
+    state = os.statvfs(folder)
+    used = state.f_blocks - state.f_bfree
+    usable = used + state.f_bavail
+    return Space(state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize,
+                 used / usable if usable else 0.0, state.f_favail if state.f_files else None)
+
+
+def store_findings(
+    settings: Settings, now_ms: int, *, running: bool, space: Callable[[Path], Space] = space_of,
+) -> Iterator[Finding]:
+    """Look at all of it."""
+    store = settings.store_settings()
+    root = Path(store.store_path_root_dir)
+    for folder in dict.fromkeys((root, Path(store.commit_log_path))):
+        there = _nearest(folder)
+        fault = _unusable(folder, there)
+        if fault is not None:
+            yield fault
+            return
+        yield from _disk(folder, there, store, space)
+    if not root.exists():
+        yield fine(_STORE, f"{root} will be made")
+        return
+    yield from _owners(root)
+    yield from _lock(root, running)
+    yield from _sizes(Path(store.commit_log_path), store.mapped_file_size_commit_log)
+    yield from _times(root, now_ms)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the one above it that is there."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _unusable(folder: Path, there: Path) -> Finding | None:
+    """Why nothing can be kept in a folder."""
+    what = str(folder) if there == folder else f"{folder} (to be made in {there})"
+    if not there.is_dir():
+        return broken(_STORE, f"{what}: {there} is no folder",
+                      "set storePathRootDir to a folder, or move that file away")
+    try:
+        with tempfile.NamedTemporaryFile(dir=there, prefix=".twistmq-doctor-"):
+            pass
+    except OSError as error:
+        return broken(_STORE, f"{what} cannot be written: {error.strerror}",
+                      f"chown it to the user that runs the server (this one is {os.getuid()}), and "
+                      "mount it for writing")
+    return None
+
+
+def _disk(
+    folder: Path, there: Path, store: StoreSettings, space_of: Callable[[Path], Space]
+) -> Iterator[Finding]:
+    space = space_of(there)
+    text = (f"{folder}: {space.free / 1024**3:.1f} GiB of {space.total / 1024**3:.1f} are free, "
+            f"{space.used_ratio:.0%} used")
+    room = "make room, or let fileReservedTime be shorter"
+    if space.used_ratio >= store.warning_ratio:
+        yield broken(_DISK, f"{text}: at {store.warning_ratio:.0%} (diskSpaceWarningLevelRatio) "
+                            "messages are refused", room)
+    elif space.free < store.mapped_file_size_commit_log:
+        yield broken(_DISK, f"{text}, less than one file of the commit log takes "
+                            "(mappedFileSizeCommitLog)", room)
+    elif space.used_ratio >= store.clean_forcibly_ratio:
+        yield warning(_DISK, f"{text}: from {store.clean_forcibly_ratio:.0%} "
+                             "(diskSpaceCleanForciblyRatio) on messages are removed whatever their "
+                             "age", room)
+    else:
+        yield fine(_DISK, text)
+    if space.inodes_free is not None and space.inodes_free < _INODES_LEAST:
+        yield warning(_DISK, f"{folder}: only {space.inodes_free} more files can be made there; "
+                             "each queue takes some", "use a file system with more inodes")
+    kind, mount = _file_system(there)
+    if kind in _FORGETFUL:
+        yield warning(_DISK, f"{folder} is on {kind} ({mount}): messages are gone with the machine "
+                             "or the container", "keep the store on a disk, or a volume")
+    elif kind in _REMOTE:
+        yield warning(_DISK, f"{folder} is on {kind} ({mount}): what is synced, and who holds the "
+                             "lock, is what another host says", "use a disk of this host")
+
+
+def _file_system(folder: Path) -> tuple[str, str]:
+    """Kind and mount point of the file system a folder is on."""
+    found = ("", "")
+    resolved = folder.resolve()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/mounts").read_text().splitlines():
+            _, mount, kind, *_ = line.split()
+            mount = mount.replace("\\040", " ")
+            # Of mounts on one point the last is seen.
+            if resolved.is_relative_to(mount) and len(mount) >= len(found[1]):
+                found = (kind, mount)
+    return found
+
+
+def _owners(root: Path) -> Iterator[Finding]:
+    """Files of another user's, which a start cannot change."""
+    uid = os.geteuid()
+    if uid == 0:
+        others = {path.stat().st_uid for path in (root, *root.iterdir())} - {0}
+        if others:
+            yield warning(_STORE, f"files in {root} belong to user {min(others)}, this is root",
+                          f"run the doctor and the server as that user: what root makes in {root} "
+                          "it cannot change")
+        return
+    strange = sorted(path for path in (root, *root.iterdir()) if path.stat().st_uid != uid)
+    if strange:
+        yield broken(_STORE, f"{strange[0]} belongs to user {strange[0].stat().st_uid}, this is "
+                             f"{uid}", f"chown -R {uid} {root}, or run the server as its owner")
+
+
+def _lock(root: Path, running: bool) -> Iterator[Finding]:
+    """Who uses the store, and how it was left."""
+    holder = _holder(root / "lock")
+    was_left = (root / "abort").exists()
+    if holder is not None:
+        who = f"process {holder}" if holder else "another process"
+        if running:
+            yield fine(_STORE, f"{root} is used by {who}")
+        else:
+            yield broken(_STORE, f"{root} is locked by {who}, a broker of ours or of Apache's",
+                         "stop it, or give this one a store of its own (storePathRootDir, --data); "
+                         "--running if it is this server itself")
+    elif running:
+        yield broken(_STORE, f"nobody uses {root}: the broker does not run on it",
+                     "see the log, and which storePathRootDir the running one has")
+    elif was_left:
+        yield warning(_STORE, f"{root} was not closed by a clean stop: the next start reads the "
+                              "log's end again", "nothing; twistmq store check tells more")
+    else:
+        yield fine(_STORE, f"{root} is free")
+
+
+def _holder(lock: Path) -> int | None:
+    """Who holds the lock: a process id, 0 when it is not known; None when nobody does.
+
+    Apache's broker takes the lock of fcntl, ours that of flock as well.
+    """
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        if kind != fcntl.F_UNLCK:
+            return max(int(process), 0)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return 0
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _sizes(folder: Path, size: int) -> Iterator[Finding]:
+    """Files of the commit log have one length, which is the setting's."""
+    files = sorted(path for path in folder.glob("[0-9]" * 20)) if folder.is_dir() else []
+    wrong = [path for path in files if path.stat().st_size != size]
+    if wrong:
+        found = wrong[-1].stat().st_size
+        yield broken(_STORE, f"{wrong[-1]} has {found} bytes, mappedFileSizeCommitLog says {size}: "
+                             "a broker does not start on it",
+                     f"set mappedFileSizeCommitLog={found}, what the store was made with" if found
+                     else f"remove the empty file {wrong[-1]}")
+
+
+def _times(root: Path, now_ms: int) -> Iterator[Finding]:
+    """A clock that is behind the newest message was set back."""
+    path = root / "checkpoint"
+    try:
+        newest = Checkpoint.decode(path.read_bytes(), str(path)).physic_msg_timestamp
+    except FileNotFoundError:
+        return
+    except (OSError, StoreError) as error:
+        yield warning(_STORE, f"{path}: {error}", "twistmq store check tells more; without it the "
+                                                 "next start reads more of the log")
+        return
+    if newest > now_ms + _SKEW_MS:
+        behind = (newest - now_ms) // 1000
+        yield broken(_CLOCK, f"the newest message was stored {behind} s from now: this clock, or "
+                             "the one before, is wrong",
+                     "set it, and let NTP keep it: age, delays and time-outs go by it")

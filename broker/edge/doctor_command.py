@@ -1,0 +1,81 @@
+"""``twistmq doctor``: what is wrong with a set-up, and what to mend.
+
+Exit statuses: 0 when nothing is broken, 1 when something is or the command line is bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from twistmq.broker.edge.doctor.findings import Finding
+
+__all__ = ["doctor", "examine"]
+
+EXIT_BROKEN: Final = 1
+
+
+@click.command()
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--for", "kind", type=click.Choice(["up", "broker", "namesrv"]),
+              help="Which server it is about.  [default: broker with -c or -n, else up]")
+@click.option("-c", "--configFile", "file", metavar="FILE",
+              help="The server's file of settings.")
+@click.option("-n", "--namesrvAddr", "name_servers", metavar="HOST:PORT;...",
+              help="The name servers to register with.")
+@click.option("--data", default="~/.twistmq", show_default=True, metavar="DIR",
+              help="The folder of `up`.")
+@click.option("--running", is_flag=True,
+              help="The server is meant to run: its ports must answer, its store be locked.")
+@click.option("--json", "as_lines", is_flag=True, help="Print JSON.")
+def doctor(
+    settings: tuple[str, ...], kind: str | None, file: str | None, name_servers: str | None,
+    data: str, running: bool, as_lines: bool,
+) -> int:
+    """Look for what is wrong with a set-up, and say what to mend.
+
+    Give it what the server is given. Looked at: settings, plugins, the installation, limits,
+    ports, the address clients are told, name servers, disk and store. Nothing is changed.
+
+    The exit status is 1 when anything is broken.
+    """
+    from twistmq.broker.edge.command_line import parse_overrides
+    from twistmq.broker.edge.doctor import findings as shown
+
+    kind = kind or ("broker" if file or name_servers else "up")
+    found = examine(kind, data, file, parse_overrides(settings, name_servers), running=running)
+    if as_lines:
+        click.echo(shown.as_json(found))
+    else:
+        click.echo(shown.as_table(found))
+        click.echo(shown.summary(found))
+    return EXIT_BROKEN if any(each.level is shown.Level.BROKEN for each in found) else 0
+
+
+def examine(
+    kind: str, data: str, file: str | None, overrides: Mapping[str, str], *, running: bool = False
+) -> list[Finding]:
+    """Look at a set-up.
+
+    :param kind: "up", "broker" or "namesrv".
+    :returns: what was found, in the order it was looked at.
+    """
+    from twistmq.broker.edge.doctor.host_checks import Host, host_findings
+    from twistmq.broker.edge.doctor.network_checks import network_findings
+    from twistmq.broker.edge.doctor.settings_checks import read_settings
+    from twistmq.broker.edge.doctor.store_checks import store_findings
+    from twistmq.broker.edge.doctor.tls_checks import tls_findings
+
+    host = Host.here()
+    found: list[Finding] = [*host_findings(host)]
+    settings = read_settings(kind, data, file, overrides, found)
+    if settings is None:
+        return found
+    found += tls_findings(settings, host.now_ms)
+    found += network_findings(kind, settings, host, running=running)
+    if kind != "namesrv":
+        found += store_findings(settings, host.now_ms, running=running)
+    return found

@@ -1,0 +1,164 @@
+"""Which name servers a broker registers with: those its settings name, an address server or DNS.
+
+Differs from Apache: an address server is asked at the start too, not ten seconds later, so that
+clients find the broker when it answers; what it says is used only when all of it are addresses.
+DNS is asked for each of several names; of one it does not know the old addresses stay.
+
+Source: BrokerController.initializeBrokerScheduledTasks, updateNamesrvAddr,
+BrokerOuterAPI.fetchNameServerAddr, updateNameServerAddressListByDnsLookup, BrokerStartup @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.broker.client.name_lookup import NameLookup
+from twistmq.broker.edge.address_server_url import (
+    ADDRESS_NAMES,
+    LOOKUP_PERIOD,
+    PERIOD,
+    address_server_url,
+    asks_address_server,
+    looks_names_up,
+)
+from twistmq.broker.errors import RemotingError
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.settings import Settings
+
+if TYPE_CHECKING:
+    from twistmq.broker.client.address_server import AddressServer
+
+__all__ = ["NameServerList"]
+
+#: When DNS is asked a second time, ms; then each LOOKUP_PERIOD.
+_SECOND_LOOKUP_MS: Final = 10_000
+
+
+class NameServerList:
+    """The addresses of one broker's name servers.
+
+    :param changed: called when they are, or may be, others.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Any, settings: Settings, changed: Callable[[], object]) -> None:
+        self._reactor = reactor
+        self._settings = settings
+        self._changed = changed
+        #: The address of this process's own, and what else means the same.
+        self._own: tuple[str, ...] = ()
+        self._fetched: list[str] = []
+        #: What DNS said last of each name.
+        self._looked_up: dict[str, list[str]] = {}
+        self._server: AddressServer | None = None
+        self._lookup = NameLookup(reactor)
+        self._fetching: Deferred[None] | None = None
+        #: Why the last answer is not used; empty: it is.
+        self.fault = ""
+        settings.on_change.append(self._settings_changed)
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses, "host:port" each."""
+        named = self._fetched if self._asks else self._settings.addresses("namesrvAddr")
+        return [*self._own[:1], *(address for address in named if address not in self._own)]
+
+    @property
+    def _asks(self) -> bool:
+        return asks_address_server(self._settings) or looks_names_up(self._settings)
+
+    def keep(self, address: str, *other_names: str) -> None:
+        """Have a name server whatever the settings name: one of this process.
+
+        :param other_names: addresses in the settings that mean the same.
+        """
+        self._own = (address, *other_names)
+        self._changed()
+
+    def tasks(self) -> list[PeriodicTask]:
+        """What is to be done again and again."""
+        def period_ms() -> int:
+            return self._settings.int(PERIOD)
+
+        def lookup_period_ms() -> int:
+            return self._settings.int(LOOKUP_PERIOD)
+
+        return [
+            PeriodicTask("ask for the addresses of name servers", period_ms(), period_ms,
+                         lambda _: self.fetch() if asks_address_server(self._settings) else None),
+            PeriodicTask("look up the names of name servers", _SECOND_LOOKUP_MS, lookup_period_ms,
+                         lambda _: self.fetch() if looks_names_up(self._settings) else None),
+        ]
+
+    def fetch(self) -> Deferred[None] | None:
+        """Ask the address server, or DNS, if one is to be asked; what goes wrong is logged."""
+        if not self._asks:
+            self.fault = ""
+            return None
+        if self._fetching is None:
+            self._fetching = Deferred.fromCoroutine(self._fetch())
+        return self._fetching
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._server is not None:
+            self._server.stop()
+        self._lookup.stop()
+
+    async def _fetch(self) -> None:
+        try:
+            found, fault = await (self._look_up() if looks_names_up(self._settings)
+                                  else self._ask_server())
+        finally:
+            self._fetching = None
+        if fault and fault != self.fault:
+            self.log.warn("name servers' addresses are not known anew: {fault}", fault=fault)
+        # DNS may say the same in another order each time.
+        is_changed = set(found) != set(self._fetched) and bool(found or not fault)
+        if is_changed or (self.fault and not fault):
+            self.log.info("the name servers are {found}, they were {old}",
+                          found=found, old=self._fetched)
+        self.fault = fault
+        if is_changed:
+            self._fetched = found
+            self._changed()
+
+    async def _ask_server(self) -> tuple[list[str], str]:
+        """Ask the address server; :returns: the addresses, and why there are none."""
+        if self._server is None:
+            from twistmq.broker.client.address_server import AddressServer  # it takes megabytes
+
+            self._server = AddressServer(self._reactor)
+        url = address_server_url(self._settings)
+        try:
+            return await self._server.fetch(url), ""
+        except RemotingError as error:
+            return [], f"the address server {url} gives none: {error}"
+
+    async def _look_up(self) -> tuple[list[str], str]:
+        """Ask DNS; :returns: the addresses, of a name it does not know the old ones, and why."""
+        names = [name for name in self._settings.addresses("namesrvAddr") if name not in self._own]
+        faults = []
+        for name in names:
+            try:
+                self._looked_up[name] = await self._lookup.fetch(name)
+            except RemotingError as error:
+                faults.append(f"DNS: {error}")
+        self._looked_up = {name: self._looked_up[name] for name in names
+                           if name in self._looked_up}
+        found = [address for each in self._looked_up.values() for address in each]
+        return list(dict.fromkeys(found)), "; ".join(faults)
+
+    def _settings_changed(self, changes: Mapping[str, object]) -> None:
+        if not ADDRESS_NAMES.isdisjoint(changes):
+            self._changed()
+            if self._fetching is not None:
+                # What is being asked may not be what is to be asked now.
+                self._fetching.addCallback(lambda _: self.fetch())
+            else:
+                self.fetch()

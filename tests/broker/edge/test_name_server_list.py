@@ -1,0 +1,331 @@
+"""Which name servers a broker registers with; what an address server and DNS have to say in it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, ClassVar
+
+from twisted.internet import reactor
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.broker.client.http_page import HttpPage
+from tests.broker.client.name_table import NameTable
+from tests.broker.edge.test_broker_service import make_service
+from twistmq.broker.edge.address_server_url import address_server_url
+from twistmq.broker.edge.boot import broker_settings, notices
+from twistmq.broker.edge.name_server_list import NameServerList
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.setting_rows import broker_rows
+from twistmq.broker.settings import Settings
+from twistmq.broker.testing import BrokerTestCase
+
+ON = {"fetchNamesrvAddrByAddressServer": "true"}
+LOOKUP = {"fetchNameSrvAddrByDnsLookup": "true"}
+
+
+def settings_with(**texts: str) -> Settings:
+    return Settings.load(broker_rows(), overrides={"namesrvAddr": "", **ON, **texts})
+
+
+class UrlTests(SynchronousTestCase):
+    """Where an address server is asked."""
+
+    def test_urls(self) -> None:
+        """Apache's: port 8080 when the domain names none."""
+        for texts, url in (
+            ({}, "http://jmenv.tbsite.net:8080/rocketmq/nsaddr"),
+            ({"rmqAddressServerDomain": "a.example"}, "http://a.example:8080/rocketmq/nsaddr"),
+            ({"rmqAddressServerDomain": "a.example:80", "rmqAddressServerSubGroup": "b-unit?x=1"},
+             "http://a.example:80/rocketmq/b-unit?x=1"),
+            ({"rmqAddressServerDomain": "[::1]"}, "http://[::1]:8080/rocketmq/nsaddr"),
+            ({"rmqAddressServerDomain": "[::1]:81"}, "http://[::1]:81/rocketmq/nsaddr"),
+        ):
+            self.assertEqual(address_server_url(settings_with(**texts)), url)
+
+    def test_no_urls(self) -> None:
+        """A start is refused when the settings name no place; unless nobody is to be asked."""
+        for name, text in (("rmqAddressServerDomain", "http://a"), ("rmqAddressServerDomain", ""),
+                           ("rmqAddressServerDomain", "a/b"), ("rmqAddressServerDomain", "a:b"),
+                           ("rmqAddressServerSubGroup", ""), ("rmqAddressServerSubGroup", "a b"),
+                           ("rmqAddressServerSubGroup", "a\r\nHost: b")):
+            error = self.assertRaises(SettingsError, broker_settings, None, {**ON, name: text})
+            self.assertIn(name, str(error))
+            broker_settings(None, {name: text})
+
+    def test_notice(self) -> None:
+        """Who has an address server needs no name server in the settings."""
+        texts = {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "namesrvAddr": ""}
+        self.assertEqual(len(notices("broker", broker_settings(None, texts))), 1)
+        self.assertEqual(notices("broker", broker_settings(None, {**texts, **ON})), [])
+
+
+class ListTestCase(TestCase):
+    """A test with the list by itself, and a real HTTP server."""
+
+    timeout = 30
+
+    def setUp(self) -> None:
+        self.page = HttpPage("h:1;i:2")
+        self.addCleanup(self.page.stop)
+        self.changes: list[list[str]] = []
+        self.lines: list[str] = []
+        self.make()
+
+    def make(self, **texts: str) -> None:
+        self.settings = settings_with(**{"rmqAddressServerDomain": self.page.address, **texts})
+        self.list = NameServerList(
+            reactor, self.settings, lambda: self.changes.append(self.list.addresses))
+
+        def say(text: str, **fields: Any) -> None:
+            self.lines.append(text.format(**fields))
+
+        self.patch(self.list, "log", type("Log", (), {
+            "warn": staticmethod(say), "info": staticmethod(say)}))
+
+    async def fetch(self) -> None:
+        asked = self.list.fetch()
+        assert asked is not None
+        await asked
+
+
+class ListTests(ListTestCase):
+    """What an address server says."""
+
+    async def test_changes(self) -> None:
+        """Only another list is a change."""
+        self.assertEqual(self.list.addresses, [])
+        await self.fetch()
+        await self.fetch()
+        self.page.text = "j:3"
+        await self.fetch()
+        self.assertEqual(self.changes, [["h:1", "i:2"], ["j:3"]])
+        self.assertEqual(self.list.addresses, ["j:3"])
+        self.assertEqual(len(self.lines), 2)
+
+    async def test_unusable(self) -> None:
+        """The old list stays, one line says why, and one that it is over."""
+        await self.fetch()
+        self.page.text = "nothing"
+        for _ in range(3):
+            await self.fetch()
+        self.assertEqual((self.list.addresses, len(self.changes)), (["h:1", "i:2"], 1))
+        self.assertEqual(len(self.lines), 2)
+        self.assertIn("the answer has no meaning", self.lines[1])
+        self.assertIn(self.page.address, self.list.fault)
+        self.page.status = 500
+        await self.fetch()
+        self.assertEqual(len(self.lines), 3, msg="another reason")
+        self.page.status, self.page.text = 200, "h:1;i:2"
+        await self.fetch()
+        self.assertEqual((len(self.lines), self.list.fault, len(self.changes)), (4, "", 1))
+
+    async def test_one_question_at_a_time(self) -> None:
+        """Who asks while one is asked waits for the same answer."""
+        self.assertIs(self.list.fetch(), self.list.fetch())
+        await self.fetch()
+        self.assertEqual(len(self.page.requests), 1)
+
+    async def test_settings_come_first(self) -> None:
+        """An address server is asked for nothing while the settings name name servers."""
+        self.make(namesrvAddr="k:4")
+        self.assertIsNone(self.list.fetch())
+        self.assertEqual(self.list.addresses, ["k:4"])
+        self.make(fetchNamesrvAddrByAddressServer="false")
+        self.assertIsNone(self.list.fetch())
+        self.assertEqual((self.list.addresses, self.page.requests), ([], []))
+
+    async def test_settings_change(self) -> None:
+        """Another address server is asked at once; name servers in the settings win."""
+        await self.fetch()
+        self.page.text = "other:1"
+        self.settings.update({"rmqAddressServerSubGroup": "other"})
+        await self.fetch()
+        self.assertEqual(self.page.requests, ["/rocketmq/nsaddr", "/rocketmq/other"])
+        self.assertEqual(self.changes[-1], ["other:1"])
+        self.settings.update({"namesrvAddr": "k:4"})
+        self.assertEqual(self.changes[-1], ["k:4"])
+        self.settings.update({"brokerPermission": "4"})
+        self.assertEqual(len(self.page.requests), 2)
+
+    async def test_own(self) -> None:
+        """This process's own is in front, whoever names it once more."""
+        self.list.keep("127.0.0.1:9876", "h:1")
+        self.assertEqual(self.changes, [["127.0.0.1:9876"]])
+        await self.fetch()
+        self.assertEqual(self.list.addresses, ["127.0.0.1:9876", "i:2"])
+
+    async def test_task(self) -> None:
+        """It is asked again each fetchNamesrvAddrInterval."""
+        task, _ = self.list.tasks()
+        assert callable(task.period_ms)
+        self.assertEqual((task.first_ms, task.period_ms()), (10_000, 10_000))
+        self.settings.update({"fetchNamesrvAddrInterval": "120000"})
+        self.assertEqual(task.period_ms(), 120_000)
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(self.list.addresses, ["h:1", "i:2"])
+        self.make(namesrvAddr="k:4")
+        self.assertEqual([each.run(0) for each in self.list.tasks()], [None, None])
+
+
+class LookupTests(ListTestCase):
+    """What DNS says of the names in the settings."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.names = NameTable(ns=["10.0.0.2", "10.0.0.1"], other=["10.0.1.1"])
+        self.patch(socket, "getaddrinfo", self.names)
+
+    def use(self, names: str) -> None:
+        self.make(namesrvAddr=names, **LOOKUP)
+
+    async def test_lookup(self) -> None:
+        """All addresses of the name; the same in another order are no change."""
+        self.use("ns:9876")
+        self.assertEqual(self.list.addresses, [])
+        await self.fetch()
+        found = ["10.0.0.1:9876", "10.0.0.2:9876"]
+        self.assertEqual(self.list.addresses, found)
+        self.names.addresses["ns"].reverse()
+        await self.fetch()
+        self.assertEqual(self.changes, [found])
+        self.names.addresses["ns"] = ["10.0.0.3"]
+        await self.fetch()
+        self.assertEqual(self.changes, [found, ["10.0.0.3:9876"]])
+        self.assertEqual((len(self.lines), self.page.requests), (2, []))
+
+    async def test_unknown(self) -> None:
+        """The old addresses of a name stay; a line says it, and one that it is over."""
+        self.use("ns:1;other:2")
+        await self.fetch()
+        self.names.addresses.update(ns=[], other=["10.0.1.2"])
+        for _ in range(3):
+            await self.fetch()
+        self.assertEqual(self.list.addresses, ["10.0.0.1:1", "10.0.0.2:1", "10.0.1.2:2"])
+        self.assertIn("ns:1 is no host that can be found", self.list.fault)
+        self.assertEqual((len(self.lines), len(self.changes)), (3, 2))
+        self.names.addresses["other"] = []
+        await self.fetch()
+        self.assertIn("other:2", self.list.fault)
+        self.assertEqual(len(self.list.addresses), 3)
+        self.names.addresses.update(ns=["10.0.0.1", "10.0.0.2"], other=["10.0.1.2"])
+        await self.fetch()
+        self.assertEqual((len(self.lines), self.list.fault, len(self.changes)), (5, "", 2))
+
+    async def test_lookup_settings_change(self) -> None:
+        """Another name is looked up at once, also while one is; without the flag it is as given."""
+        self.use("ns:1")
+        first = self.list.fetch()
+        self.settings.update({"namesrvAddr": "other:2"})
+        assert first is not None
+        await first
+        self.assertEqual((self.list.addresses, self.names.asked), (["10.0.1.1:2"], ["ns", "other"]))
+        self.settings.update({"fetchNameSrvAddrByDnsLookup": "false"})
+        self.assertEqual((self.list.addresses, self.changes[-1]), (["other:2"], ["other:2"]))
+        self.settings.update({"fetchNameSrvAddrByDnsLookup": "true", "namesrvAddr": "ns:1"})
+        await self.fetch()
+        self.assertEqual(self.changes[-1], ["10.0.0.1:1", "10.0.0.2:1"])
+
+    async def test_lookup_own(self) -> None:
+        """This process's own is not looked up, and not had twice."""
+        self.use("here:1;ns:1")
+        self.list.keep("10.0.0.1:1", "here:1")
+        await self.fetch()
+        self.assertEqual(self.list.addresses, ["10.0.0.1:1", "10.0.0.2:1"])
+        self.assertEqual(self.names.asked, ["ns"])
+        self.settings.update({"namesrvAddr": "here:1"})
+        await self.fetch()
+        self.assertEqual(self.list.addresses, ["10.0.0.1:1"])
+
+    async def test_lookup_task(self) -> None:
+        """It is asked after ten seconds, then each updateNameServerAddrPeriod."""
+        self.use("ns:1")
+        server, task = self.list.tasks()
+        assert callable(task.period_ms)
+        self.assertEqual((task.first_ms, task.period_ms()), (10_000, 120_000))
+        self.settings.update({"updateNameServerAddrPeriod": "5000"})
+        self.assertEqual(task.period_ms(), 5000)
+        self.assertIsNone(server.run(0))
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(self.list.addresses, ["10.0.0.1:1", "10.0.0.2:1"])
+
+
+class RegistrationTests(BrokerTestCase):
+    """Brokers that know no name server but by an address server."""
+
+    settings: ClassVar[dict[str, str]] = {"brokerName": "a"}
+
+    def setUp(self) -> object:  # type: ignore[override]
+        self.page = HttpPage()
+        self.addCleanup(self.page.stop)
+        return super().setUp()
+
+    def known(self) -> set[str]:
+        """Brokers that the name server knows."""
+        return set(self.service.namesrv.name_server.routes.tables.brokers)
+
+    async def start(self, **texts: str) -> Any:
+        broker = make_service(brokerName="b", rmqAddressServerDomain=self.page.address,
+                              fetchNamesrvAddrInterval="1000", **ON, **texts)
+        self.addCleanup(broker.stopService)
+        broker.startService()
+        await broker.started
+        return broker
+
+    async def test_at_the_start(self) -> None:
+        """It is registered when it answers, and leaves when it stops."""
+        self.page.text = self.namesrv_address
+        broker = await self.start()
+        self.assertEqual(self.known(), {"a", "b"})
+        self.assertEqual(broker.name_servers.unreached, {})
+        await broker.stopService()
+        self.assertEqual(self.known(), {"a"})
+
+    async def test_later(self) -> None:
+        """Without an answer it runs, and its health says why nobody finds it; then it is known."""
+        self.page.status = 503
+        broker = await self.start()
+        self.assertEqual(self.known(), {"a"})
+        fault = broker.kernel.health_checks["name servers"]
+        self.assertIn("HTTP status 503", fault())
+        self.page.status, self.page.text = 200, self.namesrv_address
+        while self.known() != {"a", "b"}:
+            await deferLater(reactor, 0.001)
+        self.assertEqual(fault(), "")
+        self.page.text = "nothing"
+        asked = len(self.page.requests)
+        while len(self.page.requests) < asked + 2:
+            await deferLater(reactor, 0.001)
+        self.assertEqual(broker.name_servers.addresses, [self.namesrv_address])
+
+    async def test_lookup(self) -> None:
+        """By the name of the name server: unknown first, then not."""
+        names = NameTable(ns=[])
+        self.patch(socket, "getaddrinfo", names)
+        _, _, port = self.namesrv_address.rpartition(":")
+        broker = make_service(brokerName="b", namesrvAddr=f"ns:{port}", **LOOKUP)
+        self.addCleanup(broker.stopService)
+        broker.startService()
+        await broker.started
+        self.assertEqual(self.known(), {"a"})
+        fault = broker.kernel.health_checks["name servers"]
+        self.assertIn(f"ns:{port} is no host", fault())
+        names.addresses["ns"] = ["127.0.0.1"]
+        await broker.name_server_list.fetch()
+        while self.known() != {"a", "b"}:
+            await deferLater(reactor, 0.001)
+        self.assertEqual((fault(), broker.name_servers.addresses), ("", [self.namesrv_address]))
+        await broker.stopService()
+        self.assertEqual(self.known(), {"a"})
+
+    async def test_stopped_while_it_asks(self) -> None:
+        """A stop does not wait for an address server that says nothing."""
+        self.page.answer = lambda handler: self.page.is_over.wait() and None
+        broker = make_service(brokerName="b", rmqAddressServerDomain=self.page.address, **ON)
+        broker.startService()
+        while not self.page.requests:
+            await deferLater(reactor, 0.001)
+        failed: list[object] = []
+        broker.started.addErrback(failed.append)
+        await broker.stopService()
+        self.assertEqual((len(failed), self.known()), (1, {"a"}))
