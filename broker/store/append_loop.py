@@ -1,8 +1,9 @@
 """The two loops a message goes through when it is stored: encode, then dispatch.
 
 They know nothing of files. ``encode_records`` gives records their places and makes the bytes to
-write; ``dispatch_records`` enters them into queues and index once the bytes are written. Leaf
-module of the hot path: typed, so that mypyc compiles it.
+write; ``dispatch_records`` enters them into queues and index once the bytes are written. Many
+records are encoded ahead, a part at a time, and ``place_records`` gives them their places at once.
+Leaf module of the hot path: typed, so that mypyc compiles it.
 
 Source: CommitLog.DefaultAppendMessageCallback, CommitLogDispatcherBuildConsumeQueue,
 IndexService.buildIndex @5.3.3.
@@ -10,7 +11,9 @@ IndexService.buildIndex @5.3.3.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.batch_queue import BATCH_MESSAGES_MAX, BatchQueue
@@ -19,6 +22,9 @@ from twistmq.broker.store.index_tail import IndexTail
 from twistmq.broker.wire.properties import INNER_BASE, java_string_hash, with_property
 from twistmq.broker.wire.record import (
     BLANK_SIZE_MIN,
+    QUEUE_OFFSET_POSITION,
+    STORE_TIMESTAMP_POSITION,
+    SYS_BORN_HOST_V6,
     SYS_INNER_BATCH,
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_ROLLBACK,
@@ -28,9 +34,16 @@ from twistmq.broker.wire.record import (
     has_queue_entry,
 )
 
-__all__ = ["dispatch_records", "encode_records", "give_back_offsets"]
+__all__ = ["EncodedRecords", "dispatch_records", "encode_ahead", "encode_records",
+           "give_back_offsets", "place_records"]
 
 Queues = dict[str, dict[int, ConsumeQueue]]
+#: Records, and their bytes one after the other; the places are not in them yet.
+EncodedRecords = tuple[Sequence[MessageRecord], bytearray]
+
+#: Queue offset and place in the log, which are neighbours, and the store time.
+_PLACES: Final = struct.Struct(">qq")
+_TIME: Final = struct.Struct(">q")
 
 
 def encode_records(
@@ -65,13 +78,8 @@ def encode_records(
         for record in records:
             if len(record.body) > body_size_max:
                 raise MessageIllegal(f"body of {len(record.body)} bytes, {body_size_max} fit")
-            enters = has_queue_entry(record.sys_flag)
-            if enters and dispatch_filter is not None:
-                enters = dispatch_filter(record)
-            by_id = queues.get(record.topic)
-            queue = None if by_id is None else by_id.get(record.queue_id)
-            if queue is None:
-                queue = make_queue(record.topic, record.queue_id)
+            enters = _enters(record, dispatch_filter)
+            queue = _queue_of(record, queues, make_queue)
             record.enters_queue = enters
             record.queue_offset = queue.next_offset if enters else 0
             if record.message_count != 1 or record.sys_flag & SYS_INNER_BATCH:
@@ -105,6 +113,100 @@ def encode_records(
         raise
     writes.append((start, b"".join(parts)))
     return writes
+
+
+def encode_ahead(
+    records: Sequence[MessageRecord], file_size: int, body_size_max: int
+) -> bytearray:
+    """Encode records whose places are not known yet; none is an inner batch.
+
+    :raises MessageIllegal: when a record breaks a limit.
+    """
+    data = bytearray()
+    for index, record in enumerate(records):
+        try:
+            if len(record.body) > body_size_max:
+                raise MessageIllegal(f"body of {len(record.body)} bytes, {body_size_max} fit")
+            data += encode_record(record)
+            if record.size + BLANK_SIZE_MIN > file_size:
+                raise MessageIllegal(f"{record.size} bytes, {file_size - BLANK_SIZE_MIN} fit")
+        except MessageIllegal as error:
+            error.record_index = index
+            raise
+    return data
+
+
+def place_records(
+    encoded: Sequence[EncodedRecords],
+    queues: Queues,
+    make_queue: Callable[[str, int], ConsumeQueue],
+    dispatch_filter: Callable[[MessageRecord], bool] | None,
+    log_offset: int,
+    file_size: int,
+    now_ms: int,
+) -> list[tuple[int, bytes]]:
+    """Give records that are encoded their offsets.
+
+    :param encoded: from ``encode_ahead``; the offsets are written into its bytes.
+    :returns: as ``encode_records`` does, which says what the other parameters are.
+    """
+    writes: list[tuple[int, bytes]] = []
+    parts: list[bytes | bytearray] = []
+    start = log_offset
+    position = log_offset
+    room = file_size - log_offset % file_size
+    for records, data in encoded:
+        at = 0
+        begin = 0
+        for record in records:
+            enters = _enters(record, dispatch_filter)
+            queue = _queue_of(record, queues, make_queue)
+            size = record.size
+            if size + BLANK_SIZE_MIN > room:
+                parts.append(data[begin:at])
+                begin = at
+                parts.append(blank_record(room))
+                writes.append((start, b"".join(parts)))
+                parts = []
+                position += room
+                start = position
+                room = file_size
+            record.enters_queue = enters
+            offset = queue.next_offset if enters else 0
+            record.queue_offset = offset
+            record.physical_offset = position
+            record.store_timestamp = now_ms
+            _PLACES.pack_into(data, at + QUEUE_OFFSET_POSITION, offset, position)
+            time_at = at + STORE_TIMESTAMP_POSITION
+            if record.sys_flag & SYS_BORN_HOST_V6:
+                time_at += 12
+            _TIME.pack_into(data, time_at, now_ms)
+            at += size
+            position += size
+            room -= size
+            record.next_offset = position
+            if enters:
+                queue.next_offset += 1
+        parts.append(data[begin:] if begin else data)
+    writes.append((start, b"".join(parts)))
+    return writes
+
+
+def _enters(
+    record: MessageRecord, dispatch_filter: Callable[[MessageRecord], bool] | None
+) -> bool:
+    """Whether a record enters its queue."""
+    return has_queue_entry(record.sys_flag) and (
+        dispatch_filter is None or dispatch_filter(record))
+
+
+def _queue_of(
+    record: MessageRecord, queues: Queues, make_queue: Callable[[str, int], ConsumeQueue]
+) -> ConsumeQueue:
+    """A record's queue, made when there is none."""
+    by_id = queues.get(record.topic)
+    queue = None if by_id is None else by_id.get(record.queue_id)
+    return make_queue(record.topic, record.queue_id) if queue is None else queue
 
 
 def _begin_inner_batch(record: MessageRecord, queue: ConsumeQueue) -> None:
@@ -152,10 +254,7 @@ def dispatch_records(
     for record in records:
         key_hash = 0
         if record.enters_queue:
-            by_id = queues.get(record.topic)
-            queue = None if by_id is None else by_id.get(record.queue_id)
-            if queue is None:
-                queue = make_queue(record.topic, record.queue_id)
+            queue = _queue_of(record, queues, make_queue)
             key_hash = queue.key_hash
             tail = queue.tail
             before = len(tail)

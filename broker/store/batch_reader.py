@@ -42,7 +42,7 @@ class BatchReader:
         files: BatchQueueFiles,
         is_in_memory: Callable[[int], bool],
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._log = commit_log
         self._files = files
         self._is_in_memory = is_in_memory
@@ -62,7 +62,7 @@ class BatchReader:
         if message_filter is not None:
             # Entries that do not match are looked at until one read has had its share.
             count = max(count, entries_to_look_at(
-                message_filter, self._settings.max_filter_message_size, BATCH_ENTRY_SIZE))
+                message_filter, self.settings.max_filter_message_size, BATCH_ENTRY_SIZE))
         entries = self._files.read(queue, offset, count)
         if not entries:
             # The file of this offset was removed meanwhile.
@@ -111,7 +111,7 @@ class BatchReader:
         """Whether a record no longer fits into a result; the first always does."""
         if not result.messages:
             return False
-        settings = self._settings
+        settings = self.settings
         if self._is_in_memory(place):
             bytes_limit = settings.max_transfer_bytes_on_message_in_memory
             count_limit = settings.max_transfer_count_on_message_in_memory

@@ -46,7 +46,7 @@ class CommitFlush:
     ) -> None:
         self.failure: StoreError | None = None
         self._log = commit_log
-        self._settings = settings
+        self.settings = settings
         self._run_sync = run_sync
         self._target = 0
         self._target_timestamp = 0
@@ -75,7 +75,7 @@ class CommitFlush:
 
     def flush_due(self, now_ms: int) -> None:
         """Start a sync when the interval is over and there is enough to flush."""
-        settings = self._settings
+        settings = self.settings
         elapsed_ms = now_ms - self._last_ms
         behind = self._log.max_offset - self._log.flushed_offset
         if self._running or behind <= 0 or elapsed_ms < settings.flush_interval_commit_log:

@@ -36,17 +36,22 @@ _HEAD_SIZE = STORE_TIMESTAMP_POSITION + 12 + 8
 _MAGICS = frozenset(
     (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)
 )
+#: A record whose size is not known is read so far first: for most that is all of it.
+_MOST_RECORDS_SIZE = 1024
 
 
 class CommitLog:
     """The files of one commit log.
 
     :param file_size: bytes of each file.
+    :param syncs_soon: whether each write is followed by a sync that somebody waits for.
     """
 
     log = Logger()
 
-    def __init__(self, io: IStoreIO, directory: str, file_size: int) -> None:
+    def __init__(
+        self, io: IStoreIO, directory: str, file_size: int, syncs_soon: bool = False,
+    ) -> None:
         self.directory = directory
         self.file_size = file_size
         #: Start offsets of the files, ascending.
@@ -59,6 +64,7 @@ class CommitLog:
         self.last_store_timestamp = 0
         #: Told where a file starts before the log comes to it.
         self.on_new_file: Callable[[int], None] = lambda start: None
+        self._syncs_soon = syncs_soon
         self._io = io
         self._files = OpenFiles(io, OPEN_LOG_FILES_MAX, self._closed)
         self._directory_changed = False
@@ -106,6 +112,9 @@ class CommitLog:
                 file = self._file_for_write(start)
                 done.append((offset, len(data)))
                 file.write_at(offset - start, data)
+                if self._syncs_soon:
+                    # The disk writes while queues and index are.
+                    file.begin_sync(offset - start, len(data))
         except StoreFull:
             self._erase(done)
             raise
@@ -240,10 +249,12 @@ class CommitLog:
 
     def read_record(self, offset: int) -> bytes | None:
         """Copy the record that starts at an offset; None when no record starts there."""
-        head = self.peek(offset, RECORD_SIZE_MIN)
-        if head is None or head[4:8] not in _MAGICS:
+        room = min(self.max_offset - offset, self.file_size - offset % self.file_size)
+        data = self.peek(offset, max(min(room, _MOST_RECORDS_SIZE), RECORD_SIZE_MIN))
+        if data is None or data[4:8] not in _MAGICS:
             return None
-        return self.peek(offset, record_size(head))
+        size = record_size(data)
+        return data[:size] if 0 < size <= len(data) else self.peek(offset, size)
 
     def store_timestamp(self, offset: int) -> int:
         """When the record at an offset was stored, in ms; -1 when there is none."""

@@ -1,19 +1,21 @@
 """Making stored records readable: queues, index, and those who want to know.
 
-What is appended is dispatched in the same turn while the confirm offset follows the log. When
-replicas have a say, or records came as raw bytes, they are read back from the log up to it
-instead, a bounded part at a time.
+What is appended is dispatched in the same turn while the confirm offset follows the log; what is
+too much for one turn waits, and what is appended meanwhile waits behind it. When replicas have a
+say, or records came as raw bytes, they are read back from the log up to it instead. Both are done
+a bounded part at a time.
 
 Source: DefaultMessageStore.ReputMessageService, CommitLog.getConfirmOffset @5.3.3.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from twisted.logger import Logger
 
-from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX
+from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX, DISPATCH_STEP_RECORDS
 from twistmq.broker.store.append_loop import dispatch_records
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.index_files import IndexFiles
@@ -54,6 +56,9 @@ class Dispatch:
         self._queues = queues
         self._index = index
         self._confirmed = 0
+        #: Records that were appended and are not dispatched, in order, without a gap; the first
+        #: ones are at ``offset`` unless something else moved it.
+        self._waiting: deque[Sequence[MessageRecord]] = deque()
 
     # --- the confirm offset
 
@@ -73,6 +78,7 @@ class Dispatch:
     def reset(self, offset: int) -> None:
         """Recovery found that the log ends here and is dispatched."""
         self.offset = self._confirmed = offset
+        self._waiting.clear()
 
     @property
     def behind_bytes(self) -> int:
@@ -90,7 +96,17 @@ class Dispatch:
                 self._set_tags_codes(records)
             self._dispatch(records)
         else:
+            self.wait([records], start)
             self.catch_up()
+
+    def wait(self, parts: Sequence[Sequence[MessageRecord]], start: int) -> None:
+        """Let what was appended from ``start`` on wait for ``catch_up``, a part at a time.
+
+        It waits if it follows what is dispatched or waits; what does not is read back.
+        """
+        if self.confirm_follows and start == (
+                self._waiting[-1][-1].next_offset if self._waiting else self.offset):
+            self._waiting.extend(parts)
 
     def _set_tags_codes(self, records: Sequence[MessageRecord]) -> None:
         tags_codes = self.tags_codes
@@ -99,10 +115,12 @@ class Dispatch:
                 record.tags_code = tags_codes[record.topic](record)
 
     def catch_up(self) -> bool:
-        """Read some of what is confirmed from the log and dispatch it.
+        """Dispatch some of what is confirmed: what waits, else what is read from the log.
 
         :returns: whether there was any.
         """
+        if self.dispatch_waiting():
+            return True
         confirmed = self.confirm_offset
         enough = self.offset + DISPATCH_STEP_BYTES_MAX
         records: list[MessageRecord] = []
@@ -120,6 +138,22 @@ class Dispatch:
             if queue is not None and queue.next_offset < queue.max_offset:
                 queue.next_offset = queue.max_offset
         self._log.last_store_timestamp = records[-1].store_timestamp
+        return True
+
+    def dispatch_waiting(self) -> bool:
+        """Dispatch some of what waits; :returns: whether there was any."""
+        if not self._waiting:
+            return False
+        if not self.confirm_follows:
+            self._waiting.clear()
+            return False
+        count = 0
+        while self._waiting and count < DISPATCH_STEP_RECORDS:
+            records = self._waiting.popleft()
+            count += len(records)
+            if self.tags_codes:
+                self._set_tags_codes(records)
+            self._dispatch(records)
         return True
 
     def enters(self, message: StoredMessage) -> bool:

@@ -1,9 +1,9 @@
-"""The loop that passes the records recovery has nothing to do with: most of those it reads.
+"""The loop that passes the records recovery has little to do with: most of those it reads.
 
-After a crash the log is read from a file's beginning, though queues and index have almost all of
-it. Such a record is checked here as bytes, and no object is made of it. The loop stops at the first
-of which anything is in doubt; recovery decodes that one and decides. Leaf module: typed, so that
-mypyc compiles it.
+After a crash the log is read from a file's beginning, though queues have almost all of it. Such a
+record is checked here as bytes, and no object is made of it; what the index lacks is put into it.
+The loop stops at the first of which anything is in doubt; recovery decodes that one and decides.
+Leaf module: typed, so that mypyc compiles it.
 
 Source: CommitLog.recoverAbnormally, checkMessageAndReturnSize @5.3.3.
 """
@@ -12,12 +12,22 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Final
 
 from twistmq.broker.store.append_loop import Queues
-from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.extension_unit import ADDRESS_MAX
-from twistmq.broker.wire.properties import INNER_MULTI_QUEUE_OFFSET, TAGS
+from twistmq.broker.store.index_tail import IndexTail
+from twistmq.broker.wire.properties import (
+    INNER_MULTI_QUEUE_OFFSET,
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    index_keys,
+    pick_marks,
+    pick_properties,
+)
 from twistmq.broker.wire.record import (
     MAGIC_V1,
     MAGIC_V2,
@@ -30,20 +40,21 @@ from twistmq.broker.wire.record import (
     has_queue_entry,
 )
 
-__all__ = ["Ends", "ReadEntries", "pass_entered"]
+__all__ = ["Ends", "ReadEntries", "pass_entered", "record_keys"]
 
 #: By topic and queue id, the offset behind the last message.
 Ends = dict[tuple[str, int], int]
 #: Entries of a queue that were read, and the offset of the first.
 ReadEntries = dict[ConsumeQueue, tuple[int, bytes]]
 
-#: (size, magic, CRC, queue id, flag, queue offset, physical offset, system flag).
-_HEAD: Final = struct.Struct(">iiiiiqqi")
+#: (size, magic, CRC, queue id, queue offset, physical offset, system flag).
+_HEAD: Final = struct.Struct(">iiii4xqqi")
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _LONG: Final = struct.Struct(">q")
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _TAGS: Final = TAGS.encode() + b"\x01"
+_KEY_MARKS: Final = pick_marks((UNIQ_KEY, KEYS))
 _LIGHT: Final = INNER_MULTI_QUEUE_OFFSET.encode()
 #: Bytes before the body when both hosts are IPv4, and what an IPv6 one takes more.
 _FIXED_SIZE: Final = RECORD_SIZE_MIN - 3
@@ -55,16 +66,18 @@ def pass_entered(
     at: int,
     offset: int,
     check_crc: bool,
-    index_end: int,
+    index: IndexTail | None,
+    next_index: Callable[[], IndexTail] | None,
     made: frozenset[str],
     queues: Queues,
     read: ReadEntries,
     ends: Ends,
 ) -> tuple[int, int]:
-    """Pass records that are whole and that queue and index have.
+    """Pass records that are whole and that their queues have, and index them where they are not.
 
     :param chunk: bytes of the log; at byte ``at`` of it is place ``offset`` of the log.
-    :param index_end: place of the newest message in the index.
+    :param index: has all records before this one; None when there is none.
+    :param next_index: starts another file when the index is full.
     :param made: topics in whose entries stands what a plugin makes, not the tag's number.
     :param read: the queues' entries; a record whose entry is not there is not passed.
     :param ends: is told of each record that is passed.
@@ -72,15 +85,17 @@ def pass_entered(
     """
     begin = at
     store_ms = 0
+    #: Where in the chunk the store time of the last record is.
+    newest = -1
     left = len(chunk) - at
-    while left >= RECORD_SIZE_MIN and offset < index_end:
+    while left >= RECORD_SIZE_MIN:
         head = _HEAD.unpack_from(chunk, at)
         size: int = head[0]
         magic: int = head[1]
         queue_id: int = head[3]
-        queue_offset: int = head[5]
-        place: int = head[6]
-        sys_flag: int = head[7]
+        queue_offset: int = head[4]
+        place: int = head[5]
+        sys_flag: int = head[6]
         if size > left or place != offset or magic not in _MAGICS:
             break
         if sys_flag & SYS_INNER_BATCH or not has_queue_entry(sys_flag):
@@ -134,13 +149,12 @@ def pass_entered(
         entry = (queue_offset - first) * ENTRY_SIZE
         if not 0 <= entry <= len(entries) - ENTRY_SIZE:
             break
-        place_at = at + PHYSICAL_OFFSET_POSITION
-        if (
-            entries[entry : entry + 8] != chunk[place_at : place_at + 8]
-            or entries[entry + 8 : entry + 12] != chunk[at : at + 4]
-        ):
+        entered_place: int
+        entered_size: int
+        code: int
+        entered_place, entered_size, code = ENTRY.unpack_from(entries, entry)
+        if entered_place != place or entered_size != size:
             break
-        code: int = _LONG.unpack_from(entries, entry + 12)[0]
         if code <= ADDRESS_MAX:
             # The unit has to be looked at.
             break
@@ -150,11 +164,29 @@ def pass_entered(
         ):
             break
         ends[name, queue_id] = queue_offset + 1
-        store_ms = _LONG.unpack_from(chunk, time)[0]
+        newest = time
+        if index is not None and offset >= index.end_physical:
+            store_ms = _LONG.unpack_from(chunk, time)[0]
+            for key in record_keys(chunk, properties, end):
+                if not index.put(queue.key_hash, key, offset, store_ms):
+                    assert next_index is not None
+                    index = next_index()
+                    index.put(queue.key_hash, key, offset, store_ms)
         at = end
         offset += size
         left -= size
+    if newest >= 0:
+        store_ms = _LONG.unpack_from(chunk, newest)[0]
     return at - begin, store_ms
+
+
+def record_keys(chunk: bytes, begin: int, end: int) -> list[str]:
+    """List the index keys of a record, without splitting all its properties.
+
+    :param begin: where in the chunk its properties begin; they go to ``end``.
+    """
+    text = str(chunk[begin:end], "utf-8", "replace")
+    return index_keys(pick_properties(text, _KEY_MARKS))
 
 
 assert _HEAD.size == PHYSICAL_OFFSET_POSITION + 12

@@ -25,6 +25,7 @@ from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.entered_loop import Ends, ReadEntries, pass_entered
 from twistmq.broker.store.extension_reader import UnitReader
 from twistmq.broker.store.extension_unit import is_address
+from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import message_count
 from twistmq.broker.wire.properties import TAGS
@@ -57,15 +58,17 @@ class EntryCheck:
         self._units: dict[ConsumeQueue, UnitReader] = {}
 
     def pass_entered(
-        self, chunk: bytes, at: int, offset: int, check_crc: bool, index_end: int
+        self, chunk: bytes, at: int, offset: int, check_crc: bool, index: IndexFiles | None
     ) -> tuple[int, int]:
-        """Pass whole records that queue and index have; see the loop. Not for who has a filter.
+        """Pass whole records that queues have; see the loop. Not for who has a filter.
 
+        :param index: is given what it lacks of them.
         :returns: bytes that were passed, and the store time in ms of the last record.
         """
         return pass_entered(
-            chunk, at, offset, check_crc, index_end, frozenset(self._dispatch.tags_codes),
-            self._queues.by_topic, self._read, self._ends)
+            chunk, at, offset, check_crc,
+            None if index is None else index.current(), None if index is None else index.next,
+            frozenset(self._dispatch.tags_codes), self._queues.by_topic, self._read, self._ends)
 
     def check(self, message: StoredMessage) -> None:
         """Drop a message's entries and those behind them when they are not this message's."""

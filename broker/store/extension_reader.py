@@ -60,7 +60,7 @@ class ExtendedFilter:
         return unit is None or self._inner.match_queue_entry(
             unit.tags_code, unit.store_time, unit.bitmap or None)
 
-    def match_record(self, record: bytes | memoryview) -> bool:
+    def match_record(self, record: bytes) -> bool:
         """See MessageFilter."""
         return self._inner.match_record(record)
 

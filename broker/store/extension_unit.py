@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from twistmq.broker.wire.record import MessageRecord
 
@@ -62,9 +61,8 @@ def place_of(address: int) -> int:
     return address - _ADDRESS_OF_PLACE_0
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionUnit:
-    """What is known of a message besides its entry."""
+class ExtensionUnit(NamedTuple):
+    """What is known of a message besides its entry. A tuple: one is made for each message."""
 
     #: What the entry has without an extension: the tag's hash, or what a plugin made it.
     tags_code: int
@@ -80,8 +78,9 @@ class ExtensionUnit:
 
     def encode(self) -> bytes:
         """Make the unit's bytes."""
-        return _HEAD.pack(
-            self.size, self.tags_code, self.store_time, len(self.bitmap)) + self.bitmap
+        bitmap = self.bitmap
+        return _HEAD.pack(UNIT_SIZE_MIN + len(bitmap), self.tags_code, self.store_time,
+                          len(bitmap)) + bitmap
 
     @classmethod
     def decode(cls, data: bytes | bytearray, at: int = 0) -> ExtensionUnit | None:

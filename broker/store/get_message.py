@@ -16,7 +16,8 @@ class MessageFilter(Protocol):
     """Decides which messages of a queue a reader gets, in two steps: entry, then record.
 
     One that takes long to ask may say so in an attribute ``cost``, see ``entries_to_look_at``;
-    one that takes much memory may say so in an attribute ``size_bytes``.
+    one that takes much memory may say so in an attribute ``size_bytes``; one that every entry
+    passes may say so by ``asks_entries = False``, and is not asked by entries then.
     """
 
     def match_queue_entry(
@@ -27,7 +28,7 @@ class MessageFilter(Protocol):
         :param tags_code: Java hash of the message's tag, 0 without one.
         """
 
-    def match_record(self, record: bytes | memoryview) -> bool:
+    def match_record(self, record: bytes) -> bool:
         """Whether a record is wanted.
 
         :param record: whole, as in the commit log.

@@ -27,6 +27,7 @@ from twistmq.broker.store.index_tail import (
     ITEM_SIZE,
     SLOT_SIZE,
     IndexTail,
+    page_bytes,
     settled_count,
 )
 
@@ -80,7 +81,8 @@ class IndexFile:
     def settle(self) -> None:
         """After a crash, count the items of a round no more that did not come to its end."""
         tail = self.tail
-        tail.count = settled_count(tail.count, tail.end_physical, self._read_items)
+        tail.count = settled_count(
+            tail.count, tail.end_timestamp, tail.end_physical, self._read_items)
         tail.items_start = self._flushed_count = tail.count
 
     def is_whole(self) -> bool:
@@ -159,7 +161,7 @@ class IndexFile:
             # The first page holds the header and the last one items, which are not written here.
             low, high = max(start, begin), min(start + PAGE_SIZE_BYTES, end)
             page = self.tail.flushing[number]
-            self._file.write_at(low, memoryview(page)[low - start : high - start])
+            self._file.write_at(low, page_bytes(page)[low - start : high - start])
             self._pages.pop()
         return not self._pages
 

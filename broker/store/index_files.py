@@ -11,7 +11,7 @@ Source: IndexService @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import datetime
 
 from twisted.internet.defer import Deferred
@@ -20,14 +20,17 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.errors import StoreError
 from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.pauses import without_pauses
 from twistmq.broker.store.index_file import IndexFile
-from twistmq.broker.store.index_tail import IndexTail
+from twistmq.broker.store.index_tail import IndexTail, item_hash
 from twistmq.broker.wire.properties import java_string_hash
 
 __all__ = ["IndexFiles", "index_file_name"]
 
 #: Letters of a file's name: yyyyMMddHHmmssSSS.
 _NAME_LENGTH = 17
+#: Items of a chain that are looked at before others have their turn: some milliseconds.
+_ITEMS_AT_ONCE = 1000
 
 
 def index_file_name(now_ms: int) -> str:
@@ -127,6 +130,11 @@ class IndexFiles:
         """Store time in ms of that message; 0 without any."""
         return self.files[-1].tail.end_timestamp if self.files else 0
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the newest items, which are not in their file."""
+        return len(self.files[-1].tail.items) if self.files else 0
+
     # --- filling
 
     def current(self) -> IndexTail:
@@ -170,19 +178,31 @@ class IndexFiles:
     def find(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[list[int], int, int]:
-        """Find messages by the hash of a key.
+        """Find messages by the hash of a key, however long it takes; see :meth:`finding`."""
+        return without_pauses(self.finding(topic, key, max_count, begin_ms, end_ms))
+
+    def finding(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> Generator[None, None, tuple[list[int], int, int]]:
+        """Find messages by the hash of a key; yields where it can pause.
 
         :returns: (places in the commit log, newest first; store time in ms and place of the
             newest message in the index).
         """
         if not self.files:
             return [], 0, 0
-        prefix_hash = java_string_hash(topic + "#")
+        code = item_hash(java_string_hash(topic + "#"), key)
         found: list[int] = []
-        for file in reversed(self.files):
+        for file in reversed(list(self.files)):
+            if file not in self.files:
+                # It went meanwhile, as did those before it, with the messages they told of.
+                break
             if file.matches_time(begin_ms, end_ms):
-                left = max_count - len(found)
-                found += file.tail.find(prefix_hash, key, left, begin_ms, end_ms)
+                number = file.tail.newest(code)
+                while number and file in self.files:
+                    number = file.tail.walk(
+                        number, code, max_count, begin_ms, end_ms, found, _ITEMS_AT_ONCE)
+                    yield
             if file.tail.begin_timestamp < begin_ms or len(found) >= max_count:
                 break
         last = self.files[-1].tail

@@ -8,21 +8,25 @@ of the newest item of its hash, an item the number of the one before. Items are 
     item:   int32 key hash · int64 place in the commit log · int32 seconds since begin
             · int32 number of the previous item
 
-New items wait in one bytearray; changed slots wait in copies of the file's 4 KiB pages, so that a
-flush writes each page once however many slots of it changed. Leaf module of the hot path: typed, so
-that mypyc compiles it. Source: IndexFile, IndexHeader @5.3.3.
+New items wait in one bytearray; changed slots wait in copies of the file's 4 KiB pages (as arrays
+of the machine's int32), so that a flush writes each page once however many slots of it changed.
+Leaf module of the hot path: typed, so that mypyc compiles it.
+
+Source: IndexFile, IndexHeader @5.3.3.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Callable
 from typing import Final
 
 from twistmq.broker.wire.properties import java_hash_joined
 
 __all__ = ["HEADER", "HEADER_SIZE", "ITEM", "ITEM_SIZE", "SLOT", "SLOT_SIZE", "IndexTail",
-           "item_hash", "settled_count"]
+           "item_hash", "page_bytes", "settled_count"]
 
 HEADER: Final = struct.Struct(">qqqqii")
 SLOT: Final = struct.Struct(">i")
@@ -32,6 +36,11 @@ SLOT_SIZE: Final = 4
 ITEM_SIZE: Final = 20
 #: Bytes of the unit in which slots are kept and written.
 PAGE_SIZE: Final = 4096
+#: How many slots there would be in the header's place, before the first.
+_SLOTS_BEFORE: Final = HEADER_SIZE // SLOT_SIZE
+_PAGE_SLOTS_MAX: Final = PAGE_SIZE // SLOT_SIZE - 1
+#: Whether this machine's integers are not as in files.
+_SWAPS: Final = sys.byteorder == "little"
 
 _INT_MAX: Final = 0x7FFFFFFF
 #: Items read at a time when they are counted anew.
@@ -51,16 +60,20 @@ def item_hash(prefix_hash: int, key: str) -> int:
     return code
 
 
-def settled_count(count: int, end_physical: int, read_items: Callable[[int, int], bytes]) -> int:
+def settled_count(
+    count: int, end_timestamp: int, end_physical: int, read_items: Callable[[int, int], bytes]
+) -> int:
     """Count the items up to the newest of a header's end: a crash may leave the count ahead of it.
 
     :param count: the header's, number of the next item.
-    :param end_physical: the header's, place of the newest message it tells of.
+    :param end_timestamp: the header's, store time in ms of the newest message it tells of; 0: no
+        round was whole. The place does not tell: 0 is a message's too, the log's first.
+    :param end_physical: the header's, place of that message.
     :param read_items: reads items: (number of the first, how many), zeros where there are none.
     :returns: number of the item behind the last that is not of a later message.
     """
     # An end that none can be would lead through all items a damaged count tells of.
-    while count > 1 and end_physical >= 0:
+    while count > 1 and end_timestamp and end_physical >= 0:
         begin = max(1, count - _ITEMS_AT_ONCE)
         data = read_items(begin, count - begin)
         for at in range(len(data) - ITEM_SIZE, -1, -ITEM_SIZE):
@@ -69,6 +82,15 @@ def settled_count(count: int, end_physical: int, read_items: Callable[[int, int]
                 return count
             count -= 1
     return 1
+
+
+def page_bytes(page: array[int]) -> bytes:
+    """Encode a page as it stands in the file."""
+    if not _SWAPS:
+        return page.tobytes()
+    swapped = page[:]
+    swapped.byteswap()
+    return swapped.tobytes()
 
 
 class IndexTail:
@@ -110,9 +132,9 @@ class IndexTail:
         self.items: bytearray = bytearray()
         self.items_start: int = 1
         #: Pages with changed slots, by page number.
-        self.pages: dict[int, bytearray] = {}
+        self.pages: dict[int, array[int]] = {}
         #: Pages a flush is writing; they are read, and copied before they change again.
-        self.flushing: dict[int, bytearray] = {}
+        self.flushing: dict[int, array[int]] = {}
 
     def decode_header(self, data: bytes) -> None:
         """Take the header's numbers over from a file."""
@@ -159,12 +181,12 @@ class IndexTail:
         if number >= self.item_max:
             return False
         code = item_hash(prefix_hash, key)
-        at = HEADER_SIZE + SLOT_SIZE * (code % self.slot_count)
-        page = self.pages.get(at >> 12)
+        at = _SLOTS_BEFORE + code % self.slot_count
+        page = self.pages.get(at >> 10)
         if page is None:
-            page = self._open_page(at >> 12)
-        at &= PAGE_SIZE - 1
-        previous: int = SLOT.unpack_from(page, at)[0]
+            page = self._open_page(at >> 10)
+        at &= _PAGE_SLOTS_MAX
+        previous = page[at]
         if previous >= number:
             previous = self.counted(previous)
         seconds = 0
@@ -177,7 +199,7 @@ class IndexTail:
         if previous < 0:
             previous = 0
         self.items.extend(ITEM.pack(code, physical_offset, seconds, previous))
-        SLOT.pack_into(page, at, number)
+        page[at] = number
         if number <= 1:
             self.begin_physical = physical_offset
             self.begin_timestamp = timestamp
@@ -198,18 +220,41 @@ class IndexTail:
         """
         code = item_hash(prefix_hash, key)
         found: list[int] = []
+        number = self.newest(code)
+        while number:
+            number = self.walk(number, code, max_count, begin_ms, end_ms, found, _INT_MAX)
+        return found
+
+    def newest(self, code: int) -> int:
+        """Number of the newest item in the chain of a hash; 0 when there is none."""
         number = self._slot(code % self.slot_count)
         if number >= self.count:
             number = self.counted(number)
+        return number if number > 0 else 0
+
+    def walk(
+        self, number: int, code: int, max_count: int, begin_ms: int, end_ms: int,
+        found: list[int], item_max: int,
+    ) -> int:
+        """Follow a chain for some items: one may be as long as the file, of one hash or of many.
+
+        :param number: of the item to begin with.
+        :param found: takes the places of items with the hash ``code``, ``max_count`` at most.
+        :param item_max: how many items are looked at.
+        :returns: number of the item to go on with; 0 at the end.
+        """
         while 0 < number < self.count and len(found) < max_count:
+            if item_max == 0:
+                return number
+            item_max -= 1
             item_code, physical_offset, seconds, previous = ITEM.unpack(self._item(number))
             time_ms = self.begin_timestamp + seconds * 1000
             if item_code == code and begin_ms <= time_ms <= end_ms:
                 found.append(physical_offset)
             if time_ms < begin_ms or previous >= number:
-                break
+                return 0
             number = previous
-        return found
+        return 0
 
     def items_position(self, number: int) -> int:
         """Where an item is in the file, in bytes."""
@@ -228,14 +273,13 @@ class IndexTail:
 
     def _slot(self, slot: int) -> int:
         """Read a slot wherever its newest value is."""
-        at = HEADER_SIZE + SLOT_SIZE * slot
-        page = self.pages.get(at >> 12)
+        at = _SLOTS_BEFORE + slot
+        page = self.pages.get(at >> 10)
         if page is None:
-            page = self.flushing.get(at >> 12)
+            page = self.flushing.get(at >> 10)
         if page is not None:
-            value: int = SLOT.unpack_from(page, at & (PAGE_SIZE - 1))[0]
-            return value
-        data = self._read(at, SLOT_SIZE)
+            return page[at & _PAGE_SLOTS_MAX]
+        data = self._read(SLOT_SIZE * at, SLOT_SIZE)
         return int.from_bytes(data, "big", signed=True)
 
     def _item(self, number: int) -> bytes:
@@ -245,19 +289,19 @@ class IndexTail:
             return bytes(self.items[at : at + ITEM_SIZE])
         return self._read(self.items_position(number), ITEM_SIZE).ljust(ITEM_SIZE, b"\0")
 
-    def _open_page(self, number: int) -> bytearray:
+    def _open_page(self, number: int) -> array[int]:
         """Copy a page so that its slots can change."""
         old = self.flushing.get(number)
         if old is None:
-            data = self._read(number * PAGE_SIZE, PAGE_SIZE)
-            page = bytearray(data)
-            page.extend(bytes(PAGE_SIZE - len(data)))
+            page = array("i", self._read(number * PAGE_SIZE, PAGE_SIZE).ljust(PAGE_SIZE, b"\0"))
+            if _SWAPS:
+                page.byteswap()
         else:
-            page = bytearray(old)
+            page = old[:]
         self.pages[number] = page
         return page
 
 
-assert (HEADER.size, SLOT.size, ITEM.size) == (HEADER_SIZE, SLOT_SIZE, ITEM_SIZE)
+assert (HEADER.size, array("i").itemsize, ITEM.size) == (HEADER_SIZE, SLOT_SIZE, ITEM_SIZE)
 assert HEADER_SIZE % SLOT_SIZE == 0, "a slot must not lie on two pages"
-assert PAGE_SIZE == 1 << 12
+assert PAGE_SIZE // SLOT_SIZE == 1 << 10

@@ -10,7 +10,7 @@ Source: DefaultMessageStore @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from math import ceil
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
@@ -24,7 +24,14 @@ from twistmq.broker.constants import (
 )
 from twistmq.broker.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
 from twistmq.broker.interfaces import IMessageStore, IStoreIO
-from twistmq.broker.store.append_loop import encode_records, give_back_offsets
+from twistmq.broker.pauses import without_pauses
+from twistmq.broker.store.append_loop import (
+    EncodedRecords,
+    encode_ahead,
+    encode_records,
+    give_back_offsets,
+    place_records,
+)
 from twistmq.broker.store.commit_flush import CommitFlush, RunSync
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.config_file import ConfigFile
@@ -90,14 +97,16 @@ class MessageStore:
         #: False makes append refuse: a slave's store takes append_raw only.
         self.writable = True
 
-        self._io = io
+        #: The disk, for plugins with files of their own.
+        self.io = self._io = io
         self._now_ms = now_ms
         self._running = self._crashed = False
         self._abort_path = settings.path("abort")
         self._unlock: Callable[[], None] | None = None
         self._sampled_ms = 0
         self._make_bitmap: FilterBitmap | None = None
-        self._log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log)
+        self._log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log,
+                              settings.sync_flush)
         self._queues = QueueTable(
             io, settings.path("consumequeue"), settings.mapped_file_size_consume_queue,
             settings.path("batchconsumequeue"), settings.mapper_file_size_batch_consume_queue,
@@ -159,6 +168,13 @@ class MessageStore:
         self._reader = QueueReader(
             settings, self._log, self._queues, self._index, io.physical_memory_bytes()
         )
+
+    def change_settings(self, settings: StoreSettings) -> None:
+        """Go on with other limits, times and ratios; all else is read at the start only."""
+        self.settings = settings
+        self._flush.settings = self._upkeep.settings = settings
+        self.log_retention.settings = self.queue_retention.settings = settings
+        self._reader.change_settings(settings)
 
     # --- life
 
@@ -308,20 +324,59 @@ class MessageStore:
                 light.give_back()
             self.stats.put_failed += 1
             raise
-        try:
-            log.write(writes)
-        except StoreError:
-            give_back_offsets(records, queues.by_topic)
-            if light is not None:
-                light.give_back()
-            self.stats.put_failed += len(records)
-            raise
+        self._write(writes, records)
         log.last_store_timestamp = now_ms
         self._dispatch.appended(records, start)
         count = len(records)
         if self._queues.has_batches:
             count = sum(record.message_count for record in records)
         self.stats.put(count, log.max_offset - start, self._now_ms() - now_ms)
+
+    def _write(
+        self, writes: Sequence[tuple[int, bytes]], records: Sequence[MessageRecord]
+    ) -> None:
+        """Write records that have their places; what cannot be written has none any more."""
+        try:
+            self._log.write(writes)
+        except StoreError:
+            give_back_offsets(records, self._queues.by_topic)
+            if self._light is not None:
+                self._light.give_back()
+            self.stats.put_failed += len(records)
+            raise
+
+    def encode_ahead(self, records: Sequence[MessageRecord]) -> EncodedRecords:
+        """Do the part of an append that can be done before it, for ``append_encoded``.
+
+        :raises MessageIllegal: when a record breaks a limit; ``record_index`` says which.
+        """
+        if self._light is not None:
+            # Offsets in light queues are properties: the size of a record depends on them.
+            return records, bytearray()
+        return records, encode_ahead(
+            records, self._log.file_size, self.settings.max_message_size)
+
+    def append_encoded(self, encoded: Sequence[EncodedRecords]) -> None:
+        """Store many records in this order, all or none; they become readable part by part.
+
+        That is done by :meth:`dispatch_step`, which is to be called until ``dispatched_offset`` is
+        behind them.
+
+        :raises StoreError: as ``append``.
+        """
+        records = [record for part, _ in encoded for record in part]
+        if self._light is not None:
+            self.append(records)
+            return
+        self._require_writable()
+        now_ms = self._now_ms()
+        log, queues = self._log, self._queues
+        start = log.max_offset
+        self._write(place_records(encoded, queues.by_topic, queues.make, self._dispatch.filter,
+                                  start, log.file_size, now_ms), records)
+        log.last_store_timestamp = now_ms
+        self._dispatch.wait([part for part, _ in encoded], start)
+        self.stats.put(len(records), log.max_offset - start, self._now_ms() - now_ms)
 
     def append_raw(self, offset: int, data: bytes) -> None:
         """Store bytes of another broker's commit log.
@@ -346,6 +401,14 @@ class MessageStore:
             log.write(writes)
         if self.confirm_follows:
             self._dispatch.catch_up()
+
+    def refuses_why(self) -> str:
+        """Why messages are refused now; empty: they are not."""
+        try:
+            self._require_writable()
+        except StoreError as error:
+            return str(error)
+        return ""
 
     def _require_writable(self) -> None:
         """Refuse messages when they cannot be stored."""
@@ -436,6 +499,18 @@ class MessageStore:
         """Bytes that are confirmed and not readable yet."""
         return self._dispatch.behind_bytes
 
+    @property
+    def dispatched_offset(self) -> int:
+        """Up to here messages can be read."""
+        return self._dispatch.offset
+
+    def dispatch_step(self) -> bool:
+        """Make some of what waits for it readable; it is done anyway, every 50 ms.
+
+        :returns: whether there was any.
+        """
+        return self._dispatch.behind_bytes > 0 and self._dispatch.catch_up()
+
     # --- flush
 
     @property
@@ -470,8 +545,7 @@ class MessageStore:
         if now_ms - self._sampled_ms >= _SAMPLE_INTERVAL_MS:
             self._sampled_ms = now_ms
             self.stats.sample(now_ms)
-        if self._dispatch.behind_bytes:
-            self._dispatch.catch_up()
+        self.dispatch_step()
         self._upkeep.step(now_ms)
         if self._warmer is not None and not self.log_retention.disk_full:
             self._warmer.step()
@@ -534,13 +608,21 @@ class MessageStore:
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[list[bytes], int, int]:
-        """Find messages by a key or a unique id.
+        """Find messages by a key or a unique id, however long it takes; see :meth:`querying`."""
+        return without_pauses(self.querying(topic, key, max_count, begin_ms, end_ms))
+
+    def querying(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> Generator[None, None, tuple[list[bytes], int, int]]:
+        """Find messages by a key or a unique id; yields where it can pause.
+
+        Hundreds of thousands of items may have the hash of one key.
 
         :param begin_ms: store times from here to ``end_ms``, both included, to the second.
         :returns: (records, the oldest first; store time in ms and place of the newest message in
             the index).
         """
-        return self._reader.query(topic, key, max_count, begin_ms, end_ms)
+        return self._reader.querying(topic, key, max_count, begin_ms, end_ms)
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Offset of a queue's first readable message."""
@@ -631,6 +713,9 @@ class MessageStore:
 
         :returns: how many queues there were.
         """
+        # What waits for its dispatch would make them again.
+        while self._dispatch.dispatch_waiting():
+            continue
         return self._queues.destroy(topic)
 
     def clean_expired_queues(self, kept: Container[str]) -> Iterator[ConsumeQueue]:

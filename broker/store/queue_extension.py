@@ -93,6 +93,7 @@ class QueueExtensions:
         :returns: bytes of units that are new.
         """
         added = 0
+        make_bitmap = self.make_bitmap
         for record in records:
             if not record.enters_queue:
                 continue
@@ -103,7 +104,7 @@ class QueueExtensions:
             place, _, code = ENTRY.unpack_from(queue.tail, at)
             if place != record.physical_offset or is_address(code):
                 continue
-            bitmap = None if self.make_bitmap is None else self.make_bitmap(record)
+            bitmap = None if make_bitmap is None else make_bitmap(record)
             unit = ExtensionUnit(code, record.store_timestamp, bitmap or b"")
             files = self._files(queue)
             before = len(files.tail)
@@ -115,16 +116,18 @@ class QueueExtensions:
 
     def _put(self, queue: ConsumeQueue, files: _Files, unit: ExtensionUnit) -> int | None:
         """Add a unit; :returns: its address, None when it is too long for one."""
-        if unit.size > min(UNIT_SIZE_MAX, self.file_size - FILE_END_ROOM):
+        size = unit.size
+        if size > UNIT_SIZE_MAX or size > self.file_size - FILE_END_ROOM:
             self._say_once(f"{queue.topic}: a bitmap of {len(unit.bitmap)} bytes does not fit, "
                            "its entry goes without a unit")
             return None
-        place = files.tail_start + len(files.tail)
+        tail = files.tail
+        place = files.tail_start + len(tail)
         room = self.file_size - place % self.file_size
-        if unit.size > room - FILE_END_ROOM:
-            files.tail += FILE_END + bytes(room - len(FILE_END))
+        if size > room - FILE_END_ROOM:
+            tail += FILE_END + bytes(room - len(FILE_END))
             place += room
-        files.tail += unit.encode()
+        tail += unit.encode()
         return address_of(place)
 
     def _files(self, queue: ConsumeQueue) -> _Files:

@@ -7,6 +7,8 @@ Source: DefaultMessageStore.getMessage, queryMessage, ConsumeQueue.binarySearchI
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.batch_queue import BatchQueue
@@ -52,10 +54,16 @@ class QueueReader:
         index: IndexFiles | None,
         memory_bytes: int,
     ) -> None:
-        self._settings = settings
         self._log = commit_log
         self._queues = queues
         self._index = index
+        self._memory_bytes = memory_bytes
+        self._batches = BatchReader(settings, commit_log, queues.batch_files, self.is_in_memory)
+        self.change_settings(settings)
+
+    def change_settings(self, settings: StoreSettings) -> None:
+        """Read by other limits from now on."""
+        self._settings = self._batches.settings = settings
         #: Bytes and messages of one read, for messages in the page cache and others.
         self._memory_limits = (
             settings.max_transfer_bytes_on_message_in_memory,
@@ -65,8 +73,8 @@ class QueueReader:
             settings.max_transfer_bytes_on_message_in_disk,
             settings.max_transfer_count_on_message_in_disk,
         )
-        self._in_memory_bytes = memory_bytes * settings.access_message_in_memory_max_ratio // 100
-        self._batches = BatchReader(settings, commit_log, queues.batch_files, self.is_in_memory)
+        ratio = settings.access_message_in_memory_max_ratio
+        self._in_memory_bytes = self._memory_bytes * ratio // 100
 
     # --- by queue offset
 
@@ -141,19 +149,21 @@ class QueueReader:
 
     # --- by key
 
-    def query(
+    def querying(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
-    ) -> tuple[list[bytes], int, int]:
-        """Find messages by key. See MessageStore.query."""
+    ) -> Generator[None, None, tuple[list[bytes], int, int]]:
+        """Find messages by key. See MessageStore.querying."""
         if self._index is None:
             return [], 0, 0
         max_count = min(max_count, self._settings.max_msgs_num_batch)
-        places, timestamp, place = self._index.find(topic, key, max_count, begin_ms, end_ms)
+        places, timestamp, place = yield from self._index.finding(
+            topic, key, max_count, begin_ms, end_ms)
         found = []
         for offset in sorted(set(places)):
             record = self._log.read_record(offset)
             if record is not None and _has_key(record, topic, key):
                 found.append(record)
+            yield
         return found, timestamp, place
 
     # --- by time

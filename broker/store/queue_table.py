@@ -254,6 +254,11 @@ class QueueTable:
         self.begin_writing()
         self.write_tails(len(self._writing))
 
+    @property
+    def unsynced_count(self) -> int:
+        """Files and queues whose newest entries are not durable."""
+        return len(self.files.unsynced) + len(self.batch_files.unsynced) + len(self.dirty)
+
     def sync_job(self) -> QueueSync:
         """Make the job that puts all written entries on disk; run it on a thread."""
         paths = self.files.unsynced | self.batch_files.unsynced

@@ -67,6 +67,7 @@ def collect_messages(
     memory_start: i64 = in_memory_from
     physical_offset: i64
     size: i64
+    entry_filter = message_filter if getattr(message_filter, "asks_entries", True) else None
     for entry in ENTRY.iter_unpack(entries):
         physical_offset = entry[0]
         size = entry[1]
@@ -83,7 +84,7 @@ def collect_messages(
         looked += 1
         if physical_offset < skip_below:
             continue
-        if message_filter is not None and not message_filter.match_queue_entry(entry[2]):
+        if entry_filter is not None and not entry_filter.match_queue_entry(entry[2]):
             if not total:
                 outcome = FILTERED
             continue

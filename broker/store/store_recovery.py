@@ -5,8 +5,6 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally, recoverAbnormall
 
 from __future__ import annotations
 
-import sys
-
 from twisted.logger import Logger
 
 from twistmq.broker.constants import QUEUE_TAILS_FLUSH_BYTES
@@ -60,6 +58,8 @@ class StoreRecovery:
         self._durable_ms = 0
         #: Up to here the log is read.
         self._end = 0
+        #: Records that are to be entered.
+        self._batch: list[MessageRecord] = []
 
     def run(self, checkpoint: Checkpoint) -> int:
         """Find the end of the log, enter what queues and index lack, cut what is too much.
@@ -126,7 +126,6 @@ class StoreRecovery:
         """
         log = self._log
         self._end = start
-        batch: list[MessageRecord] = []
         messages = scan_log(log, start, log.max_offset, self._settings.check_crc_on_recover,
                             self._passing(entries))
         for message in without_torn(messages, log.file_size, self._durable_ms):
@@ -135,11 +134,10 @@ class StoreRecovery:
                 entries.check(message)
             if self._is_entered(message):
                 continue
-            batch.append(self._dispatch.record_of(message))
-            if len(batch) >= _BATCH_COUNT:
-                self._enter(batch)
-                batch = []
-        self._enter(batch)
+            self._batch.append(self._dispatch.record_of(message))
+            if len(self._batch) >= _BATCH_COUNT:
+                self._enter()
+        self._enter()
 
     def _read_to(self, end: int, store_ms: int) -> None:
         """Note that all is entered, or about to be, up to the end of a record."""
@@ -151,10 +149,11 @@ class StoreRecovery:
         if entries is None or self._dispatch.filter is not None:
             return None
         check_crc = self._settings.check_crc_on_recover
-        index_end = sys.maxsize if self._index is None else self._index.end_physical
 
         def pass_some(chunk: bytes, at: int, offset: int) -> int:
-            size, store_ms = entries.pass_entered(chunk, at, offset, check_crc, index_end)
+            # The index gets what it lacks in order.
+            self._enter()
+            size, store_ms = entries.pass_entered(chunk, at, offset, check_crc, self._index)
             if size:
                 self._read_to(offset + size, store_ms)
             return size
@@ -177,8 +176,10 @@ class StoreRecovery:
             return False
         return queue_offset < queue.max_offset and end <= queue.max_physical
 
-    def _enter(self, records: list[MessageRecord]) -> None:
-        """Enter records that may be entered in part."""
-        self._dispatch.enter(records)
+    def _enter(self) -> None:
+        """Enter the records that wait; they may be entered in part."""
+        records, self._batch = self._batch, []
+        if records:
+            self._dispatch.enter(records)
         if self._queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
             self._queues.write_all()

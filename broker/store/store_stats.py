@@ -39,7 +39,7 @@ class StoreStats:
     __slots__ = (
         "_class_samples", "_classes", "_fine", "_last_classes", "_last_fine", "_samples",
         "boot_ms", "get_found", "get_miss", "get_time_max_ms", "put_failed", "put_messages",
-        "put_size", "put_time_max_ms", "transferred",
+        "put_size", "put_time_max_ms", "slow_put_ms", "transferred",
     )
 
     def __init__(self, now_ms: int) -> None:
@@ -49,6 +49,8 @@ class StoreStats:
         self.put_size = 0
         self.put_failed = 0
         self.put_time_max_ms = 0
+        #: The longest append since who watches for slow ones set it to 0.
+        self.slow_put_ms = 0
         #: Reads that found something and that did not, messages they returned, longest in ms.
         self.get_found = 0
         self.get_miss = 0
@@ -72,8 +74,9 @@ class StoreStats:
             return
         self._classes[bisect_right(_CLASS_ENDS_MS, elapsed_ms)] += count
         self._fine[bisect_right(_FINE_ENDS_MS, elapsed_ms)] += count
-        if elapsed_ms > self.put_time_max_ms:
-            self.put_time_max_ms = elapsed_ms
+        if elapsed_ms > self.slow_put_ms:
+            self.slow_put_ms = elapsed_ms
+            self.put_time_max_ms = max(self.put_time_max_ms, elapsed_ms)
 
     def got(self, count: int, elapsed_ms: int) -> None:
         """Count a read that returned ``count`` messages."""

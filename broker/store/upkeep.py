@@ -9,7 +9,7 @@ Source: FlushConsumeQueueService, StoreCheckpoint, DefaultMessageStore.addSchedu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
@@ -19,12 +19,17 @@ from twistmq.broker.constants import (
     CHECKPOINT_FLUSH_INTERVAL_MS,
     FLUSH_STEP_MS,
     FLUSH_STEP_TAILS_MAX,
+    INDEX_FLUSH_BYTES,
     INDEX_FLUSH_INTERVAL_MS,
+    QUEUE_SYNC_FILES_MAX,
+    QUEUE_SYNC_INTERVAL_MS,
+    QUEUE_SYNC_LOG_BYTES,
     QUEUE_TAIL_LEAST_BYTES,
     QUEUE_TAILS_FLUSH_BYTES,
 )
 from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.pauses import without_pauses
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueSync, QueueTable
@@ -100,7 +105,7 @@ class Upkeep:
         compare: Callable[[int, int], Iterator[None]],
         now_ms: Callable[[], int],
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
@@ -118,6 +123,8 @@ class Upkeep:
         self._writing_tails = False
         self._sync_lock = DeferredLock()
         self._failing = False
+        #: What the last save of the checkpoint failed with.
+        self._failure = ""
         #: Paths whose sync failed, and up to where in the log their entries go.
         self._lost: set[str] = set()
         self._lost_end = 0
@@ -152,15 +159,16 @@ class Upkeep:
             self._failing = False
         if now_ms - self._checkpoint_ms >= CHECKPOINT_FLUSH_INTERVAL_MS:
             self._checkpoint_ms = now_ms
-            self._checkpoint.save().addErrback(self._failed)
+            self._checkpoint.save().addCallbacks(self._saved, self._failed)
 
     def _step_tails(self, now_ms: int) -> None:
-        """Write some tails; when all are written, sync them if a minute is over."""
-        settings = self._settings
+        """Write some tails; when all are written, sync them if a minute is over, or much came."""
+        settings = self.settings
         queues = self._queues
         if not self._writing_tails:
             elapsed_ms = now_ms - self._thorough_ms
-            thorough = elapsed_ms >= settings.flush_consume_queue_thorough_interval
+            thorough = (elapsed_ms >= settings.flush_consume_queue_thorough_interval
+                        or (elapsed_ms >= QUEUE_SYNC_INTERVAL_MS and self._has_much_to_sync()))
             if thorough or queues.tail_bytes >= QUEUE_TAILS_FLUSH_BYTES:
                 queues.begin_writing()
             elif now_ms - self._tails_ms >= settings.flush_interval_consume_queue:
@@ -179,6 +187,11 @@ class Upkeep:
                 self._sync_and_save(*self._covered)
             elif self._rewriting is None and not self._gone:
                 self._rewriting = self._rewrite(*self._covered)
+
+    def _has_much_to_sync(self) -> bool:
+        """Whether a start after a crash would read much of the log, and few syncs change that."""
+        return (self._dispatched()[1] - self.synced_offset >= QUEUE_SYNC_LOG_BYTES
+                and self._queues.unsynced_count <= QUEUE_SYNC_FILES_MAX)
 
     def _sync_and_save(self, timestamp: int, offset: int, again: frozenset[str] = frozenset()
                        ) -> None:
@@ -202,17 +215,26 @@ class Upkeep:
     def _rewrite(self, timestamp: int, offset: int) -> Iterator[None]:
         """Write again what a sync could not, if it is all there, and sync it.
 
-        What the kernel could not write it may take for written: no sync alone would prove anything.
-
         :raises StoreDamaged: when an entry is gone.
         :raises StoreFull, OSError: when the disk is full or fails; to be tried again.
+        """
+        lost = yield from self._write_again()
+        self._sync_and_save(timestamp, offset, lost)
+
+    def _write_again(self) -> Generator[None, None, frozenset[str]]:
+        """Compare what a sync could not write with the log, and write it again; a little a step.
+
+        What the kernel could not write it may take for written: no sync alone would prove anything.
+
+        :returns: the paths that are to be synced now.
+        :raises StoreDamaged, StoreFull, OSError: see :meth:`_rewrite`.
         """
         lost = frozenset(self._lost)
         yield from self._compare(max(self.synced_offset, self.durable_offset), self._lost_end)
         for path in sorted(lost):
             self._queues.rewrite(path)
             yield
-        self._sync_and_save(timestamp, offset, lost)
+        return lost
 
     def _write_some(self, began_ms: int) -> bool:
         """Write tails until the time of a step is over; whether none is left."""
@@ -269,21 +291,37 @@ class Upkeep:
         """Go on with a round of the index, or begin one when it is due."""
         if self._index is None:
             return
-        due = now_ms - self._index_ms >= INDEX_FLUSH_INTERVAL_MS
+        due = (now_ms - self._index_ms >= INDEX_FLUSH_INTERVAL_MS
+               or self._index.waiting_bytes >= INDEX_FLUSH_BYTES)
         if due:
             self._index_ms = now_ms
         self._index.step(may_begin=due)
 
+    def _saved(self, _: None) -> None:
+        self._failure = ""
+
     def _failed(self, failure: Failure) -> None:
-        self.log.failure("a flush failed and is tried again", failure=failure)
+        if failure.check(StoreError, OSError) is None:
+            self.log.failure("a flush failed and is tried again", failure=failure)
+            return
+        text = str(failure.value)
+        if text != self._failure:
+            # Said once: a full disk stays full for many seconds.
+            self.log.error("a flush failed and is tried again: {error}", error=text)
+        self._failure = text
 
     async def finish(self) -> None:
-        """Make everything durable; for the end.
+        """Make everything durable; for the end. What a sync could not write is written again now.
 
+        :raises StoreDamaged: when an entry is gone.
         :raises StoreFull, OSError: when the disk is full or fails.
         """
         self._queues.write_all()
-        await self.sync_queues(*self._dispatched())
+        # A sync under way may fail yet; the rewriting that steps do is not gone on with.
+        await self._sync_lock.run(lambda: None)
+        self._rewriting = None
+        lost = without_pauses(self._write_again()) if self._lost else frozenset()
+        await self.sync_queues(*self._dispatched(), lost)
         if self._lost:
             raise StoreError("entries of queues were lost by a sync that failed")
         if self._index is not None:

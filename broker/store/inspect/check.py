@@ -5,18 +5,18 @@ Source: CommitLog, ConsumeQueue, IndexFile, StoreCheckpoint, ConfigManager @5.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.inspect.index_check import IndexCheck
+from twistmq.broker.store.inspect.json_files import check_json_file
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.log_walk import LogWalk
+from twistmq.broker.store.inspect.plugin_files import IsolatedCheck, PluginFiles
 from twistmq.broker.store.inspect.queue_check import QueueCheck
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.wire import json_dialect
 
 __all__ = ["StoreCheck"]
 
@@ -24,8 +24,6 @@ __all__ = ["StoreCheck"]
 #: knowledge of its master and may be ahead of its own data.
 _TIMES: Final = (("physic_msg_timestamp", 0), ("logics_msg_timestamp", 8),
                  ("index_msg_timestamp", 16))
-#: How often a file that its owner may be writing is read before it counts as damaged.
-_READ_TRIES: Final = 3
 #: The rows every summary begins with.
 _COUNTED: Final = ("commit-log files", "records", "queues", "queue files", "queue entries",
                    "index files", "index items", "configuration files")
@@ -36,10 +34,12 @@ class StoreCheck:
 
     :param report: takes what disagrees.
     :param index_slots: slots of each index file; None: found out.
+    :param plugins: what plugins keep in a store.
     """
 
     def __init__(
-        self, store: StoreFiles, report: Report, index_slots: int | None = None
+        self, store: StoreFiles, report: Report, index_slots: int | None = None,
+        plugins: Sequence[PluginFiles] = (),
     ) -> None:
         self._store = store
         self._report = report
@@ -47,6 +47,7 @@ class StoreCheck:
         self._checkpoint = self._load_checkpoint()
         self._queues = QueueCheck(store, report, self._checkpoint.logics_msg_timestamp)
         self._index = IndexCheck(store, report, index_slots, self._advance_items)
+        self._plugins = [IsolatedCheck(files, store, report) for files in plugins]
         self._advance: Callable[[int], object] = int
         self.length = store.log_end - store.log_begin + self._index.item_count
 
@@ -67,10 +68,14 @@ class StoreCheck:
             properties = message.properties_map()
             self._queues.record(place, message, properties)
             self._index.record(place, message, properties)
+            for plugin in self._plugins:
+                plugin.record(place, message, properties)
             newest_ms = max(newest_ms, message.store_timestamp)
             self._report.counts["records"] += 1
         self._queues.finish()
         self._index.finish()
+        for plugin in self._plugins:
+            plugin.finish()
         self._check_checkpoint(newest_ms)
         self._report.finish()
 
@@ -100,32 +105,4 @@ class StoreCheck:
         """Report files of ``config`` that are no JSON, as Apache's broker writes it."""
         directory = self._store.root / "config"
         for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
-            self._report.counts["configuration files"] += 1
-            wrong: str | None = None
-            for _ in range(_READ_TRIES if self._store.running else 1):
-                wrong = _json_error(path)
-                if wrong is None:
-                    break
-            backup = path.with_name(path.name + ".bak")
-            if wrong == _EMPTY and backup.exists() and _json_error(backup) is None:
-                # A crash came between the backup and the new file; the backup is what counts.
-                continue
-            if wrong is not None:
-                self._report.problem(path, None, "JSON", wrong)
-
-
-_EMPTY: Final = "nothing"
-
-
-def _json_error(path: Path) -> str | None:
-    """What keeps a file from being read; None when it is JSON, or gone."""
-    try:
-        data = path.read_bytes()
-        if not data.strip():
-            return _EMPTY
-        json_dialect.decode(data)
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        return str(error)
-    return None
+            check_json_file(path, self._report, self._store.running)

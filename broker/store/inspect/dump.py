@@ -25,7 +25,7 @@ from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.properties import TAGS, index_keys, parse_properties
 from twistmq.broker.wire.record import SYS_INNER_BATCH, StoredMessage, host_text
 
-__all__ = ["Wanted", "as_json", "as_text", "find_records"]
+__all__ = ["Wanted", "as_json", "as_text", "escaped", "find_records", "time_text"]
 
 #: How far store times of neighbours in the log may be out of order, ms: two clocks' difference.
 _DISORDER_MS: Final = 60_000
@@ -180,22 +180,23 @@ def as_text(
     """A line of places, one of properties and one of the unit if there are any, and the body."""
     properties = message.properties_map()
     named = [f"{place}", f"{message.topic}-{message.queue_id}@{message.queue_offset}",
-             f"stored {_time(message.store_timestamp)}", f"born {_time(message.born_timestamp)}",
+             f"stored {time_text(message.store_timestamp)}",
+             f"born {time_text(message.born_timestamp)}",
              f"{message.size} bytes"]
     if message.sys_flag:
         named.append(f"flags {message.sys_flag:#x}")
     lines = ["  ".join(named)]
     if properties:
-        lines.append("    " + " ".join(f"{name}={_escaped(value)}"
+        lines.append("    " + " ".join(f"{name}={escaped(value)}"
                                        for name, value in properties.items()))
     if unit is not None:
         lines.append(f"    extension: tags code {unit.tags_code}, stored "
-                     f"{_time(unit.store_time)}, bitmap {unit.bitmap.hex() or 'none'}")
+                     f"{time_text(unit.store_time)}, bitmap {unit.bitmap.hex() or 'none'}")
     inner = _inner_messages(message)
     for index, (_, body, text) in enumerate(inner):
         pairs = parse_properties(text).items()
         lines.append(f"    @{message.queue_offset + index} " + " ".join(
-            f"{name}={_escaped(value)}" for name, value in pairs))
+            f"{name}={escaped(value)}" for name, value in pairs))
         if with_body:
             lines.append(f"        {_body_text(body)}")
     if with_body and not inner:
@@ -232,7 +233,7 @@ def _body_json(body: bytes) -> dict[str, str]:
 def _body_text(body: bytes) -> str:
     text = _text(body)
     shown = (f"base64 {base64.b64encode(body).decode('ascii')}" if text is None
-             else _escaped(text))
+             else escaped(text))
     return f"body ({len(body)}): {shown}"
 
 
@@ -243,13 +244,13 @@ def _text(body: bytes) -> str | None:
         return None
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text a terminal can be shown: what is no printable character is escaped."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode()
                    for each in text)
 
 
-def _time(ms: int) -> str:
+def time_text(ms: int) -> str:
     """A time in UTC, to the millisecond; the number where no calendar reaches."""
     try:
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"

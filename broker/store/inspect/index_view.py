@@ -143,7 +143,7 @@ class IndexView:
             return self._reader.read(
                 self.path, self.position(number, slot_count), size).ljust(size, b"\0")
 
-        return settled_count(self.count, self.end_physical, read)
+        return settled_count(self.count, self.end_timestamp, self.end_physical, read)
 
     def _fits(self, slot_count: int) -> bool:
         """Whether the header is right of the items of so many slots."""

@@ -144,10 +144,13 @@ class StoreFiles:
         return None
 
 
-def report_files(report: Report, files: Segments) -> None:
-    """Count a queue's files, and report those that are missing or of another length."""
+def report_files(report: Report, files: Segments, name: str = "queue files") -> None:
+    """Count a queue's files, and report those that are missing or of another length.
+
+    :param name: what the summary calls them.
+    """
     for start in files.starts:
-        report.counts["queue files"] += 1
+        report.counts[name] += 1
         # What a crash leaves between making the last file and giving it its length.
         if files.sizes[start] != files.file_size and (files.sizes[start]
                                                       or start != files.starts[-1]):

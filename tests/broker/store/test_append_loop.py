@@ -3,7 +3,13 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import MessageIllegal
-from twistmq.broker.store.append_loop import dispatch_records, encode_records, give_back_offsets
+from twistmq.broker.store.append_loop import (
+    dispatch_records,
+    encode_ahead,
+    encode_records,
+    give_back_offsets,
+    place_records,
+)
 from twistmq.broker.store.consume_queue import ENTRY, MISSING_MAX, ConsumeQueue
 from twistmq.broker.store.index_tail import ITEM, IndexTail
 from twistmq.broker.testing.store import message
@@ -65,6 +71,42 @@ class LoopCase(SynchronousTestCase):
             records, self.queues, self.make, self.restart, self.dirty, self.absurd, tail,
             self.next_index,
         )
+
+
+class PlaceRecordsTests(LoopCase):
+    """encode_ahead and place_records: the same as encode_records, in two steps."""
+
+    def records(self) -> list[MessageRecord]:
+        """Records of all kinds: hidden, half, with IPv6 addresses, of several queues."""
+        return [
+            message(body=b"a"), message("Hidden"), message(queue_id=1, born_host=bytes(20)),
+            message(sys_flag=SYS_TRANSACTION_PREPARED), message(store_host=bytes(20)),
+            *[message(body=b"x" * size) for size in range(0, 300, 7)]]
+
+    def test_same(self) -> None:
+        """The same bytes and places, wherever the parts are cut and files end."""
+        for offset, cut in ((0, 1), (900, 5), (999_992, 48)):
+            self.queues = {}
+            want_records = self.records()
+            want = self.encode(*want_records, offset=offset, file_size=1000)
+            self.queues = {}
+            records = self.records()
+            parts = [records[:cut], records[cut:2 * cut], records[2 * cut:]]
+            encoded = [(part, encode_ahead(part, 1000, 1000)) for part in parts]
+            got = place_records(encoded, self.queues, self.make,
+                                lambda record: record.topic != "Hidden", offset, 1000, 777)
+            self.assertEqual(got, want)
+            self.assertGreater(len(got), 1)
+            for name in ("queue_offset", "physical_offset", "next_offset", "store_timestamp",
+                         "enters_queue", "size"):
+                self.assertEqual([getattr(record, name) for record in records],
+                                 [getattr(record, name) for record in want_records], msg=name)
+
+    def test_limits(self) -> None:
+        """Too long a body, and what no file holds, are refused by their index."""
+        for bad in (message(body=bytes(1001)), message(body=bytes(900))):
+            error = self.assertRaises(MessageIllegal, encode_ahead, [message(), bad], 1000, 1000)
+            self.assertEqual(error.record_index, 1)
 
 
 class EncodeRecordsTests(LoopCase):

@@ -64,6 +64,17 @@ class CommitLogTests(SynchronousTestCase):
         self.assertEqual(log.store_timestamp(500), -1)
         self.assertIsNone(CommitLog(self.disk, "/other", FILE_SIZE).peek(0, 1))
 
+    def test_begins_syncs(self) -> None:
+        """Where each write is waited for, the disk is told of it at once."""
+        self.log.write([(0, b"abc")])
+        self.assertEqual(self.disk.begun, [])
+        log = CommitLog(self.disk, "/other", FILE_SIZE, syncs_soon=True)
+        log.load()
+        log.write([(0, b"abc"), (1000, b"de")])
+        first, second = (segment_path("/other", start) for start in (0, FILE_SIZE))
+        self.assertEqual(self.disk.begun, [(first, 0, 3), (second, 0, 2)])
+        self.assertEqual(self.disk.sync_count, 0)
+
     def test_load_finds_files(self) -> None:
         """Until recovery says otherwise, whole files count as written."""
         self.log.write([(0, b"abc"), (1000, b"def")])

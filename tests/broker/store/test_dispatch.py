@@ -2,6 +2,7 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.constants import DISPATCH_STEP_RECORDS
 from twistmq.broker.errors import StoreError
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
@@ -102,3 +103,66 @@ class ConfirmTests(SynchronousTestCase):
         self.assertEqual(self.store.max_offset_in_queue("TopicTest", 0), 3)
         self.assertEqual(self.box.bodies(), [b"0", b"2"])
         self.assertEqual(len(self.store.query("TopicTest", "k", 9, 0, 2**62)[0]), 3)
+
+
+class ManyRecordsTests(SynchronousTestCase):
+    """What waits for its dispatch, because it is too much for one turn."""
+
+    def setUp(self) -> None:
+        """Three parts that are stored and not dispatched."""
+        self.box = StoreBox().open()
+        self.store = self.box.store
+        self.arrived: list[bytes] = []
+        self.store.on_arrival.append(lambda rs: self.arrived.extend(r.body for r in rs))
+        self.many = [b"%d" % number for number in range(3 * DISPATCH_STEP_RECORDS)]
+        records = [message(body=body, keys="k") for body in self.many]
+        self.store.append_encoded([
+            self.store.encode_ahead(records[begin:begin + DISPATCH_STEP_RECORDS])
+            for begin in range(0, len(records), DISPATCH_STEP_RECORDS)])
+
+    def test_in_steps(self) -> None:
+        """Each step makes a part readable; flush_step does so as well."""
+        self.assertEqual((self.arrived, self.store.dispatched_offset), ([], 0))
+        self.assertTrue(self.store.dispatch_step())
+        self.assertEqual(self.arrived, self.many[:DISPATCH_STEP_RECORDS])
+        self.box.step(2, 5)
+        self.assertEqual(self.arrived, self.many)
+        self.assertEqual(self.store.dispatched_offset, self.store.max_offset)
+        self.assertFalse(self.store.dispatch_step())
+
+    def test_behind(self) -> None:
+        """What is appended meanwhile becomes readable behind it, with no step of its own."""
+        for number in range(4):
+            self.box.append(message(body=b"later %d" % number))
+        later = [b"later %d" % number for number in range(4)]
+        self.assertEqual(self.arrived, [*self.many, *later])
+        self.assertEqual(self.box.bodies(), self.arrived)
+
+    def test_replicas_have_a_say(self) -> None:
+        """It is read back up to the confirm offset, each record once."""
+        self.store.dispatch_step()
+        self.store.advance_confirm_offset(0)
+        self.box.append(message(body=b"later"))
+        self.assertEqual(len(self.arrived), DISPATCH_STEP_RECORDS)
+        self.store.advance_confirm_offset(self.store.max_offset)
+        while self.store.dispatch_step():
+            continue
+        self.assertEqual(self.arrived, [*self.many, b"later"])
+
+    def test_topic_deleted(self) -> None:
+        """The queue of a deleted topic does not come back, and a new one begins at 0."""
+        self.store.delete_topic("TopicTest")
+        while self.store.dispatch_step():
+            continue
+        self.assertEqual(self.store.queues(), {})
+        [record] = self.box.append(message(body=b"new"))
+        self.assertEqual((record.queue_offset, self.box.bodies()), (0, [b"new"]))
+
+    def test_killed(self) -> None:
+        """A start after a kill makes all of it readable."""
+        self.store.dispatch_step()
+        self.assertEqual(self.box.after_kill().bodies(), self.many)
+
+    def test_stopped(self) -> None:
+        """So does a clean stop."""
+        self.assertEqual(self.box.after_stop().bodies(), self.many)

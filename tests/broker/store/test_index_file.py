@@ -74,6 +74,20 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual([self.found(opened, number) for number in range(1, 6)],
                          [[1], [2], [3], [4], []])
 
+    def test_first_round_of_the_first_message(self) -> None:
+        """Its place is 0, as the end of a header without one: it does not count before the end."""
+        self.assertTrue(self.file.tail.put(PREFIX, "first", 0, 5000))
+        self.put(6, 2)
+        self.file.begin_round()
+        self.file.write_items()
+        self.file.write_count()
+        opened = self.opened(repaired=True)
+        self.assertEqual((opened.tail.count, opened.is_whole()), (1, True))
+        self.file.write_pages()
+        self.assertEqual(self.opened().tail.count, 1)
+        self.file.write_header()
+        self.assertEqual(self.opened().tail.find(PREFIX, "first", 9, 0, 2**62), [0])
+
     def test_a_round_is_of_what_was_known(self) -> None:
         """What comes while it runs is not in its header, and makes the next."""
         self.put(1, 2)
@@ -132,7 +146,7 @@ class IndexFileTests(SynchronousTestCase):
             def read(number: int, how_many: int, items: bytes = items) -> bytes:
                 return items[number * ITEM_SIZE : (number + how_many) * ITEM_SIZE]
 
-            counts.append([settled_count(count, end, read)
+            counts.append([settled_count(count, 5000, end, read)
                            for end in (0, 1, count - 2, count - 1, count)])
         self.assertEqual(counts, [[1, 1, 1, 1, 1], *(
             [1, 2, count - 1, count, count] for count in (4096, 4097, 9000))])
@@ -145,8 +159,9 @@ class IndexFileTests(SynchronousTestCase):
             reads.append(number)
             return bytes(how_many * ITEM_SIZE)
 
-        self.assertEqual(settled_count(2**31 - 1, -1, read), 1)
-        self.assertEqual(settled_count(2**31 - 1, 0, read), 2**31 - 1)
+        self.assertEqual(settled_count(2**31 - 1, 5000, -1, read), 1)
+        self.assertEqual(settled_count(2**31 - 1, 0, 0, read), 1)
+        self.assertEqual(settled_count(2**31 - 1, 5000, 0, read), 2**31 - 1)
         self.assertEqual(len(reads), 1)
 
     def test_torn(self) -> None:

@@ -6,6 +6,8 @@ from twisted.internet.defer import Deferred, execute, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.pauses import without_pauses
+from twistmq.broker.store import index_files as index_files_module
 from twistmq.broker.store.index_files import IndexFiles, index_file_name
 from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE, ITEM, SLOT, item_hash
 from twistmq.broker.testing.disk import FaultyDisk
@@ -162,6 +164,25 @@ class IndexFilesTests(IndexFilesCase):
         found, _, _ = self.index.find("T", "all", 99, 10_000, 2**62)
         self.assertEqual(found, [])
         self.assertEqual(self.index.find("Other", "all", 99, 0, 2**62)[0], [])
+
+    def test_pauses(self) -> None:
+        """A long chain is followed in pieces; what goes meanwhile is not read any more."""
+        self.patch(index_files_module, "_ITEMS_AT_ONCE", 2)
+        self.add(23)
+        self.flush()
+        steps = 0
+        work = self.index.finding("T", "all", 1000, 0, 2**62)
+        for _ in work:
+            steps += 1
+        self.assertGreaterEqual(steps, 23 // 2)
+        work = self.index.finding("T", "all", 1000, 0, 2**62)
+        next(work)
+        while (dropped := self.index.drop_expired(2**62)) is not None:
+            dropped.close()
+        found, _, _ = without_pauses(work)
+        newest = [place for place in range(2200, -100, -100)
+                  if place >= self.index.files[-1].tail.begin_physical]
+        self.assertEqual(found, newest)
 
     def test_nothing_on_disk_before_a_flush(self) -> None:
         """A file is made when it is first flushed."""

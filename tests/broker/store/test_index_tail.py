@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.store.index_tail import HEADER_SIZE, ITEM, ITEM_SIZE, SLOT, IndexTail
+from twistmq.broker.store.index_tail import (
+    HEADER_SIZE,
+    ITEM,
+    ITEM_SIZE,
+    SLOT,
+    IndexTail,
+    page_bytes,
+)
 from twistmq.broker.wire.properties import java_string_hash
 
 PREFIX = java_string_hash("T#")
@@ -34,7 +41,8 @@ class FakeFile:
         """Write the slots that changed, and nothing else of their pages."""
         tail = self.tail
         end = HEADER_SIZE + 4 * tail.slot_count
-        for number, page in tail.pages.items():
+        for number, slots in tail.pages.items():
+            page = page_bytes(slots)
             for at in range(max(number * 4096, HEADER_SIZE), min(number * 4096 + 4096, end)):
                 self.data[at] = page[at % 4096]
         tail.pages.clear()
@@ -64,7 +72,7 @@ class IndexTailTests(SynchronousTestCase):
         expected = "".join(f"{n:016x}" for n in numbers) + "00000001" + "00000003"
         self.assertEqual(header.hex(), expected)
         page = self.tail.pages[0]
-        self.assertEqual(SLOT.unpack_from(page, HEADER_SIZE + 4 * (code % 3))[0], 2)
+        self.assertEqual(SLOT.unpack_from(page_bytes(page), HEADER_SIZE + 4 * (code % 3))[0], 2)
 
     def test_finds_newest_first(self) -> None:
         """A chain is walked from its newest item, keys of other hashes skipped."""

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred, execute
-from twisted.logger import LogEvent, LogLevel, globalLogPublisher
+from twisted.logger import LogEvent, Logger, LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreDamaged, StoreError
+from twistmq.broker.store import upkeep
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.upkeep import CheckpointFile
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
@@ -105,6 +106,23 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.box.store.flushed_offset, self.box.store.max_offset)
         self.assertEqual(self.checkpoint().physic_msg_timestamp, stored_ms)
 
+    def test_queues_are_synced_when_much_came(self) -> None:
+        """A start after a crash has less to read; not when there are many files to sync."""
+        self.patch(upkeep, "QUEUE_SYNC_LOG_BYTES", 10_000)
+        self.box.append(message(body=bytes(10_000)))
+        first_ms = self.box.now_ms
+        self.box.step(3999)
+        self.box.step(0, 3)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
+        self.box.step(1, 3)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, first_ms)
+        self.box.append(message(body=bytes(9_000)))
+        self.box.step(4000, 3)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, first_ms)
+        self.box.append(*[message(f"T{number}") for number in range(65)])
+        self.box.step(4000, 3)
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, first_ms)
+
     def test_index_is_durable_after_a_round(self) -> None:
         """The checkpoint never knows more than the disk."""
         self.box.append(message(keys="k"))
@@ -113,6 +131,17 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.checkpoint().index_msg_timestamp, 0)
         self.box.step(1000, 8)
         self.assertEqual(self.checkpoint().index_msg_timestamp, stored_ms)
+
+    def test_many_items_of_the_index_do_not_wait(self) -> None:
+        """What would have to be indexed again after a crash is bounded, however fast it comes."""
+        self.patch(upkeep, "INDEX_FLUSH_BYTES", 20 * 100)
+        for count, is_durable in ((99, False), (1, True)):
+            self.box.append(*[message(keys="k") for _ in range(count)])
+            stored_ms = self.box.now_ms
+            self.box.step(1000)
+            self.box.step(0, 20)
+            newest_ms = self.checkpoint().index_msg_timestamp
+            self.assertEqual(newest_ms, stored_ms if is_durable else 0)
 
     def test_full_disk_is_waited_for(self) -> None:
         """Queues stay readable, and are written when there is room again."""
@@ -125,6 +154,20 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.topics(), ["TopicTest"])
         self.flushLoggedErrors()
         self.assertEqual(len(self.box.after_kill().bodies()), 5)
+
+    def test_checkpoint_on_a_full_disk(self) -> None:
+        """It is said in one line, once, and the checkpoint is written when there is room."""
+        events: list[LogEvent] = []
+        self.patch(upkeep.Upkeep, "log", Logger(observer=events.append))
+        self.box.append(message(body=bytes(30_000)))
+        stored_ms = self.box.now_ms
+        self.disk.room_bytes = 0
+        self.box.step(1000, 4)
+        self.assertEqual([event["log_level"] for event in events], [LogLevel.error])
+        self.assertIn("the disk is full", str(events[0]["error"]))
+        self.disk.room_bytes = None
+        self.box.step(1000, 2)
+        self.assertEqual(self.checkpoint().physic_msg_timestamp, stored_ms)
 
     def failed(self) -> list[str]:
         """Let the sync of queues fail once; :returns: what is logged from then on."""

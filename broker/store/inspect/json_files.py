@@ -1,0 +1,55 @@
+"""Files of ``config`` that are JSON, as Apache's broker writes it.
+
+Source: ConfigManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.errors import WireError
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.wire import json_dialect
+
+__all__ = ["check_json_file"]
+
+#: How often a file that its owner may be writing is read before it counts as damaged.
+_READ_TRIES: Final = 3
+_EMPTY: Final = "nothing"
+
+
+def check_json_file(
+    path: Path, report: Report, running: bool,
+    decode: Callable[[bytes], object] = json_dialect.decode,
+) -> None:
+    """Count a file, and report what keeps it from being read; one that is gone is none.
+
+    :param running: its owner may be writing it.
+    :param decode: reads the file; a ValueError or a WireError says what is wrong.
+    """
+    report.counts["configuration files"] += 1
+    wrong: str | None = None
+    for _ in range(_READ_TRIES if running else 1):
+        wrong = _error(path, decode)
+        if wrong is None:
+            return
+    backup = path.with_name(path.name + ".bak")
+    if wrong == _EMPTY and backup.exists() and _error(backup, decode) is None:
+        # A crash came between the backup and the new file; the backup is what counts.
+        return
+    report.problem(path, None, "JSON", str(wrong))
+
+
+def _error(path: Path, decode: Callable[[bytes], object]) -> str | None:
+    try:
+        data = path.read_bytes()
+        if not data.strip():
+            return _EMPTY
+        decode(data)
+    except FileNotFoundError:
+        return None
+    except (ValueError, WireError) as error:
+        return str(error)
+    return None
