@@ -45,7 +45,8 @@ class Acknowledgement:
     """Waits until messages are as safe as the settings demand."""
 
     def __init__(self, store: MessageStore) -> None:
-        self._timeout_ms = store.settings.sync_flush_timeout_ms
+        #: How long a stage may take.
+        self.timeout_ms = store.settings.sync_flush_timeout_ms
         self.stages: list[Stage] = []
         if store.settings.sync_flush:
             self.stages.append((store.flushed, ResponseCode.FLUSH_DISK_TIMEOUT))
@@ -74,7 +75,7 @@ class Acknowledgement:
         self, safe: Deferred[None], timeout_code: ResponseCode, index: int, offset: int, now_ms: int
     ) -> Deferred[ResponseCode]:
         waiting = _Waiting(timeout_code)
-        heappush(self._waiting, (now_ms + self._timeout_ms, next(self._numbers), waiting))
+        heappush(self._waiting, (now_ms + self.timeout_ms, next(self._numbers), waiting))
         safe.addCallbacks(
             lambda _: waiting.fire(ResponseCode.SUCCESS), lambda _: waiting.fire(timeout_code)
         )

@@ -6,6 +6,7 @@ ClientHousekeepingService @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
@@ -13,9 +14,10 @@ from twisted.logger import Logger
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import HEARTBEAT_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange
 from twistmq.broker.request.filters import is_tag_type
+from twistmq.broker.request.sliced_work import NOT_DONE, advance
 from twistmq.broker.request.topic_config import PERM_READ, PERM_WRITE
 from twistmq.broker.topic_names import retry_topic
 from twistmq.broker.wire.bodies import (
@@ -49,6 +51,8 @@ class ClientRequests:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._property_filter = kernel.settings.flag("enablePropertyFilter")
+        #: The connections of which a heartbeat is being taken.
+        self._unfinished: set[int] = set()
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -60,7 +64,26 @@ class ClientRequests:
                            GetConsumerListByGroupRequestHeader),
         ]
 
-    def _heartbeat(self, request: Request[EmptyHeader]) -> Reply:
+    def _heartbeat(self, request: Request[EmptyHeader]) -> Handled:
+        """Take a heartbeat; one with many groups goes on when others had their turn."""
+        if request.channel.channel_id in self._unfinished:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY,
+                                 "the connection's last heartbeat is still being taken")
+        work = self._take_heartbeat(request)
+        reply = advance(work, self._kernel.now_ms)
+        if reply is not NOT_DONE:
+            answer: Reply = reply
+            return answer
+        self._unfinished.add(request.channel.channel_id)
+
+        def finished(result: Any) -> Any:
+            self._unfinished.discard(request.channel.channel_id)
+            return result
+
+        return self._kernel.slices.run(work).addBoth(finished)
+
+    def _take_heartbeat(self, request: Request[EmptyHeader]) -> Generator[None, None, Reply]:
+        """Take the groups of a heartbeat, one after the other, while its connection lives."""
         if len(request.body) > HEARTBEAT_SIZE_MAX:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"the heartbeat is longer than {HEARTBEAT_SIZE_MAX} bytes")
@@ -76,8 +99,16 @@ class ClientRequests:
         for data in heartbeat.consumer_data_set:
             if self._register_consumer(data, client, heartbeat):
                 sub_change = True
-        for producer in heartbeat.producer_data_set:
-            clients.register_producer(producer.group_name, client)
+            yield
+            if not request.channel.active:
+                # What was taken before it was lost is forgotten already.
+                break
+        else:
+            for producer in heartbeat.producer_data_set:
+                clients.register_producer(producer.group_name, client)
+                yield
+                if not request.channel.active:
+                    break
         clients.log_new(client, known)
         if self._kernel.topic_config.data_version.counter != topics_before:
             self._kernel.topics_changed()

@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 
 from twisted.logger import Logger
 
+from twistmq.broker.log_rate import LineRate
+from twistmq.broker.pauses import without_pauses
 from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID
@@ -57,6 +59,7 @@ class ConsumerOffsetTable(SavedTable):
         #: Offsets an administrator set, until the group's next pull.
         self._reset: dict[str, dict[int, int]] = {}
         self._commits = 0
+        self._back_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
         #: The topics of each group, as the file has them; None: there are other keys since.
         self._topic_rows: list[bytes] | None = None
@@ -122,11 +125,8 @@ class ConsumerOffsetTable(SavedTable):
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """All offsets, as the file holds them and a slave or a tool is told them."""
-        topics: dict[str, set[str]] = {}
-        for key in self.table:
-            topic, _, group = key.partition(_SEPARATOR)
-            topics.setdefault(group, set()).add(topic)
-        return ConsumerOffsetSerializeWrapper(self.table, self.data_version, topics)
+        return ConsumerOffsetSerializeWrapper(
+            self.table, self.data_version, self.topics_by_group())
 
     def encoding(self) -> Generator[None, None, bytes]:
         """Write that for an answer, in steps."""
@@ -148,9 +148,13 @@ class ConsumerOffsetTable(SavedTable):
             queues = self._new_key(key)
         old = queues.get(queue_id)
         if old is not None and offset < old:
-            self.log.warn("{group} of {peer} goes back in {topic}-{queue_id}: {old} to {offset}",
-                          group=group, peer=client_host, topic=topic, queue_id=queue_id, old=old,
-                          offset=offset)
+            left_out = self._back_lines.left_out(self._now_ms())
+            if left_out is not None:
+                self.log.warn(
+                    "{group} of {peer} goes back in {topic}-{queue_id}: {old} to {offset} "
+                    "({left_out} such lines were left out before)",
+                    group=group, peer=client_host, topic=topic, queue_id=queue_id, old=old,
+                    offset=offset, left_out=left_out)
         queues[queue_id] = offset
         self._file_rows.changed(key)
         self.dirty = True
@@ -177,15 +181,39 @@ class ConsumerOffsetTable(SavedTable):
         offset = self._pulled.get(topic + _SEPARATOR + group, {}).get(queue_id)
         return self.query(group, topic, queue_id) if offset is None else offset
 
+    def last_pulls(self) -> Iterator[tuple[str, str, dict[int, int]]]:
+        """Topic, group, and where the group's next pulls go by queue, of all since the start."""
+        for key, queues in list(self._pulled.items()):
+            topic, _, group = key.partition(_SEPARATOR)
+            yield topic, group, queues
+
     def topics_of_group(self, group: str) -> set[str]:
         """The topics a group ever consumed."""
         end = _SEPARATOR + group
         return {key[: -len(end)] for key in self.table if key.endswith(end)}
 
+    def topics_by_group(self) -> dict[str, set[str]]:
+        """The topics each group ever consumed."""
+        return without_pauses(self.reading_topics())
+
+    def reading_topics(self) -> Generator[None, None, dict[str, set[str]]]:
+        """The same in steps, for an answer that may take long."""
+        topics: dict[str, set[str]] = {}
+        for number, key in enumerate(list(self.table)):
+            topic, _, group = key.partition(_SEPARATOR)
+            topics.setdefault(group, set()).add(topic)
+            if not number % _KEYS_AT_ONCE:
+                yield
+        return topics
+
     def groups_of_topic(self, topic: str) -> set[str]:
         """The groups that ever consumed a topic."""
         start = topic + _SEPARATOR
         return {key[len(start):] for key in self.table if key.startswith(start)}
+
+    def offsets_in(self, group: str, topic: str) -> dict[int, int]:
+        """How far a group has come in each queue of a topic that it ever consumed."""
+        return dict(self.table.get(topic + _SEPARATOR + group, {}))
 
     # --- offsets set by an administrator
 
@@ -199,6 +227,17 @@ class ConsumerOffsetTable(SavedTable):
         queues[queue_id] = offset
         self._file_rows.changed(key)
         self.dirty = True
+
+    def clone(self, source: str, group: str, topic: str) -> bool:
+        """Let a group be where another is in a topic; :returns: whether that is anywhere."""
+        offsets = self.offsets_in(source, topic)
+        if not offsets or source == group:
+            return False
+        key = topic + _SEPARATOR + group
+        self._new_key(key).update(offsets)
+        self._file_rows.changed(key)
+        self.dirty = True
+        return True
 
     def _new_key(self, key: str) -> dict[int, int]:
         queues = self.table[key] = {}

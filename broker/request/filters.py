@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from twistmq.broker.codes import ResponseCode
@@ -22,10 +22,11 @@ from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
 from twistmq.broker.store.message_store import MessageFilter
 from twistmq.broker.wire.bodies import SubscriptionData
 from twistmq.broker.wire.properties import java_string_hash, parse_properties
-from twistmq.broker.wire.record import record_properties
+from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.wire.record_properties import RecordProperties
 
 __all__ = ["TAG", "FilterLanguages", "MadeFilters", "Matches", "PropertyFilter", "TagFilter",
-           "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of"]
+           "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of", "wants_any"]
 
 #: The expression type the kernel itself knows.
 TAG = "TAG"
@@ -98,7 +99,7 @@ class TagFilter:
         at = bisect_left(codes, tags_code)
         return at < len(codes) and codes[at] == tags_code
 
-    def match_record(self, record: bytes | memoryview) -> bool:
+    def match_record(self, record: bytes) -> bool:
         return True
 
     def match_properties(self, properties: str) -> bool:
@@ -117,10 +118,13 @@ def tag_filter(expression: str | None) -> TagFilter | None:
 class PropertyFilter:
     """Matches what an expression of a plugin's language says of the record's properties.
 
-    :param matches: the compiled expression.
+    :param matches: the compiled expression. Of a mapping that finds properties as they are asked
+        for: most messages end at the first.
     """
 
     __slots__ = ("_matches", "cost", "size_bytes")
+    #: See MessageFilter.
+    asks_entries = False
 
     def __init__(self, matches: Matches) -> None:
         self._matches = matches
@@ -133,11 +137,28 @@ class PropertyFilter:
     ) -> bool:
         return True
 
-    def match_record(self, record: bytes | memoryview) -> bool:
-        return self.match_properties(record_properties(record))
+    def match_record(self, record: bytes) -> bool:
+        return self._matches(RecordProperties(record))  # type: ignore[arg-type]
 
     def match_properties(self, properties: str) -> bool:
         return self._matches(parse_properties(properties))
+
+
+def wants_any(message_filter: MessageFilter | None, records: Sequence[MessageRecord]) -> bool:
+    """Whether who waits for messages wants one of those that were just stored.
+
+    The properties decide where there may be a bitmap of filters: it says nothing beyond them.
+
+    :param message_filter: None: every message is wanted.
+    """
+    if message_filter is None:
+        return True
+    try:
+        return any(message_filter.match_queue_entry(record.tags_code, record.store_timestamp)
+                   and message_filter.match_properties(record.properties) for record in records)
+    except Exception:
+        # Reading again fails of it, where the consumer is told; the append goes on.
+        return True
 
 
 class UnknownLanguage(LookupError):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.sliced_work import now_or_later
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers import offset as headers
 
@@ -127,7 +126,7 @@ class OffsetRequests:
         return Reply(header=headers.GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
 
     def _all(self, request: Request[EmptyHeader]) -> Handled:
-        return now_or_later(self._kernel.slices.run(self._read_all()))
+        return self._kernel.long_answers.answer(self._read_all(), request.channel)
 
     def _read_all(self) -> Generator[None, None, Reply]:
         return Reply(body=(yield from self._kernel.consumer_offset.encoding()))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.request.long_answers import IDLE_PERIOD_MS
 from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS
 from twistmq.broker.request.table_saves import SAVE_PERIOD_MS
 from twistmq.broker.statistics import SAMPLE_PERIOD_MS
@@ -45,13 +46,12 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
     """The kernel's rows."""
     settings = kernel.settings
     retention, trimming = kernel.store.log_retention, kernel.store.queue_retention
-    silence_max_ms = settings.int("channelExpiredTimeout")
 
     def save_offsets(_: int) -> None:
         kernel.saves.save_if_changed(kernel.consumer_offset, *kernel.unsaved)
 
     def expire_clients(now_ms: int) -> None:
-        kernel.clients.expire(now_ms, silence_max_ms)
+        kernel.clients.expire(now_ms, settings.int("channelExpiredTimeout"))
 
     def record_day(_: int) -> None:
         stats = kernel.stats
@@ -79,6 +79,8 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
                      kernel.saves.step),
         PeriodicTask("go on with long work", CONTINUE_PERIOD_MS, kernel.slices.period_ms,
                      kernel.slices.step),
+        PeriodicTask("go on with long answers", IDLE_PERIOD_MS, kernel.long_answers.period_ms,
+                     kernel.long_answers.step),
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
         PeriodicTask("check waiting pulls", 1000, 1000, kernel.pull_hold.check),
         PeriodicTask("give up late flushes", 500, 500, kernel.acknowledgement.expire),

@@ -5,6 +5,7 @@ Source: PullMessageProcessor, DefaultPullMessageResultHandler @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -16,16 +17,15 @@ from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ConsumerGroup
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.filters import is_tag_type
+from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.store.message_store import (
     GetMessageResult,
     GetMessageStatus,
     MessageFilter,
 )
 from twistmq.broker.topic_names import (
-    APPLY_TOPIC_SUGGESTION,
     LMQ_PREFIX,
     SAME_GROUP_SUGGESTION,
-    SUBSCRIPTION_GROUP_SUGGESTION,
     is_light,
 )
 from twistmq.broker.wire.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
@@ -36,6 +36,7 @@ from twistmq.broker.wire.headers.pull import (
 )
 
 if TYPE_CHECKING:
+    from twistmq.broker.interfaces import BroadcastClient
     from twistmq.broker.kernel import Kernel
 
 __all__ = ["PullRequests"]
@@ -82,7 +83,12 @@ class PullRequests:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        settings = kernel.settings
+        self._moved_lines = LineRate()
+        self._read_settings({})
+        kernel.settings.on_change.append(self._read_settings)
+
+    def _read_settings(self, changes: Mapping[str, object]) -> None:
+        settings = self._kernel.settings
         self._broker_ip = settings.text("brokerIP1")
         self._broker_readable = bool(settings.int("brokerPermission") & _PERM_READ)
         self._lite_pull = settings.flag("litePullMessageEnable")
@@ -92,11 +98,11 @@ class PullRequests:
         #: Whether all light topics and groups are counted as one.
         self._light_together = settings.flag("enableLmq") and not settings.flag("enableLmqStats")
         self._property_filter = settings.flag("enablePropertyFilter")
-        self._moved_lines = LineRate()
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
-            RequestHandler(code, self._pull, PullMessageRequestHeader, on_vip_port=False)
+            RequestHandler(code, self._pull, PullMessageRequestHeader, on_vip_port=False,
+                           waits=True)
             for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
         ]
 
@@ -125,8 +131,13 @@ class PullRequests:
             refusal = hooks.refuse_consume(context)
             if refusal is not None:
                 raise refusal
-        result = self._read(request, message_filter)
+        broadcast = self._kernel.broadcast_offsets
+        client = None if broadcast is None else broadcast.client_of(request)
+        result = self._read(request, message_filter, client)
         code = self._code(header, result)
+        if client is not None and broadcast is not None:
+            broadcast.pulled(request, client, result.next_begin_offset if (
+                code == ResponseCode.PULL_OFFSET_MOVED) else header.queue_offset)
         self._kernel.consumer_offset.pulled(header.consumer_group, header.topic, header.queue_id,
                                             result.next_begin_offset)
         self._commit_offset(request, may_wait)
@@ -157,10 +168,7 @@ class PullRequests:
                              f"the broker[{self._broker_ip}] for lite pull consumer is forbidden")
         group = kernel.subscription_group.find(header.consumer_group)
         if group is None:
-            raise RequestRefused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist, "
-                f"{SUBSCRIPTION_GROUP_SUGGESTION}")
+            raise no_group(header.consumer_group)
         if not group.consume_enable:
             raise _Forbidden(_GROUP_FORBIDDEN,
                              f"subscription group no permission, {header.consumer_group}")
@@ -168,18 +176,12 @@ class PullRequests:
         if topic is None:
             topic = kernel.topic_config.light_topic(header.topic)
         if topic is None:
-            raise RequestRefused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please! {APPLY_TOPIC_SUGGESTION}")
+            raise no_topic(header.topic)
         if not topic.perm & _PERM_READ:
             raise _Forbidden(_TOPIC_FORBIDDEN,
                              f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise RequestRefused(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-                f"consumer:[{request.channel.remote_address}]")
+            raise no_queue(request, topic, ResponseCode.INVALID_PARAMETER)
         return group, topic
 
     def _filter(
@@ -239,11 +241,14 @@ class PullRequests:
     # --- read and answer
 
     def _read(
-        self, request: Request[PullMessageRequestHeader], message_filter: MessageFilter | None
+        self, request: Request[PullMessageRequestHeader], message_filter: MessageFilter | None,
+        client: BroadcastClient | None,
     ) -> GetMessageResult:
         header = request.header
         reset = self._kernel.consumer_offset.take_reset_offset(
             header.topic, header.consumer_group, header.queue_id)
+        if client is not None and reset is None and self._kernel.broadcast_offsets is not None:
+            reset = self._kernel.broadcast_offsets.begin_offset(request, client)
         store = self._kernel.store
         if reset is None:
             return store.get_message(header.topic, header.queue_id, header.queue_offset,

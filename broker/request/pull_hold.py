@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.constants import HELD_PULLS_MAX, TURN_SECONDS
 from twistmq.broker.remoting import Handled, Reply, Request
+from twistmq.broker.request.filters import wants_any
 from twistmq.broker.store.message_store import MessageFilter
 from twistmq.broker.wire.record import MessageRecord
 
@@ -214,19 +215,8 @@ class PullHold:
 
 
 def _wants_any(records: Sequence[MessageRecord], held: _HeldPull) -> bool:
-    """Whether a pull wants one of these records.
-
-    The properties decide where there may be a bitmap of filters: it says nothing beyond them.
-    """
-    wants = held.message_filter
-    if wants is None:
-        return True
-    try:
-        return any(wants.match_queue_entry(record.tags_code, record.store_timestamp)
-                   and wants.match_properties(record.properties) for record in records)
-    except Exception:
-        # The pull that runs again fails of it, where its consumer is told; the append goes on.
-        return True
+    """Whether a pull wants one of these records."""
+    return wants_any(held.message_filter, records)
 
 
 def _is_over(now_ms: int, max_offset: int, held: _HeldPull) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.long_answers import Work
 from twistmq.broker.wire.headers.query import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
@@ -30,7 +31,6 @@ class QueryRequests:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._unique_max = kernel.settings.int("defaultQueryMaxNum")
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -38,11 +38,15 @@ class QueryRequests:
             RequestHandler(RequestCode.VIEW_MESSAGE_BY_ID, self._view, ViewMessageRequestHeader),
         ]
 
-    def _query(self, request: Request[QueryMessageRequestHeader]) -> Reply:
+    def _query(self, request: Request[QueryMessageRequestHeader]) -> Handled:
+        return self._kernel.long_answers.answer(self._look_up(request), request.channel)
+
+    def _look_up(self, request: Request[QueryMessageRequestHeader]) -> Work:
         header = request.header
         unique = request.command.fields().get(_UNIQUE_KEY_FLAG) == "true"
-        found, newest_ms, newest_offset = self._kernel.store.query(
-            header.topic, header.key, self._unique_max if unique else header.max_num,
+        found, newest_ms, newest_offset = yield from self._kernel.store.querying(
+            header.topic, header.key,
+            self._kernel.settings.int("defaultQueryMaxNum") if unique else header.max_num,
             header.begin_timestamp, header.end_timestamp)
         if not found:
             return Reply(ResponseCode.QUERY_NOT_FOUND, QueryMessageResponseHeader(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Protocol
 
+from twistmq.broker.pauses import without_pauses
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.wire.bodies import Body
 from twistmq.broker.wire.json_writer import join_pretty_rows
@@ -90,12 +91,7 @@ class SavedTable:
 
     def persist(self) -> None:
         """Save it at once if it changed; :raises StoreError, OSError: when that cannot be."""
-        saving = self.saving()
-        try:
-            while True:
-                next(saving)
-        except StopIteration as done:
-            job: Callable[[], None] = done.value
+        job = without_pauses(self.saving())
         try:
             job()
         except BaseException:

@@ -2,15 +2,17 @@
 
 All send requests one read brought are handled together: each is checked and made into records,
 the records are appended with one write, each request gets its answer. A request that is refused
-does not touch the others.
+does not touch the others. A batch of many messages goes its own way, see ``large_sends``.
 
 Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import (
@@ -21,19 +23,24 @@ from twistmq.broker.errors import (
     StoreClosed,
     StoreFull,
 )
-from twistmq.broker.remoting import Handled, Held, Reply, Request, RequestHandler
+from twistmq.broker.remoting import (
+    Handled,
+    Held,
+    Reply,
+    Request,
+    RequestHandler,
+    hold_until,
+)
 from twistmq.broker.request.asked_features import refuse_unclaimed, unclaimed_properties
+from twistmq.broker.request.large_sends import LargeBatch, LargeSends
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReply
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.topic_config import is_batch_topic
-from twistmq.broker.topic_names import (
-    RETRY_GROUP_TOPIC_PREFIX,
-    SEND_FORBIDDEN_TOPICS,
-)
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.batch import decode_batch, is_longer_batch
 from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
 from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeader,
@@ -53,7 +60,10 @@ from twistmq.broker.wire.record import (
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["SendRequests"]
+__all__ = ["LARGE_BATCH_COUNT", "SendRequests"]
+
+#: A batch of more messages is handled in slices: so many take four milliseconds or so.
+LARGE_BATCH_COUNT = 512
 
 _PERM_WRITE = 2
 
@@ -63,19 +73,25 @@ class SendRequests:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        settings = kernel.settings
-        self._region = settings.text("regionId")
-        self._trace_on = settings.flag("traceOn")
         self._unclaimed = unclaimed_properties(kernel.claimed_properties)
         #: Properties that make more of a message than a plain one: few messages have any.
         self._asking = self._unclaimed | {names.TRAN_MSG}
+        self._topics = SendTopics(kernel)
+        self._forbidden_topics = kernel.send_forbidden_topics
+        #: The queues that half messages of the batch were sent to.
+        self._half_queue_ids: dict[MessageRecord, int] = {}
+        self._large = LargeSends(kernel, self)
+        self._read_settings({})
+        kernel.settings.on_change.append(self._read_settings)
+
+    def _read_settings(self, changes: Mapping[str, object]) -> None:
+        settings, kernel = self._kernel.settings, self._kernel
+        self._region = settings.text("regionId")
+        self._trace_on = settings.flag("traceOn")
         self._reject_transactions = settings.flag("rejectTransactionMessage")
         self._body_size_max = settings.int("maxMessageSize")
         self._broker_ip = settings.text("brokerIP1")
         self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
-        self._topics = SendTopics(kernel)
-        #: The queues that half messages of the batch were sent to.
-        self._half_queue_ids: dict[MessageRecord, int] = {}
         self._reply_maker = StoredReplyMaker(self._region, self._trace_on)
         self._maker = RecordMaker(self._region, "true" if self._trace_on else "false",
                                   kernel.cluster_name, kernel.unique_ids)
@@ -96,41 +112,80 @@ class SendRequests:
 
     def _send(self, requests: Sequence[Request[Any]]) -> Sequence[Handled]:
         """Handle a batch: records, hooks, one append, answers."""
-        hooks = self._kernel.hooks
+        if self._large.channels and requests[0].channel.channel_id in self._large.channels:
+            return self._large.wait(requests)
         records_of: list[list[MessageRecord]] = []
         replies: list[Handled] = [None] * len(requests)
         for index, request in enumerate(requests):
             try:
-                records_of.append(self._records(request))
+                records_of.append(self.records(request))
             except BrokerError as error:
                 records_of.append([])
-                replies[index] = self._refused(error)
-        if self._topics.made:
-            # Saved once for all of the batch: a save writes the whole table.
-            self._topics.made = False
-            self._kernel.topics_changed()
+                replies[index] = self.refused(error)
+            except LargeBatch:
+                # What came before it is stored before it, what came after it waits with it.
+                replies = self.complete(requests[:index], records_of, replies[:index])
+                return replies + self._large.wait(requests[index:])
+        return self.complete(requests, records_of, replies)
+
+    def complete(
+        self, requests: Sequence[Request[Any]], records_of: list[list[MessageRecord]],
+        replies: list[Handled],
+    ) -> list[Handled]:
+        """Store the records of requests, but for those that have their reply; answer each."""
+        saved = self.tell_of_topics()
+        if not requests:
+            return replies
+        hooks = self._kernel.hooks
         if not hooks.before_send and not hooks.after_send:
             self._append(requests, records_of, replies)
+            if saved is not None:
+                hold_until(saved, replies)
             return replies
         batch = SendBatch(self._kernel, list(requests), records_of, replies)
         for index, refusal in hooks.refuse_send(batch).items():
             if replies[index] is None:
-                replies[index] = self._refused(refusal)
+                replies[index] = self.refused(refusal)
         self._append(requests, records_of, replies)
+        if saved is not None:
+            hold_until(saved, replies)
         hooks.sent(batch)
         return replies
 
+    def require_topic(self, request: Request[Any]) -> None:
+        """Make sure that what was checked a while ago still holds.
+
+        :raises RequestRefused: when nothing may be sent there any more.
+        """
+        if not self._broker_writable or (
+                request.header.topic not in self._kernel.topic_config.table):
+            self._topics.find(request)
+
+    def tell_of_topics(self) -> Deferred[None] | None:
+        """Have topics that were made saved, once for all of the batch: it writes the table.
+
+        :returns: fires when that is done, or could not be; None when it is. Who sends is answered
+            then: what is sent to a topic that a kill forgets cannot be pulled.
+        """
+        if not self._topics.made:
+            return None
+        self._topics.made = False
+        saved = self._kernel.save_topics()
+        self._kernel.topics_changed()
+        return saved
+
     # --- from request to records
 
-    def _records(self, request: Request[Any]) -> list[MessageRecord]:
+    def records(self, request: Request[Any]) -> list[MessageRecord]:
         """Check a request and make the records of its messages.
 
         :raises BrokerError: when it is refused.
+        :raises LargeBatch: when it has so many that they are to be made in slices.
         """
         header: SendMessageRequestHeader = request.header
         topic = header.topic
         config = self._kernel.topic_config.table.get(topic)
-        if config is None or topic in SEND_FORBIDDEN_TOPICS or not self._broker_writable:
+        if config is None or topic in self._forbidden_topics or not self._broker_writable:
             config = self._topics.find(request)
         queue_id = header.queue_id
         if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
@@ -151,7 +206,7 @@ class SendRequests:
         text = header.properties or ""
         fields = parse_properties(text)
         asks = not self._asking.isdisjoint(fields)
-        if asks:
+        if asks and self._unclaimed:
             refuse_unclaimed(header.topic, fields, self._unclaimed)
         record = self._maker.make(
             header.topic, queue_id, request.command.body, fields, text, header.flag,
@@ -162,10 +217,10 @@ class SendRequests:
         if asks and fields.get(names.TRAN_MSG) == "true" and not (
             record.reconsume_times > 0 and names.DELAY in fields
         ):
-            self._prepare(record)
+            self._prepare(record, fields)
         return record
 
-    def _prepare(self, record: MessageRecord) -> None:
+    def _prepare(self, record: MessageRecord, fields: Mapping[str, str]) -> None:
         """Make a record a half message, or refuse it."""
         if self._reject_transactions:
             raise RequestRefused(
@@ -176,7 +231,7 @@ class SendRequests:
             raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                                  "no plugin of this broker provides transaction messages")
         self._half_queue_ids[record] = record.queue_id
-        service.prepare(record, parse_properties(record.properties))
+        service.prepare(record, fields)
 
     def _batch_records(
         self, request: Request[Any], queue_id: int, config: TopicConfig
@@ -202,19 +257,23 @@ class SendRequests:
                 sys_flag | SYS_NEED_UNWRAP | SYS_INNER_BATCH, header.reconsume_times or 0,
                 header.born_timestamp, request.channel.remote_host, self._kernel.store_host,
                 request.now_ms)]
-        records = []
-        for flag, body, text in decode_batch(request.command.body):
-            # A message keeps its own unique key: the batch's is their list.
-            fields = {**common, **parse_properties(text)}
-            if not self._unclaimed.isdisjoint(fields):
-                refuse_unclaimed(header.topic, fields, self._unclaimed)
-            records.append(self._maker.make(
-                header.topic, queue_id, body, fields, "", flag, sys_flag,
-                header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,
-                self._kernel.store_host, request.now_ms))
-        if not records:
-            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        return records
+        batch = LargeBatch(queue_id, sys_flag, common)
+        if is_longer_batch(request.command.body, LARGE_BATCH_COUNT):
+            raise batch
+        return self.batch_part(request, batch, decode_batch(request.command.body))
+
+    def batch_part(
+        self, request: Request[Any], batch: LargeBatch, messages: list[tuple[int, bytes, str]]
+    ) -> list[MessageRecord]:
+        """Make the records of messages of a batch.
+
+        :raises BrokerError: when one of them is refused.
+        """
+        header: SendMessageRequestHeader = request.header
+        return self._maker.make_batch(
+            messages, batch.common, self._unclaimed, header.topic, batch.queue_id, batch.sys_flag,
+            header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,
+            self._kernel.store_host, request.now_ms)
 
     def _illegal(self) -> RequestRefused:
         return RequestRefused(
@@ -244,13 +303,26 @@ class SendRequests:
                 owners += [index] * len(records)
         refusals = kernel.append(flat, owners)
         for position, error in refusals.items():
-            replies[owners[position]] = self._refused(self._not_stored(error))
+            replies[owners[position]] = self.refused(self.not_stored(error))
+        self.stored(requests, records_of, replies, queue_ids)
+
+    def stored(
+        self, requests: Sequence[Request[Any]], records_of: Sequence[list[MessageRecord]],
+        replies: list[Handled], queue_ids: Sequence[int], message_ids: str | None = None,
+    ) -> None:
+        """Fill in the replies to what is stored, and count it.
+
+        :param queue_ids: the queue each request was sent to.
+        :param message_ids: those of the only request, where they are made already.
+        """
+        kernel = self._kernel
         counts: dict[str, tuple[int, int]] = {}
         stored: list[tuple[int, Reply]] = []
         for index, records in enumerate(records_of):
             if replies[index] is not None:
                 continue
-            replies[index] = reply = self._stored(requests[index], records, queue_ids[index])
+            replies[index] = reply = self._stored_reply(
+                requests[index], records, queue_ids[index], message_ids)
             stored.append((index, reply))
             topic = records[0].topic
             count, size = counts.get(topic, (0, 0))
@@ -262,14 +334,16 @@ class SendRequests:
         if kernel.acknowledgement.stages:
             self._when_safe(requests, records_of, stored, replies)
 
-    def _stored(
-        self, request: Request[Any], records: list[MessageRecord], queue_id: int
+    def _stored_reply(
+        self, request: Request[Any], records: list[MessageRecord], queue_id: int,
+        message_ids: str | None,
     ) -> Reply:
         host = self._kernel.store_host
         if len(records) == 1 and not request.header.batch:
             return StoredReply(records[0], queue_id, host, self._reply_maker)
         first = records[0]
-        message_ids = ",".join([offset_message_id(host, r.physical_offset) for r in records])
+        if message_ids is None:
+            message_ids = ",".join([offset_message_id(host, r.physical_offset) for r in records])
         unique_key = parse_properties(request.header.properties or "").get(names.UNIQ_KEY)
         is_inner = bool(first.sys_flag & SYS_INNER_BATCH)
         return Reply(ResponseCode.SUCCESS, SendMessageResponseHeader(
@@ -304,12 +378,12 @@ class SendRequests:
                 reply.write_ahead(requests[index].command.opaque)
             replies[index] = Held(reply, safe)
 
-    def _refused(self, error: BrokerError) -> Reply:
+    def refused(self, error: BrokerError) -> Reply:
         """The reply to a refused send: Apache adds region and trace switch to these too."""
         return Reply(error.response_code, SendRefusedResponseHeader(
             msg_region=self._region, trace_on=self._trace_on), remark=str(error))
 
-    def _not_stored(self, error: BrokerError) -> BrokerError:
+    def not_stored(self, error: BrokerError) -> BrokerError:
         """Tell a store's error in the words of Apache's broker."""
         if isinstance(error, LightQueuesFull):
             return RequestRefused(

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from twistmq.broker.errors import MessageIllegal
-from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.request.asked_features import refuse_unclaimed
+from twistmq.broker.wire.batch import count_batch
 from twistmq.broker.wire.json_text import quoted, reply_frame_of
 from twistmq.broker.wire.message_id import UniqueIdMaker, offset_message_id
 from twistmq.broker.wire.properties import (
@@ -26,6 +27,7 @@ from twistmq.broker.wire.properties import (
     format_properties,
     index_keys,
     pair_count,
+    parse_properties,
     tags_code,
 )
 from twistmq.broker.wire.record import SYS_INNER_BATCH, MessageRecord
@@ -96,13 +98,43 @@ class RecordMaker:
             keys, tags_code(fields.get(TAGS)), flag, sys_flag, reconsume_times,
             message_count=message_count)
 
+    def make_batch(
+        self, messages: list[tuple[int, bytes, str]], common: dict[str, str],
+        unclaimed: frozenset[str], topic: str, queue_id: int, sys_flag: int,
+        reconsume_times: int, born_timestamp: int, born_host: bytes, store_host: bytes, now_ms: int,
+    ) -> list[MessageRecord]:
+        """Make the records of a batch's messages, or of a part of them.
+
+        :param messages: what ``decode_batch`` returns.
+        :param common: properties that each message has that does not have its own of the name.
+        :param unclaimed: properties that no message may have.
+        :raises RequestRefused: when one has.
+        :raises MessageIllegal: as ``make``.
+        """
+        records: list[MessageRecord] = []
+        for flag, body, text in messages:
+            fields = parse_properties(text)
+            for name, value in common.items():
+                # A message keeps its own unique key: the batch's is their list.
+                if name not in fields:
+                    fields[name] = value
+                    if text and not text.endswith(PROPERTY_SEPARATOR):
+                        text += PROPERTY_SEPARATOR
+                    text += f"{name}\x01{value}\x02"
+            if not unclaimed.isdisjoint(fields):
+                refuse_unclaimed(topic, fields, unclaimed)
+            records.append(self.make(
+                topic, queue_id, body, fields, text, flag, sys_flag, reconsume_times,
+                born_timestamp, born_host, store_host, now_ms))
+        return records
+
 
 def _count_inner(body: bytes, fields: dict[str, str]) -> int:
     """Count the messages of an inner batch, and let its properties say how many they are.
 
     :raises MessageIllegal: when the body is no batch, or the client counted otherwise.
     """
-    count = len(decode_batch(body))
+    count = count_batch(body)
     if fields.setdefault(INNER_NUM, str(count)) != str(count):
         raise MessageIllegal(f"{INNER_NUM} of {count} messages is {fields[INNER_NUM]}")
     fields.pop(INNER_BASE, None)

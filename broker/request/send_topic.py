@@ -13,7 +13,6 @@ from twistmq.broker.remoting import Request
 from twistmq.broker.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,
-    SEND_FORBIDDEN_TOPICS,
     topic_fault,
 )
 from twistmq.broker.wire.bodies import TopicConfig
@@ -36,11 +35,12 @@ class SendTopics:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        settings = kernel.settings
-        self._broker_ip = settings.text("brokerIP1")
-        self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
+        self._broker_ip = kernel.settings.text("brokerIP1")
         #: Whether topics were made since this was set to False; who calls tells the kernel.
         self.made = False
+
+    def _broker_writable(self) -> bool:
+        return bool(self._kernel.settings.int("brokerPermission") & _PERM_WRITE)
 
     def find(self, request: Request[Any]) -> TopicConfig:
         """Check the topic's name and permissions; create it where that is allowed.
@@ -50,13 +50,13 @@ class SendTopics:
         header: SendMessageRequestHeader = request.header
         topic = header.topic
         table = self._kernel.topic_config
-        if not self._broker_writable and table.is_order_topic(topic):
+        if not self._broker_writable() and table.is_order_topic(topic):
             raise RequestRefused(ResponseCode.NO_PERMISSION,
                                  f"the broker[{self._broker_ip}] sending message is forbidden")
         fault = topic_fault(topic)
         if fault is not None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
-        if topic in SEND_FORBIDDEN_TOPICS:
+        if topic in self._kernel.send_forbidden_topics:
             raise RequestRefused(ResponseCode.NO_PERMISSION,
                                  f"Sending message to topic[{topic}] is forbidden.")
         config = table.get(topic)

@@ -83,12 +83,14 @@ class SlicedWork:
             self.step(self._now_ms())
 
 
-def advance(work: Generator[None, None, Any], now_ms: Callable[[], int]) -> Any:
+def advance(
+    work: Generator[None, None, Any], now_ms: Callable[[], int], slice_ms: int = SLICE_MS
+) -> Any:
     """Go on with a piece of work for a slice.
 
     :returns: what the work returned; NOT_DONE while it goes on.
     """
-    end_ms = now_ms() + SLICE_MS
+    end_ms = now_ms() + slice_ms
     try:
         while True:
             next(work)

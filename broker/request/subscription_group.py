@@ -6,9 +6,15 @@ Source: SubscriptionGroupManager @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
+from msgspec.structs import replace
 from twisted.logger import Logger
 
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import GROUP_ROWS_SIZE_MAX
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.log_rate import LineRate
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
 from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
 from twistmq.broker.settings import Settings
@@ -16,12 +22,23 @@ from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.topic_names import SYSTEM_GROUPS, group_fault, is_light, is_system_group
 from twistmq.broker.wire.bodies import (
     DataVersion,
+    GroupRetryPolicy,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from twistmq.broker.wire.bodies.rows import map_row
 from twistmq.broker.wire.json_writer import encode_pretty_row
 
-__all__ = ["SubscriptionGroupTable"]
+__all__ = ["SubscriptionGroupTable", "row_size"]
+
+#: What the row of a group with nothing special takes besides its name, which is in it twice, bytes.
+_ROW_SIZE: Final = 380
+#: What a mask takes besides the names.
+_MASK_SIZE: Final = 20
+#: How a group's messages are tried again when nobody said so.
+_POLICY: Final = GroupRetryPolicy()
+#: Lines of groups created on demand that are written of a minute.
+_LINES_A_MINUTE: Final = 100
 
 
 class SubscriptionGroupTable(SavedTable):
@@ -36,18 +53,25 @@ class SubscriptionGroupTable(SavedTable):
         super().__init__(file)
         self._now_ms = now_ms
         self._light = settings.flag("enableLmq")
-        self._auto_create = settings.flag("autoCreateSubscriptionGroup")
+        self._settings = settings
         self.data_version = DataVersion(timestamp=now_ms())
         self.table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in sorted(SYSTEM_GROUPS)}
         #: Group, topic, mask of what is forbidden.
         self.forbidden: dict[str, dict[str, int]] = {}
+        #: What the groups take as tools are told of them, about, bytes.
+        self.rows_size = 0
+        self._created_lines = LineRate(_LINES_A_MINUTE)
+        self._full_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
         self._all_rows_changed()
 
     def _all_rows_changed(self) -> None:
         for group in self.table:
             self._file_rows.changed(group)
+        self.rows_size = sum(map(row_size, self.table.values())) + sum(
+            _forbidden_size(group, topic)
+            for group, topics in self.forbidden.items() for topic in topics)
 
     def _file_row(self, group: str) -> bytes | None:
         config = self.table.get(group)
@@ -72,7 +96,7 @@ class SubscriptionGroupTable(SavedTable):
             wrapper, {"subscriptionGroupTable": self._file_rows.in_order(self.table)})
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group; created when it is not there and the settings allow that.
+        """A group; created when it is not there, the settings allow that and there is room.
 
         Differs from Apache: a blank name creates no group.
         """
@@ -81,13 +105,35 @@ class SubscriptionGroupTable(SavedTable):
             return config
         if self._light and is_light(group):
             return SubscriptionGroupConfig(group)
-        if not (self._auto_create or is_system_group(group)) or group_fault(group):
+        if not self._may_be_made(group):
             return None
         config = SubscriptionGroupConfig(group)
-        self.log.info("group {group} created", group=group)
-        self.table[group] = config
-        self._changed(group)
+        if not self._has_room(config):
+            return None
+        left_out = self._created_lines.left_out(self._now_ms())
+        if left_out is not None:
+            self.log.info("group {group} created ({left_out} such lines were left out before)"
+                          if left_out else "group {group} created", group=group, left_out=left_out)
+        self._enter(config)
         return config
+
+    def _may_be_made(self, group: str) -> bool:
+        """Whether a group is created on demand."""
+        wanted = self._settings.flag("autoCreateSubscriptionGroup") or is_system_group(group)
+        return wanted and group_fault(group) is None
+
+    def _has_room(self, config: SubscriptionGroupConfig) -> bool:
+        """Whether tools could still be told of all groups."""
+        old = self.table.get(config.group_name)
+        return self._fits(row_size(config) - (row_size(old) if old is not None else 0))
+
+    def _fits(self, more: int) -> bool:
+        """Whether tools could be told of so many bytes more."""
+        if more <= 0 or self.rows_size + more <= GROUP_ROWS_SIZE_MAX:
+            return True
+        if self._full_lines.left_out(self._now_ms()) is not None:
+            self.log.warn("no room for more groups than {count}", count=len(self.table))
+        return False
 
     def has(self, group: str) -> bool:
         """Whether there is such a group; those of light queues always are."""
@@ -98,23 +144,50 @@ class SubscriptionGroupTable(SavedTable):
     ) -> None:
         """Create or replace a group.
 
-        :raises RequestRefused: when an attribute change is not allowed; nothing is changed then.
+        :raises RequestRefused: when an attribute change is not allowed, or there is no room for
+            another group; nothing is changed then.
         """
         if self._light and is_light(config.group_name):
             return
         old = self.table.get(config.group_name)
         config.attributes = alter_attributes(
             old is None, GROUP_ATTRIBUTES, old.attributes if old else {}, attribute_changes)
+        if not self._has_room(config):
+            raise self._full()
         self.log.info("group {config} replaces {old}", config=config, old=old)
+        self._enter(config)
+
+    def disable_consume(self, group: str) -> bool:
+        """Let a group get no more messages; :returns: whether it got any before."""
+        config = self.table.get(group)
+        if config is None or not config.consume_enable:
+            return False
+        self._enter(replace(config, consume_enable=False))
+        return True
+
+    def _full(self) -> RequestRefused:
+        return RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the broker has {len(self.table)} groups, about {self.rows_size} bytes as tools "
+            f"are told of them; with another they are over {GROUP_ROWS_SIZE_MAX}")
+
+    def _enter(self, config: SubscriptionGroupConfig) -> None:
+        """A group is there or changed."""
+        old = self.table.get(config.group_name)
+        self.rows_size += row_size(config) - (row_size(old) if old is not None else 0)
         self.table[config.group_name] = config
         self._changed(config.group_name)
 
     def delete(self, group: str) -> bool:
         """Forget a group and what it is forbidden; :returns: whether it was there."""
-        if self.forbidden.pop(group, None) is not None:
+        topics = self.forbidden.pop(group, None)
+        if topics is not None:
+            self.rows_size -= sum(_forbidden_size(group, topic) for topic in topics)
             self.dirty = True
-        if self.table.pop(group, None) is None:
+        config = self.table.pop(group, None)
+        if config is None:
             return False
+        self.rows_size -= row_size(config)
         self._changed(group)
         return True
 
@@ -123,8 +196,47 @@ class SubscriptionGroupTable(SavedTable):
         mask = self.forbidden.get(group, {}).get(topic, 0)
         return bool(mask >> index & 1)
 
+    def forbid(self, group: str, topic: str, index: int, *, forbidden: bool) -> None:
+        """Set or clear bit ``index`` of the group's mask for a topic.
+
+        Differs from Apache: a mask that becomes 0 takes no other topic's with it.
+
+        :raises RequestRefused: when there is no room for another mask.
+        """
+        old = self.forbidden.get(group, {}).get(topic, 0)
+        mask = old | 1 << index if forbidden else old & ~(1 << index)
+        if mask == old:
+            return
+        if not old and not self._fits(_forbidden_size(group, topic)):
+            raise self._full()
+        self.log.info("what group {group} is forbidden in {topic}: {old} becomes {mask}",
+                      group=group, topic=topic, old=old, mask=mask)
+        topics = self.forbidden.setdefault(group, {})
+        if mask:
+            topics[topic] = mask
+            self.rows_size += 0 if old else _forbidden_size(group, topic)
+        else:
+            del topics[topic]
+            self.rows_size -= _forbidden_size(group, topic)
+        if not topics:
+            del self.forbidden[group]
+        self.data_version.next_version(self._now_ms())
+        self.dirty = True
+
     def _changed(self, group: str) -> None:
         """Count one more change, to be saved."""
         self._file_rows.changed(group)
         self.data_version.next_version(self._now_ms())
         self.dirty = True
+
+
+def row_size(config: SubscriptionGroupConfig) -> int:
+    """What a group takes as tools are told of it, about, bytes."""
+    if config.attributes or config.subscription_data_set or config.group_retry_policy != _POLICY:
+        return len(map_row(config.group_name, config))
+    return _ROW_SIZE + 2 * len(config.group_name)
+
+
+def _forbidden_size(group: str, topic: str) -> int:
+    """What a mask takes as tools are told of it, at most, bytes."""
+    return len(group) + len(topic) + _MASK_SIZE

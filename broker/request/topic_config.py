@@ -15,6 +15,7 @@ from twistmq.broker import topic_names
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import TOPIC_QUEUES_MAX, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.log_rate import LineRate
 from twistmq.broker.request.attributes import (
     BATCH_QUEUE,
     QUEUE_TYPE,
@@ -41,6 +42,8 @@ PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 _READ_WRITE = PERM_READ | PERM_WRITE
 #: What the row of a topic takes besides its name, which is in it twice, and attributes, bytes.
 _ROW_SIZE: Final = 200
+#: Lines of topics created on demand that are written of a minute.
+_LINES_A_MINUTE: Final = 100
 
 
 class TopicConfigTable(SavedTable):
@@ -56,8 +59,7 @@ class TopicConfigTable(SavedTable):
         super().__init__(file)
         self._now_ms = now_ms
         self._light = settings.flag("enableLmq")
-        self._auto_create = settings.flag("autoCreateTopicEnable")
-        self._broker_permission = settings.int("brokerPermission")
+        self._settings = settings
         self.data_version = DataVersion(timestamp=now_ms())
         #: Topics only the broker itself may create or delete.
         self.system_topics: set[str] = set()
@@ -65,6 +67,7 @@ class TopicConfigTable(SavedTable):
         #: The topics as answers and registrations have them, and what these rows take, bytes.
         self.rows: dict[str, bytes] = {}
         self.rows_size = 0
+        self._created_lines = LineRate(_LINES_A_MINUTE)
         self._file_rows = FileRows(self._file_row)
         self._create_system_topics(settings)
 
@@ -88,7 +91,7 @@ class TopicConfigTable(SavedTable):
             (topic_names.OP_HALF_TOPIC, 1, _READ_WRITE),
             (topic_names.TIMER_TOPIC, 1, _READ_WRITE),
         ]
-        if self._auto_create:
+        if settings.flag("autoCreateTopicEnable"):
             rows.append((topic_names.TEMPLATE_TOPIC, template_queues, _READ_WRITE | PERM_INHERIT))
         if settings.flag("traceTopicEnable"):
             rows.append((settings.text("msgTraceTopicName"), 1, _READ_WRITE))
@@ -171,14 +174,22 @@ class TopicConfigTable(SavedTable):
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic_names.is_system_topic(topic)
 
-    def registration(self, compressed: bool) -> Callable[[], bytes]:
+    def told_tables(self) -> TopicConfigSerializeWrapper:
+        """What others are told of all topics, still without the topics."""
+        return TopicConfigSerializeWrapper({}, copy(self.data_version),
+                                           topic_queue_mapping_info_map={})
+
+    def registration(
+        self, compressed: bool, tables: TopicConfigSerializeWrapper | None = None
+    ) -> Callable[[], bytes]:
         """All topics as name servers are told of them, masked by the broker's own permission.
 
+        :param tables: what is told beside the topics, as :meth:`told_tables` gives it; None: no
+            more than that.
         :returns: makes the body of a registration; for a thread when there are many topics.
         """
-        wrapper = TopicConfigSerializeWrapper(
-            {}, copy(self.data_version), topic_queue_mapping_info_map={})
-        mask = self._broker_permission
+        wrapper = tables or self.told_tables()
+        mask = self._settings.int("brokerPermission")
         if mask & _READ_WRITE == _READ_WRITE and not compressed:
             body, rows = RegisterBrokerBody(wrapper), list(self.rows.values())
             return lambda: encode_with_rows(body, b'"topicConfigTable":{}', rows)
@@ -212,7 +223,7 @@ class TopicConfigTable(SavedTable):
             return config
         template = self.table.get(default_topic)
         if template is not None and default_topic == topic_names.TEMPLATE_TOPIC and (
-            not self._auto_create
+            not self._settings.flag("autoCreateTopicEnable")
         ):
             template.perm = _READ_WRITE
             self._enter(template)
@@ -245,7 +256,12 @@ class TopicConfigTable(SavedTable):
 
     def _add(self, config: TopicConfig, creator: str) -> TopicConfig:
         self.require_room((config,))
-        self.log.info("topic {config} created for {creator}", config=config, creator=creator)
+        left_out = self._created_lines.left_out(self._now_ms())
+        if left_out is not None:
+            self.log.info(
+                "topic {config} created for {creator} ({left_out} such lines were left out before)"
+                if left_out else "topic {config} created for {creator}",
+                config=config, creator=creator, left_out=left_out)
         self._changed(config)
         return config
 
@@ -285,6 +301,10 @@ class TopicConfigTable(SavedTable):
     def _changed(self, config: TopicConfig) -> None:
         """A topic is there or changed."""
         self._enter(config)
+        self._count_change()
+
+    def permissions_changed(self) -> None:
+        """The broker's own permission, by which topics are masked, is another now."""
         self._count_change()
 
     def _count_change(self) -> None:

@@ -25,7 +25,6 @@ from twistmq.broker.wire.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     TopicConfig,
-    TopicConfigSerializeWrapper,
     TopicFilterType,
 )
 from twistmq.broker.wire.bodies.rows import encode_with_rows
@@ -50,7 +49,7 @@ class TopicRequests:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        #: There are no static topics: their tables are empty and never change.
+        #: Of tables that are empty, and never change, unless a plugin has them.
         self._mapping_version = DataVersion(timestamp=kernel.started_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -153,8 +152,10 @@ class TopicRequests:
 
     def _all_topics(self, request: Request[EmptyHeader]) -> Reply:
         table = self._kernel.topic_config
-        wrapper = TopicConfigSerializeWrapper(
-            {}, table.data_version, self._mapping_version, {}, {})
+        wrapper = table.told_tables()
+        wrapper.mapping_data_version = self._mapping_version
+        wrapper.topic_queue_mapping_detail_map = {}
+        self._kernel.hooks.complete_topic_tables(self._kernel, wrapper, registering=False)
         return Reply(body=encode_with_rows(
             wrapper, b'"topicConfigTable":{}', table.rows.values()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -173,6 +174,60 @@ class HeartbeatTests(ClientCase):
             self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR, body)
             self.assertIn("HeartbeatData", reply.remark or "", body)
         self.assertEqual(self.box.kernel.clients.consumers, {})
+
+
+class LargeHeartbeatTests(ClientCase):
+    """A heartbeat with so many groups that others have their turns meanwhile."""
+
+    COUNT = 100
+
+    def setUp(self) -> None:
+        super().setUp()
+        times = count(self.box.now_ms)
+        # Each look at the clock is a millisecond later.
+        self.box.clock = times.__next__
+        self.peer = self.box.peer()
+        body = HeartbeatData("c", consumer_data_set=tuple(
+            consumer(f"G{number}", "T") for number in range(self.COUNT)))
+        self.reply = self.box.send(self.peer, RequestCode.HEART_BEAT, None,
+                                   body.encode_standard())
+
+    def groups(self) -> int:
+        return len(self.box.kernel.clients.consumers)
+
+    def test_in_turns(self) -> None:
+        """It is answered when all its groups are taken."""
+        self.assertIsNone(self.reply)
+        before = self.groups()
+        self.assertLess(before, self.COUNT // 2)
+        self.box.kernel.slices.step(0)
+        self.assertLess(before, self.groups())
+        self.assertEqual(self.box.late_replies(self.peer), [])
+        self.box.kernel.slices.finish()
+        self.assertEqual(self.groups(), self.COUNT)
+        self.assertEqual([reply.code for reply in self.box.late_replies(self.peer)], [0])
+
+    def test_the_next_one(self) -> None:
+        """Another of the same connection is refused until then; others' are taken."""
+        body = HeartbeatData("c", consumer_data_set=(consumer("H", "T"),)).encode_standard()
+
+        def ask(peer: Peer) -> int:
+            return self.box.ask(RequestCode.HEART_BEAT, None, body, peer).code
+
+        self.assertEqual(ask(self.peer), ResponseCode.SYSTEM_BUSY)
+        now_ms = self.box.clock()
+        self.box.clock = lambda: now_ms
+        self.assertEqual(ask(self.peers[0]), 0)
+        self.box.kernel.slices.finish()
+        self.assertEqual(ask(self.peer), 0)
+
+    def test_lost(self) -> None:
+        """Of a connection that is lost meanwhile nothing stays, and no more is taken."""
+        self.peer.active = False
+        self.box.kernel.channels.remove(self.peer)
+        self.assertEqual(self.groups(), 0)
+        self.box.kernel.slices.finish()
+        self.assertEqual(self.groups(), 0)
 
 
 class SecondKindTests(ClientCase):

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreDamaged, StoreFull
+from twistmq.broker.log_rate import LINES_A_MINUTE
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import FaultyDisk
@@ -57,6 +59,17 @@ class CommitTests(OffsetCase):
         self.commit("G", "T", 0, 5)
         self.commit("G", "T", 0, 3)
         self.assertEqual(self.table.query("G", "T", 0), 3)
+
+    def test_lines_of_the_log(self) -> None:
+        """A client that goes back and forth fills no log: ten lines a minute."""
+        events: list[LogEvent] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        for offset in range(1000, 0, -1):
+            self.commit("G", "T", 0, offset)
+        lines = [event for event in events if "goes back" in str(event.get("log_format"))]
+        self.assertEqual(len(lines), LINES_A_MINUTE)
+        self.assertEqual(self.table.query("G", "T", 0), 1)
 
     def test_topics_and_groups(self) -> None:
         """Who consumed what, also where one name ends as another."""

@@ -14,6 +14,7 @@ from twistmq.broker.interfaces import IFilterLanguage
 from twistmq.broker.request.filters import (
     FilterLanguages,
     MadeFilters,
+    PropertyFilter,
     is_tag_type,
     tags_of,
 )
@@ -39,6 +40,23 @@ def record(**properties: str) -> bytes:
     return encode_record(MessageRecord(
         "T", 0, b"body", format_properties(properties), 0, host, host, [],
         tags_code(properties.get("TAGS"))))
+
+
+class PropertyFilterTests(SynchronousTestCase):
+    """Compiled expressions of plugins."""
+
+    def test_properties(self) -> None:
+        """An expression is given all properties, of a record and of a text."""
+        given: list[dict[str, str]] = []
+
+        def matches(properties: Mapping[str, str]) -> bool:
+            given.append(dict(properties))
+            return properties["a"] == "1"
+
+        fields = {"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}
+        self.assertTrue(PropertyFilter(matches).match_record(record(**fields)))
+        self.assertFalse(PropertyFilter(matches).match_properties("a\x012\x02"))
+        self.assertEqual(given, [fields, {"a": "2"}])
 
 
 class TagTests(SynchronousTestCase):
@@ -133,7 +151,7 @@ class LanguageTests(SynchronousTestCase):
         self.assertFalse(chosen.match_record(record(colour="blue")))
         self.assertTrue(chosen.match_properties("colour\x01red\x02"))
         self.assertFalse(chosen.match_properties(""))
-        self.assertFalse(chosen.match_record(memoryview(record())))
+        self.assertFalse(chosen.match_record(record()))
 
     def test_refusals(self) -> None:
         """An unknown language and an expression that is none of it are told apart."""

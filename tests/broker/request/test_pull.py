@@ -292,7 +292,7 @@ class ForbiddenTests(PullTestCase):
             self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
             self.assertTrue((reply.remark or "").startswith(
                 f"queueId[{queue_id}] is illegal, topic:[T] topicConfig.readQueueNums:[4] "
-                "consumer:["))
+                "consumer:[/"))
         reply = self.pull(group="a b")
         self.assertEqual(reply.code, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
         self.assertIn("subscription group [a b] does not exist, ", reply.remark or "")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.request.sliced_work import SLICE_MS
+from twistmq.broker.store import index_files
 from twistmq.broker.testing.blocking_client import records_of, send_header
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
@@ -90,6 +93,43 @@ class KeyTests(QueryCase):
                 "can not find message, maybe time range not correct"), (key, max_num, fields))
             self.assertEqual(reply.header(QueryMessageResponseHeader), QueryMessageResponseHeader(
                 index_last_update_timestamp=0, index_last_update_phyoffset=0))
+
+
+class LongChainTests(QueryCase):
+    """A key of many items."""
+
+    def test_others_have_their_turn(self) -> None:
+        """Looking at items goes on in slices, while others are answered."""
+        kernel = self.box.kernel
+        for number in range(60):
+            kernel.append([message("T", b"%d" % number, keys="long", unique_key=f"l{number}")])
+        self.patch(index_files, "_ITEMS_AT_ONCE", 1)
+        querying = kernel.store.querying
+
+        def slow(*arguments: Any) -> Generator[None, None, Any]:
+            work = querying(*arguments)
+            while True:
+                try:
+                    next(work)
+                except StopIteration as done:
+                    return done.value
+                self.box.now_ms += 1
+                yield
+
+        self.patch(kernel.store, "querying", slow)
+        peer, header = self.box.peer(), QueryMessageRequestHeader(
+            topic="T", key="long", max_num=64, begin_timestamp=0, end_timestamp=2**62)
+        self.assertIsNone(self.box.send(peer, RequestCode.QUERY_MESSAGE, header))
+        place = self.box.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(
+            offset=self.records[0].physical_offset))
+        self.assertEqual(place.code, ResponseCode.SUCCESS)
+        while not peer.written:
+            before_ms = self.box.now_ms
+            kernel.long_answers.step(before_ms)
+            self.assertLessEqual(self.box.now_ms - before_ms, SLICE_MS)
+        reply, = self.box.late_replies(peer)
+        found = records_of(reply.body)
+        self.assertEqual([record.body for record in found], [b"%d" % n for n in range(60)])
 
 
 class PlaceTests(QueryCase):

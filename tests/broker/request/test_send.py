@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -277,6 +277,42 @@ class AutoCreationTests(SendTestCase):
         self.assertEqual(len(told), 1)
         self.box.kernel.saves.step(self.box.now_ms)
         self.assertIn(b'"new"', self.disk.read_file("/store/config/topics.json"))
+
+
+    def test_answered_when_it_is_saved(self) -> None:
+        """What was acknowledged can be pulled after a kill: the topic is not forgotten."""
+        jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def in_thread(job: Callable[[], None]) -> Deferred[None]:
+            jobs.append((job, Deferred()))
+            return jobs[-1][1]
+
+        self.patch(self.box.kernel.saves, "_in_thread", in_thread)
+        peer = self.box.peer()
+        decoder = FrameDecoder()
+        frames = [encode_request(RequestCode.SEND_MESSAGE_V2, number, send_header(topic, 1), b"x")
+                  for number, topic in enumerate(("new", "a b", "new"), 1)]
+        replies = self.box.kernel.dispatcher.execute(
+            peer, decoder.feed(b"".join(frames)), self.box.now_ms)
+        self.assertEqual([decode_command(FrameDecoder().feed(each)[0]).code for each in replies],
+                         [ResponseCode.INVALID_PARAMETER])
+        self.assertEqual(len(self.messages("new")), 2)
+        [(job, done)] = jobs
+        job()
+        self.assertIn(b'"new"', self.disk.read_file("/store/config/topics.json"))
+        self.assertEqual(peer.written, [])
+        done.callback(None)
+        self.assertEqual([(reply.opaque, reply.code) for reply in self.box.late_replies(peer)],
+                         [(1, ResponseCode.SUCCESS), (3, ResponseCode.SUCCESS)])
+        self.sent("new")
+
+    def test_cannot_be_saved(self) -> None:
+        """The message is there all the same, and so is the topic until the broker ends."""
+        disk = self.disk
+        self.patch(disk, "write_file_atomically", lambda *_, **__: disk.read_file("/none"))
+        self.sent("new")
+        self.assertEqual(len(self.messages("new")), 1)
+        self.assertEqual(self.box.kernel.saves.unsaved, [self.box.kernel.topic_config])
 
 
 class NoAutoCreationTests(SendTestCase):

@@ -5,19 +5,33 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.constants import GROUP_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged
-from twistmq.broker.request.subscription_group import SubscriptionGroupTable
+from twistmq.broker.request.subscription_group import SubscriptionGroupTable, row_size
 from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
-from twistmq.broker.wire.bodies import DataVersion, SubscriptionGroupConfig
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    GroupRetryPolicy,
+    SimpleSubscriptionData,
+    SubscriptionGroupConfig,
+)
+from twistmq.broker.wire.bodies.group import CustomizedRetryPolicy
+from twistmq.broker.wire.bodies.rows import map_row
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "config"
 PATH = "/store/config/subscriptionGroup.json"
 NOW_MS = 1_700_000_000_000
+
+
+def _rows_size(table: SubscriptionGroupTable) -> int:
+    """What a table of the same groups reckons."""
+    return sum(map(row_size, table.table.values()))
 
 
 class SubscriptionGroupTableTests(SynchronousTestCase):
@@ -66,6 +80,51 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(table.data_version.counter, 0)
         self.assertEqual(table.find("CID_RMQ_SYS_X"), SubscriptionGroupConfig("CID_RMQ_SYS_X"))
 
+    def test_no_room(self) -> None:
+        """So many groups that tools could not be told of one more; those that are there go on."""
+        table = self.make()
+        table.find("G")
+        self.assertEqual(table.rows_size, _rows_size(table))
+        table.rows_size += GROUP_ROWS_SIZE_MAX
+        self.assertIsNone(table.find("H"))
+        self.assertIsNotNone(table.find("G"))
+        table.update(SubscriptionGroupConfig("G", retry_max_times=3), {})
+        error = self.assertRaises(RequestRefused, table.update, SubscriptionGroupConfig("H"), {})
+        self.assertIn("groups", str(error))
+        self.assertNotIn("H", table.table)
+        table.rows_size -= GROUP_ROWS_SIZE_MAX
+        self.assertTrue(table.delete("G"))
+        self.assertEqual(table.rows_size, _rows_size(table))
+        self.assertIsNotNone(table.find("H"))
+
+    def test_size_of_rows(self) -> None:
+        """It is what tools are told or a little more, whatever the groups are."""
+        table = self.make()
+        for number in range(20):
+            table.find(f"g{'x' * number}")
+        subscriptions = tuple(SimpleSubscriptionData(f"T{n}", "TAG", "*") for n in range(50))
+        table.update(SubscriptionGroupConfig("many", subscription_data_set=subscriptions), {})
+        policy = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy())
+        table.update(SubscriptionGroupConfig("policy", group_retry_policy=policy), {})
+        told = sum(len(map_row(name, config)) for name, config in table.table.items())
+        self.assertLessEqual(told, table.rows_size)
+        self.assertLess(table.rows_size, 1.2 * told)
+        table.persist()
+        again = self.make()
+        again.load()
+        self.assertEqual(again.rows_size, table.rows_size)
+
+    def test_lines_of_the_log(self) -> None:
+        """A client that names thousands of groups fills no log."""
+        events: list[LogEvent] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        table = self.make()
+        for number in range(1000):
+            table.find(f"G{number}")
+        lines = [event for event in events if "created" in str(event.get("log_format"))]
+        self.assertEqual(len(lines), 100)
+
     def test_update(self) -> None:
         """A group is replaced; a refused change changes nothing."""
         table = self.make()
@@ -94,8 +153,10 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         """A group goes with what it was forbidden."""
         table = self.make()
         table.find("G")
-        table.forbidden["G"] = {"T": 4}
+        size = table.rows_size
+        table.forbid("G", "T", 2, forbidden=True)
         self.assertTrue(table.delete("G"))
+        self.assertEqual(size - table.rows_size, row_size(SubscriptionGroupConfig("G")))
         self.assertFalse(table.delete("G"))
         self.assertNotIn("G", table.table)
         self.assertFalse(table.is_forbidden("G", "T", 2))
@@ -109,11 +170,39 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertFalse(table.is_forbidden("G", "U", 0))
         self.assertFalse(table.is_forbidden("H", "T", 0))
 
+    def test_forbid(self) -> None:
+        """Bits are set and cleared one by one; other topics of the group keep theirs."""
+        table = self.make()
+        size, version = table.rows_size, table.data_version.counter
+        for topic, index in (("T", 2), ("T", 0), ("U", 2), ("T", 2)):
+            table.forbid("G", topic, index, forbidden=True)
+        self.assertEqual(table.forbidden, {"G": {"T": 0b101, "U": 0b100}})
+        self.assertEqual((table.data_version.counter, table.dirty), (version + 3, True))
+        for index in (2, 0, 0):
+            table.forbid("G", "T", index, forbidden=False)
+        self.assertEqual(table.forbidden, {"G": {"U": 0b100}})
+        table.forbid("G", "U", 2, forbidden=False)
+        self.assertEqual((table.forbidden, table.rows_size), ({}, size))
+
+    def test_no_room_to_forbid(self) -> None:
+        """Masks count as groups do for what tools can be told; after a restart too."""
+        table = self.make()
+        table.forbid("G", "T", 2, forbidden=True)
+        table.persist()
+        again = self.make()
+        again.load()
+        self.assertEqual(again.rows_size, table.rows_size)
+        self.assertGreater(table.rows_size, self.make().rows_size)
+        table.rows_size = GROUP_ROWS_SIZE_MAX
+        table.forbid("G", "T", 1, forbidden=True)
+        self.assertRaises(RequestRefused, table.forbid, "G", "U", 2, forbidden=True)
+        self.assertEqual(table.forbidden, {"G": {"T": 0b110}})
+
     def test_file(self) -> None:
         """All comes back; the file is standard JSON with Apache's names."""
         table = self.make()
         table.update(SubscriptionGroupConfig("G", consume_enable=False), {})
-        table.forbidden["G"] = {"T": 4}
+        table.forbid("G", "T", 2, forbidden=True)
         table.persist()
         saved = json.loads(self.disk.read_file(PATH))
         self.assertEqual(saved["forbiddenTable"], {"G": {"T": 4}})

@@ -1,0 +1,220 @@
+"""Batches of many messages, in slices: a batch of 4 MB has tens of thousands of them.
+
+Such a batch is made into records, encoded, entered into queue and index, and answered a part at a
+time, with everybody's turn in between; what cannot be done in parts is to give its records their
+places and to write them: that is one step, so that they are stored together, in their order, all
+or none. One batch of all is worked at at a time, since its records take many times its bytes. What
+its connection sends meanwhile waits behind it.
+
+Source: SendMessageProcessor.sendBatchMessage @5.3.3, which does so on threads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.remoting import Handled, Held, Reply, Request, hold_until
+from twistmq.broker.request.send_context import SendBatch
+from twistmq.broker.request.sliced_work import NOT_DONE, advance
+from twistmq.broker.wire.batch import BATCH_COUNT_MAX, decode_batch_part, too_many
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.record import MessageRecord
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.request.send import SendRequests
+    from twistmq.broker.store.append_loop import EncodedRecords
+
+__all__ = ["PART_COUNT", "LargeBatch", "LargeSends"]
+
+#: Messages of one part: about half a millisecond.
+PART_COUNT = 128
+
+
+class LargeBatch(Exception):
+    """A request has a batch of many messages.
+
+    :param queue_id: the queue it goes to.
+    :param sys_flag: of each of its messages.
+    :param common: properties of all of them.
+    """
+
+    def __init__(self, queue_id: int, sys_flag: int, common: dict[str, str]) -> None:
+        super().__init__()
+        self.queue_id = queue_id
+        self.sys_flag = sys_flag
+        self.common = common
+
+
+class LargeSends:
+    """The large batches of one kernel, and what waits behind them.
+
+    :param sends: makes records and replies.
+    """
+
+    def __init__(self, kernel: Kernel, sends: SendRequests) -> None:
+        self._kernel = kernel
+        self._sends = sends
+        #: How many requests wait, by channel id; none without any.
+        self.channels: Counter[int] = Counter()
+        self._waiting: deque[tuple[Request[Any], Deferred[Any]]] = deque()
+        self._is_working = False
+
+    def wait(self, requests: Sequence[Request[Any]]) -> list[Handled]:
+        """Let requests wait for their turn; :returns: what their replies are when they had it."""
+        answers: list[Handled] = []
+        for request in requests:
+            answer: Deferred[Any] = Deferred()
+            self._waiting.append((request, answer))
+            self.channels[request.channel.channel_id] += 1
+            answers.append(answer)
+        if not self._is_working:
+            self._is_working = True
+            work = self._work()
+            if self._kernel.run_soon is None:
+                self._kernel.slices.run(work)
+            else:
+                self._go_on(work)
+        return answers
+
+    def _go_on(self, work: Generator[None, None, None]) -> None:
+        """Work for a slice, and again as soon as others had their turn: producers wait for it."""
+        if advance(work, self._kernel.now_ms) is NOT_DONE:
+            assert self._kernel.run_soon is not None
+            self._kernel.run_soon(lambda: self._go_on(work))
+
+    def _work(self) -> Generator[None, None, None]:
+        """Serve what waits, the oldest first."""
+        while self._waiting:
+            request, answer = self._waiting[0]
+            handled: Handled | Failure
+            try:
+                handled = yield from self._handle(request)
+            except Exception:
+                handled = Failure()
+            self._waiting.popleft()
+            channel_id = request.channel.channel_id
+            self.channels[channel_id] -= 1
+            if not self.channels[channel_id]:
+                del self.channels[channel_id]
+            _answer(answer, handled)
+            yield
+        self._is_working = False
+
+    def _handle(self, request: Request[Any]) -> Generator[None, None, Handled]:
+        sends = self._sends
+        try:
+            records = sends.records(request)
+        except LargeBatch as batch:
+            try:
+                records = yield from self._records(request, batch)
+            except BrokerError as error:
+                return sends.refused(error)
+            return (yield from self._complete(request, records))
+        except BrokerError as error:
+            return sends.refused(error)
+        return sends.complete([request], [records], [None])[0]
+
+    def _records(
+        self, request: Request[Any], batch: LargeBatch
+    ) -> Generator[None, None, list[MessageRecord]]:
+        """Take a batch apart.
+
+        :raises BrokerError: when it is none, or a message of it is refused.
+        """
+        body = request.command.body
+        records: list[MessageRecord] = []
+        position = 0
+        while position < len(body):
+            if len(records) >= BATCH_COUNT_MAX:
+                raise too_many()
+            messages, position = decode_batch_part(
+                body, position, len(records), min(PART_COUNT, BATCH_COUNT_MAX - len(records)))
+            records += self._sends.batch_part(request, batch, messages)
+            yield
+        return records
+
+    def _complete(
+        self, request: Request[Any], records: list[MessageRecord]
+    ) -> Generator[None, None, Handled]:
+        """Have plugins look at a batch, store and answer it."""
+        sends, hooks = self._sends, self._kernel.hooks
+        replies: list[Handled] = [None]
+        batch = SendBatch(self._kernel, [request], [records], replies)
+        if hooks.before_send:
+            for refusal in hooks.refuse_send(batch).values():
+                replies[0] = sends.refused(refusal)
+            yield
+        if replies[0] is None:
+            # A plugin may send a record elsewhere; its sender is told the queue that was meant.
+            queue_id = records[0].queue_id
+            try:
+                yield from self._append(request, records)
+            except BrokerError as error:
+                replies[0] = sends.refused(sends.not_stored(error))
+            else:
+                message_ids = yield from self._message_ids(records)
+                sends.stored([request], [records], replies, [queue_id], message_ids)
+        saved = sends.tell_of_topics()
+        if saved is not None:
+            hold_until(saved, replies)
+        if hooks.after_send:
+            hooks.sent(batch)
+        return replies[0]
+
+    def _append(
+        self, request: Request[Any], records: list[MessageRecord]
+    ) -> Generator[None, None, None]:
+        """Store records and make them readable.
+
+        :raises BrokerError: when a plugin or the store refuses one; then none is stored.
+        """
+        kernel, store = self._kernel, self._kernel.store
+        encoded: list[EncodedRecords] = []
+        for begin in range(0, len(records), PART_COUNT):
+            part = records[begin:begin + PART_COUNT]
+            if kernel.hooks.before_append:
+                for refusal in kernel.hooks.refuse_append(kernel, part).values():
+                    raise refusal
+            encoded.append(store.encode_ahead(part))
+            yield
+        # The topic may be gone by now, or the broker may write no more.
+        self._sends.require_topic(request)
+        store.append_encoded(encoded)
+        encoded.clear()
+        yield
+        end = records[-1].next_offset
+        while store.dispatched_offset < end and store.dispatch_step():
+            yield
+
+    def _message_ids(self, records: list[MessageRecord]) -> Generator[None, None, str]:
+        """Say where messages are."""
+        host = self._kernel.store_host
+        parts: list[str] = []
+        for begin in range(0, len(records), PART_COUNT):
+            parts += [offset_message_id(host, record.physical_offset)
+                      for record in records[begin:begin + PART_COUNT]]
+            yield
+        return ",".join(parts)
+
+
+def _answer(answer: Deferred[Any], handled: Handled | Failure) -> None:
+    """Fire with a reply, when it is there."""
+    if isinstance(handled, Deferred):
+        handled.addBoth(answer.callback)
+    elif isinstance(handled, Held):
+        reply: Reply = handled.reply
+
+        def held(result: Any) -> Any:
+            answer.callback(result if isinstance(result, Failure) else reply)
+            return None if isinstance(result, Failure) else result
+
+        handled.until.addBoth(held)
+    else:
+        answer.callback(handled)

@@ -1,0 +1,166 @@
+"""Answers made in slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Reply
+from twistmq.broker.request.long_answers import (
+    CONNECTION_ANSWERS_MAX,
+    CONNECTIONS_MAX,
+    CONTINUE_PERIOD_MS,
+    IDLE_PERIOD_MS,
+    SLICE_MS,
+    LongAnswers,
+    Work,
+)
+from twistmq.broker.testing.kernel import Peer
+
+
+class LongAnswersTests(SynchronousTestCase):
+    """What is short is answered at once, what is long does not hold up others."""
+
+    def setUp(self) -> None:
+        self.now_ms = 1000
+        self.answers = LongAnswers(lambda: self.now_ms)
+        self.peers = [Peer(number, 40_000 + number) for number in range(3)]
+
+    def work(self, steps: int, cost_ms: int, remark: str = "done") -> Work:
+        for _ in range(steps):
+            self.now_ms += cost_ms
+            yield
+        return Reply(remark=remark)
+
+    def step(self) -> int:
+        """Run one slice; :returns: how long it took."""
+        before = self.now_ms
+        self.answers.step(self.now_ms)
+        return self.now_ms - before
+
+    def test_short(self) -> None:
+        """Work that fits into a slice is answered at once."""
+        reply = self.answers.answer(self.work(SLICE_MS - 1, 1), self.peers[0])
+        assert isinstance(reply, Reply)
+        self.assertEqual(reply.remark, "done")
+        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+        self.assertEqual(self.step(), 0)
+
+    def test_long(self) -> None:
+        """Work that does not fit goes on in slices until it is done."""
+        waiting = self.answers.answer(self.work(3 * SLICE_MS - 1, 1), self.peers[0])
+        assert waiting is not None and not isinstance(waiting, Reply)
+        self.assertNoResult(waiting)
+        self.assertEqual(self.answers.period_ms(), CONTINUE_PERIOD_MS)
+        self.assertEqual(self.step(), SLICE_MS)
+        self.assertNoResult(waiting)
+        self.assertEqual(self.step(), SLICE_MS - 1)
+        self.assertEqual(self.successResultOf(waiting).remark, "done")
+        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+
+    def test_several(self) -> None:
+        """Long works take turns; what comes while they wait does not get a slice in front."""
+        first = self.answers.answer(self.work(3 * SLICE_MS - 1, 1, "first"), self.peers[0])
+        before = self.now_ms
+        second = self.answers.answer(self.work(SLICE_MS - 1, 1, "second"), self.peers[1])
+        self.assertEqual(self.now_ms, before)
+        self.step()
+        self.step()
+        assert not isinstance(first, Reply) and first is not None
+        assert not isinstance(second, Reply) and second is not None
+        self.assertNoResult(first)
+        self.assertEqual(self.successResultOf(second).remark, "second")
+        self.step()
+        self.assertEqual(self.successResultOf(first).remark, "first")
+
+    def test_failure(self) -> None:
+        """Work that fails later refuses its own request and no other."""
+
+        def failing() -> Work:
+            yield from self.work(SLICE_MS, 1)
+            raise RequestRefused(1, "gone meanwhile")
+
+        waiting = self.answers.answer(failing(), self.peers[0])
+        after = self.answers.answer(self.work(1, 1), self.peers[1])
+        self.step()
+        self.step()
+        assert waiting is not None and not isinstance(waiting, Reply)
+        assert after is not None and not isinstance(after, Reply)
+        self.assertEqual(str(self.failureResultOf(waiting, RequestRefused).value), "gone meanwhile")
+        self.assertEqual(self.successResultOf(after).remark, "done")
+
+    def waiting(self, number: int, remark: str = "done", steps: int = 3) -> Deferred[Any]:
+        """An answer for connection ``number`` that takes so many slices, less one step."""
+        answer = self.answers.answer(
+            self.work(steps * SLICE_MS - 1, 1, remark), self.peers[number])
+        assert isinstance(answer, Deferred)
+        return answer
+
+    def test_fair(self) -> None:
+        """Many questions of one connection do not keep another's waiting."""
+        many = [self.waiting(0) for _ in range(10)]
+        other = self.waiting(1, steps=2)
+        for _ in range(5):
+            self.assertLessEqual(self.step(), SLICE_MS)
+        self.assertEqual(self.successResultOf(other).remark, "done")
+        self.assertNoResult(many[1])
+        for _ in range(29):
+            self.step()
+        for answer in many:
+            self.assertEqual(self.successResultOf(answer).remark, "done")
+        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+
+    def test_asker_that_left(self) -> None:
+        """What nobody waits for is dropped, unless it is wanted for itself."""
+        gone, other = self.waiting(0), self.waiting(1, steps=1)
+        done: list[bool] = []
+
+        def removal() -> Work:
+            yield from self.work(SLICE_MS, 1)
+            done.append(True)
+            return Reply()
+
+        wanted = self.answers.answer(removal(), self.peers[2], is_wanted=True)
+        self.peers[0].active = self.peers[2].active = False
+        before = self.now_ms
+        self.step()
+        self.assertIsNone(self.successResultOf(gone))
+        self.assertEqual(self.now_ms - before, SLICE_MS)
+        self.assertEqual(self.successResultOf(other).remark, "done")
+        self.step()
+        self.assertEqual(done, [True])
+        assert isinstance(wanted, Deferred)
+        self.successResultOf(wanted)
+
+    def test_many_short(self) -> None:
+        """What waits behind a long answer is done with it in one slice, where it fits."""
+        first = self.waiting(0, steps=2)
+        rest = [self.waiting(0, steps=0) for _ in range(100)]
+        self.step()
+        for answer in (first, *rest):
+            self.assertEqual(self.successResultOf(answer).remark, "done")
+        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+
+    def test_too_many_connections(self) -> None:
+        """Answers are being made for so many connections."""
+        for number in range(CONNECTIONS_MAX):
+            self.peers.append(Peer(len(self.peers), 40_000 + number))
+        for number in range(CONNECTIONS_MAX):
+            self.waiting(number)
+        error = self.assertRaises(RequestRefused, self.waiting, CONNECTIONS_MAX)
+        self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
+        self.waiting(0)
+
+    def test_too_many(self) -> None:
+        """So many answers of one connection wait; others still have theirs made."""
+        answers = [self.waiting(0) for _ in range(CONNECTION_ANSWERS_MAX)]
+        error = self.assertRaises(RequestRefused, self.waiting, 0)
+        self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
+        self.waiting(1)
+        while not answers[0].called:
+            self.step()
+        self.waiting(0)
