@@ -6,6 +6,7 @@ Source: DefaultRequestProcessor @5.3.3.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Generator
 from typing import Final
 
 import msgspec
@@ -14,10 +15,11 @@ from twisted.logger import Logger
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import KV_REPLY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.namesrv.changes import Changes
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from twistmq.broker.namesrv.registration import Registration
 from twistmq.broker.namesrv.route_info import RouteInfoManager
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.settings import Settings
 from twistmq.broker.wire.bodies import (
     DataVersion,
@@ -55,12 +57,18 @@ class ZonedRegisterBrokerRequestHeader(RegisterBrokerRequestHeader):
 
 
 class BrokerRequests:
-    """Handlers of these requests."""
+    """Handlers of these requests.
+
+    :param changes: what the tables are changed through.
+    """
 
     log = Logger()
 
-    def __init__(self, routes: RouteInfoManager, kv_config: KVConfig, settings: Settings) -> None:
+    def __init__(
+        self, routes: RouteInfoManager, kv_config: KVConfig, settings: Settings, changes: Changes
+    ) -> None:
         self._routes = routes
+        self._changes = changes
         self._kv_config = kv_config
         self._settings = settings
         #: Whether it was logged that the ordered topics are.
@@ -84,13 +92,22 @@ class BrokerRequests:
                            AddWritePermOfBrokerRequestHeader),
         ]
 
-    def register(self, request: Request[ZonedRegisterBrokerRequestHeader]) -> Reply:
+    def register(self, request: Request[ZonedRegisterBrokerRequestHeader]) -> Handled:
         """A broker registers, or shows again that it lives."""
         header = request.header
         if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        topics, filter_servers = _registered(request)
-        master = self._routes.register(Registration(
+        return self._changes.work(self._register(request))
+
+    def _register(
+        self, request: Request[ZonedRegisterBrokerRequestHeader]
+    ) -> Generator[None, None, Reply]:
+        header = request.header
+        topics, filter_servers = yield from _registered(request)
+        if not request.channel.active:
+            # That it was lost has been told, and would not be told again.
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        master = yield from self._routes.registering(Registration(
             cluster=header.cluster_name, address=header.broker_addr,
             broker_name=header.broker_name, broker_id=header.broker_id,
             ha_address=header.ha_server_addr, zone_name=header.zone_name,
@@ -120,11 +137,15 @@ class BrokerRequests:
         self._is_too_long = is_too_long
         return b"" if is_too_long else body
 
-    def unregister(self, request: Request[UnRegisterBrokerRequestHeader]) -> Reply:
+    def unregister(self, request: Request[UnRegisterBrokerRequestHeader]) -> Handled:
         """A broker goes; one that is not known may go too."""
         header = request.header
-        self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
-        return Reply()
+
+        def change() -> Reply:
+            self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
+            return Reply()
+
+        return self._changes.do(change)
 
     def query_data_version(self, request: Request[QueryDataVersionRequestHeader]) -> Reply:
         """Must a broker register again? Asking is a sign of life."""
@@ -140,31 +161,44 @@ class BrokerRequests:
         self._routes.heartbeat(header.cluster_name, header.broker_addr, request.now_ms)
         return Reply()
 
-    def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Reply:
+    def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Handled:
         """One topic is made known; success also when a broker of it is not."""
-        if request.body:
-            queues = TopicRouteData.decode(request.body).queue_datas
-            self._routes.register_topic(request.header.topic, queues)
-        return Reply()
+        queues = TopicRouteData.decode(request.body).queue_datas if request.body else []
 
-    def delete_topic(self, request: Request[DeleteTopicFromNamesrvRequestHeader]) -> Reply:
-        self._routes.delete_topic(request.header.topic, request.header.cluster_name)
-        return Reply()
+        def change() -> Reply:
+            if queues:
+                self._routes.register_topic(request.header.topic, queues)
+            return Reply()
+
+        return self._changes.do(change)
+
+    def delete_topic(self, request: Request[DeleteTopicFromNamesrvRequestHeader]) -> Handled:
+        def change() -> Reply:
+            self._routes.delete_topic(request.header.topic, request.header.cluster_name)
+            return Reply()
+
+        return self._changes.do(change)
 
     def wipe_write_permission(
         self, request: Request[WipeWritePermOfBrokerRequestHeader]
-    ) -> Reply:
-        count = self._routes.tables.wipe_write_permission(request.header.broker_name)
-        return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+    ) -> Handled:
+        def change() -> Reply:
+            count = self._routes.tables.wipe_write_permission(request.header.broker_name)
+            return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
-    def add_write_permission(self, request: Request[AddWritePermOfBrokerRequestHeader]) -> Reply:
-        count = self._routes.tables.add_write_permission(request.header.broker_name)
-        return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+        return self._changes.do(change)
+
+    def add_write_permission(self, request: Request[AddWritePermOfBrokerRequestHeader]) -> Handled:
+        def change() -> Reply:
+            count = self._routes.tables.add_write_permission(request.header.broker_name)
+            return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+
+        return self._changes.do(change)
 
 
 def _registered(
     request: Request[ZonedRegisterBrokerRequestHeader],
-) -> tuple[TopicConfigSerializeWrapper, list[str] | None]:
+) -> Generator[None, None, tuple[TopicConfigSerializeWrapper, list[str] | None]]:
     """The topics and the filter servers of a registration; None: it cannot name any.
 
     :raises WireError: when the body cannot be read.
@@ -176,5 +210,6 @@ def _registered(
         return TopicConfigSerializeWrapper.decode(request.body), None
     if not request.body:
         return TopicConfigSerializeWrapper(), []
-    body = RegisterBrokerBody.decode(request.body, request.header.compressed, version)
+    body = yield from RegisterBrokerBody.decoding(
+        request.body, request.header.compressed, version)
     return body.topic_config_serialize_wrapper, body.filter_server_list

@@ -11,11 +11,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused, SettingsError
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import KVConfig
-from twistmq.broker.properties_file import decode_properties, parse_properties
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.settings import Settings
+from twistmq.broker.tool_changes import change_settings, changed_reply
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.namesrv import (
     DeleteKVConfigRequestHeader,
@@ -82,26 +82,7 @@ class ConfigRequests:
         return Reply(body=self._settings.format().encode())
 
     def update_settings(self, request: Request[EmptyHeader]) -> Reply:
-        """Change settings: all that are named, or none.
-
-        Differs from Apache: a value that has no meaning, or a file that cannot be written,
-        refuses the request instead of being logged here and reported as a success.
-        """
+        """Change settings: all that are named, or none."""
         self.log.info("settings changed by {peer}", peer=request.channel.remote_address)
-        before = dict(self._settings.items())
-        try:
-            text, _ = decode_properties(request.body)
-            changes = {each.key: each.value for each in parse_properties(text, "request")}
-            black_list = self._settings.text("configBlackList").split(";")
-            if not changes.keys().isdisjoint(_NEVER_CHANGED.union(black_list)):
-                raise RequestRefused(ResponseCode.NO_PERMISSION,
-                                     "Can not update config in black list.")
-            self._settings.update(changes)
-            try:
-                self._settings.save(changes)
-            except SettingsError:
-                self._settings.update({name: before[name] for name in changes if name in before})
-                raise
-        except SettingsError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        return Reply()
+        changes, _ = change_settings(self._settings, request.body, _NEVER_CHANGED)
+        return changed_reply(self._settings, changes)

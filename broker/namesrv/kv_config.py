@@ -81,6 +81,8 @@ class KVConfig:
         self._size_bytes = 0
         self._waiting: list[_Change] = []
         self._is_saving = False
+        #: Why the last change could not be saved; empty: it was.
+        self.fault = ""
         #: Who waits until nothing is to be saved.
         self._idle: list[Deferred[None]] = []
 
@@ -184,6 +186,7 @@ class KVConfig:
         self, was_written: bool, table: _Table, size_bytes: int, taken: list[_Change]
     ) -> None:
         self._table, self._size_bytes = table, size_bytes
+        self.fault = ""
         for change in taken:
             if change.value is None:
                 self.log.info("value forgotten: {namespace} {key}", namespace=change.namespace,
@@ -198,6 +201,7 @@ class KVConfig:
         error = failure.value
         if isinstance(error, OSError):
             error = StoreError(f"{self._file.path}: {error.strerror}")
+        self.fault = str(error)
         self.log.warn("{count} changes are undone: {error}", count=len(taken), error=str(error))
         for change in taken:
             change.done.errback(error)
@@ -220,6 +224,10 @@ class KVConfig:
         waiting: Deferred[None] = Deferred()
         self._idle.append(waiting)
         return waiting
+
+    def size(self) -> tuple[int, int]:
+        """How many values there are, and what all counts as, bytes."""
+        return sum(map(len, self._table.values())), self._size_bytes
 
     def log_size(self) -> None:
         """Log how much there is.

@@ -12,8 +12,10 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.interfaces import IStoreIO, ServeHttp
 from twistmq.broker.namesrv.broker_requests import BrokerRequests
+from twistmq.broker.namesrv.changes import Changes
 from twistmq.broker.namesrv.config_requests import ConfigRequests
 from twistmq.broker.namesrv.kv_config import KVConfig
 from twistmq.broker.namesrv.route_info import RouteInfoManager
@@ -22,6 +24,7 @@ from twistmq.broker.namesrv.route_tables import RouteTables
 from twistmq.broker.namesrv.route_views import RouteViews
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Channel
+from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS, SlicedWork
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.disk import RealDisk
 
@@ -37,6 +40,8 @@ class NameServer:
 
     :param settings: those of ``namesrv_rows``; read each time, so that changes take effect.
     :param io: where the key-value configuration is kept.
+    :param now_ms: the clock, Unix ms; the requests bring their own time.
+    :param hooks: the plugins in use.
     :param in_thread: runs what writes it; None: it is written at once.
     """
 
@@ -44,17 +49,37 @@ class NameServer:
 
     def __init__(
         self, settings: Settings, io: IStoreIO | None = None,
-        in_thread: Callable[[Callable[[], bool]], Deferred[bool]] | None = None,
+        in_thread: Callable[[Callable[[], bool]], Deferred[bool]] | None = None, *,
+        now_ms: Callable[[], int], hooks: Hooks | None = None,
     ) -> None:
-        self._settings = settings
+        #: As a kernel's.
+        self.settings = settings
+        self.hooks = hooks or Hooks()
+        #: The clock, Unix ms: call it.
+        self.now_ms = now_ms
+        self.started_ms = now_ms()
+        #: "host:port" where it listens, once it does.
+        self.address = ""
+        #: Serves a resource of twisted.web on a port of its own; None: whoever watches asks the
+        #: broker of the same process, or there is no network.
+        self.serve_http: ServeHttp | None = None
+        #: Figures of the process by name, for whoever watches it; each is asked when it is wanted.
+        self.figures: dict[str, Callable[[], float]] = {}
+        #: What must hold for it to be of use, by name; each says what is wrong, if it is.
+        self.health_checks: dict[str, Callable[[], str]] = {
+            "answers": self._answers_fault, "key-value configuration": self._kv_fault}
         self._running = False
         path = os.path.abspath(settings.text("kvConfigPath"))
         self.kv_config = KVConfig(io or RealDisk(), path, settings.int, in_thread)
         tables = RouteTables()
+        #: Brokers that come and go: ``tables`` has them by name, with their topics.
         self.routes = RouteInfoManager(tables, settings.flag)
         self.views = RouteViews(tables, settings.flag)
         self._route_requests = RouteRequests(self.views, self.kv_config, settings)
-        self._broker_requests = BrokerRequests(self.routes, self.kv_config, settings)
+        #: Where registrations that take long are done.
+        self.slices = SlicedWork(now_ms)
+        self._broker_requests = BrokerRequests(
+            self.routes, self.kv_config, settings, Changes(self.slices))
         self._config_requests = ConfigRequests(self.kv_config, settings)
 
     def handlers(self) -> list[AnyHandler]:
@@ -64,9 +89,11 @@ class NameServer:
     def periodic_tasks(self) -> list[PeriodicTask]:
         return [
             PeriodicTask("forget silent brokers", _FIRST_SCAN_MS,
-                         lambda: self._settings.int("scanNotActiveBrokerInterval"), self._scan),
+                         lambda: self.settings.int("scanNotActiveBrokerInterval"), self._scan),
             PeriodicTask("log the size of the key-value configuration", _FIRST_PRINT_MS,
                          _PRINT_INTERVAL_MS, lambda now_ms: self.kv_config.log_size()),
+            PeriodicTask("go on with long registrations", CONTINUE_PERIOD_MS,
+                         self.slices.period_ms, self.slices.step),
         ]
 
     def start(self, now_ms: int) -> None:
@@ -86,6 +113,12 @@ class NameServer:
         """Forget the brokers that registered over a connection."""
         if self._running:
             self.routes.on_channel_destroy(channel)
+
+    def _answers_fault(self) -> str:
+        return "" if self._running else "the name server does not answer yet, or no more"
+
+    def _kv_fault(self) -> str:
+        return self.kv_config.fault
 
     def _scan(self, now_ms: int) -> None:
         for channel in self.routes.scan_not_active_broker(now_ms):

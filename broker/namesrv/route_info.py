@@ -13,7 +13,8 @@ Source: RouteInfoManager, BatchUnregistrationService @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -21,23 +22,23 @@ from twisted.logger import Logger
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, NAMESRV_BROKERS_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.namesrv.registration import (
-    MasterOfGroup,
-    NotifyMinBrokerIdChangeRequestHeader,
-    Registration,
-    put_topics,
-)
+from twistmq.broker.namesrv.registration import MasterOfGroup, Registration, put_topics
 from twistmq.broker.namesrv.route_tables import MASTER_ID, BrokerKey, BrokerLive, RouteTables
+from twistmq.broker.pauses import without_pauses
 from twistmq.broker.wire.bodies import DataVersion, QueueData
+from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting import Channel
 
-__all__ = ["BROKER_TIMEOUT_MS", "RouteInfoManager"]
+__all__ = ["BROKER_TIMEOUT_MS", "LEAVE_REASONS", "RouteInfoManager"]
 
 #: A broker that says nothing else is gone after this silence, ms.
 #: Source: RouteInfoManager.DEFAULT_BROKER_CHANNEL_EXPIRED_TIME.
 BROKER_TIMEOUT_MS: Final = 120_000
+#: Why a broker is forgotten: it said so, was silent, its connection broke; its address has another
+#: name now, or it came with an older state than who has its id.
+LEAVE_REASONS: Final = ("unregistered", "silent", "connection_lost", "replaced", "outdated")
 #: Brokers that leave at once and are named in the log; of more their number is.
 _NAMES_LOGGED_MAX: Final = 20
 
@@ -59,17 +60,32 @@ class RouteInfoManager:
         self.tables = tables
         self._flag = flag
         self.notify = notify
+        #: Registrations that were taken, the first of a broker or another one, and the others.
+        self.taken_count = 0
+        self.refused_count = 0
+        #: Brokers that were forgotten, by why.
+        self.left_counts: Counter[str] = Counter()
 
     # --- coming
 
     def register(self, new: Registration, now_ms: int) -> MasterOfGroup | None:
-        """Take a registration in.
+        """Take a registration in, however long it takes; see :meth:`registering`."""
+        return without_pauses(self.registering(new, now_ms))
+
+    def registering(
+        self, new: Registration, now_ms: int
+    ) -> Generator[None, None, MasterOfGroup | None]:
+        """Take a registration in; yields between topics.
+
+        Nothing else may register or change topics until it is done. Brokers may leave; when it is
+        this one, the rest is dropped.
 
         :returns: None when it is refused: a broker that is not known must not begin with
             exactly one topic, because that is how a single changed topic is sent.
         :raises RequestRefused: when there are as many brokers as there may be.
         """
         if new.key not in self.tables.live and len(self.tables.live) >= NAMESRV_BROKERS_MAX:
+            self.refused_count += 1
             self.log.warn("{address} is not registered as {name}: there are {count} brokers",
                           address=new.address, name=new.broker_name, count=len(self.tables.live))
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
@@ -77,20 +93,32 @@ class RouteInfoManager:
         group = self.tables.brokers.get(new.broker_name)
         addresses = group.broker_addrs if group else {}
         if self._is_outdated(new, addresses.get(new.broker_id)):
+            self.refused_count += 1
             self._reject(new)
             return MasterOfGroup()
         if new.broker_id not in addresses and len(new.topics.topic_config_table) == 1:
+            self.refused_count += 1
             self.log.warn("one topic of {address} came before its broker {name} was registered",
                           address=new.address, name=new.broker_name)
             return None
+        self.taken_count += 1
         lowest_before = min(addresses, default=MASTER_ID)
         self._drop_other_identities(new)
         is_first = self._put_address(new)
         known = self.tables.live.get(new.key)
         is_changed = is_first or known is None or known.data_version != new.topics.data_version
-        put_topics(self.tables, new, is_changed,
-                   drop_missing=self._flag("deleteTopicWithBrokerRegistration"))
-        self._put_live(new, now_ms)
+        live = self._put_live(new, now_ms)
+
+        def is_current() -> bool:
+            return self.tables.live.get(new.key) is live
+
+        yield from put_topics(
+            self.tables, new, is_changed, is_current=is_current,
+            drop_missing=self._flag("deleteTopicWithBrokerRegistration"))
+        if not is_current():
+            self.log.info("{address} left while it was registered as {name}", address=new.address,
+                          name=new.broker_name)
+            return None
         if new.broker_id < lowest_before:
             self._tell_of_lowest(new.broker_name, ha_address=new.ha_address)
         return self._master_for(new)
@@ -111,7 +139,7 @@ class RouteInfoManager:
 
     def _reject(self, new: Registration) -> None:
         if new.key in self.tables.live:
-            self._leave([new.key])
+            self._leave([new.key], "outdated")
 
     def _drop_other_identities(self, new: Registration) -> None:
         """Forget what the address was before: its name elsewhere, or another name here.
@@ -123,7 +151,7 @@ class RouteInfoManager:
                   if (key.cluster == new.cluster)
                   != (self.tables.live[key].broker_name == new.broker_name)]
         if others:
-            self._leave(others)
+            self._leave(others, "replaced")
 
     def _put_address(self, new: Registration) -> bool:
         """Make the address that of its broker id; :returns: whether the id had none."""
@@ -144,7 +172,7 @@ class RouteInfoManager:
                     tables.drop_live(key)
         return not holder
 
-    def _put_live(self, new: Registration, now_ms: int) -> None:
+    def _put_live(self, new: Registration, now_ms: int) -> BrokerLive:
         tables = self.tables
         if new.key not in tables.live:
             self.log.info("new broker {name} {broker_id} at {address} in {cluster}",
@@ -152,14 +180,14 @@ class RouteInfoManager:
                           cluster=new.cluster)
         timeout_ms = BROKER_TIMEOUT_MS if new.timeout_ms is None else min(
             new.timeout_ms, BROKER_TIMEOUT_MS_MAX)
-        tables.put_live(new.key, BrokerLive(new.broker_name, now_ms, timeout_ms,
-                                            new.topics.data_version, new.channel, new.ha_address))
-        if new.filter_servers is None:
-            return
+        live = BrokerLive(new.broker_name, now_ms, timeout_ms, new.topics.data_version,
+                          new.channel, new.ha_address)
+        tables.put_live(new.key, live)
         if new.filter_servers:
             tables.filter_servers[new.key] = list(new.filter_servers)
-        else:
+        elif new.filter_servers is not None:
             tables.filter_servers.pop(new.key, None)
+        return live
 
     def _master_for(self, new: Registration) -> MasterOfGroup:
         if new.broker_id == MASTER_ID:
@@ -222,7 +250,7 @@ class RouteInfoManager:
             self.log.info("{address} of {cluster} has left already as {name}, or was never there",
                           address=address, cluster=cluster, name=broker_name)
             return False
-        self._leave([BrokerKey(cluster, address)])
+        self._leave([BrokerKey(cluster, address)], "unregistered")
         return True
 
     def scan_not_active_broker(self, now_ms: int) -> list[Channel]:
@@ -241,7 +269,7 @@ class RouteInfoManager:
         if len(expired) > _NAMES_LOGGED_MAX:
             self.log.warn("{count} more brokers said nothing for too long",
                           count=len(expired) - _NAMES_LOGGED_MAX)
-        self._leave(expired)
+        self._leave(expired, "silent")
         in_use = {live.channel.channel_id for live in self.tables.live.values()}
         silent = {live.channel.channel_id: live.channel for live in expired.values()}
         return [channel for number, channel in silent.items() if number not in in_use]
@@ -255,13 +283,15 @@ class RouteInfoManager:
         if lost:
             self.log.warn("the connection of the broker at {address} is lost",
                           address=lost[0].address)
-            self._leave(lost)
+            self._leave(lost, "connection_lost")
 
-    def _leave(self, keys: Iterable[BrokerKey]) -> None:
+    def _leave(self, keys: Iterable[BrokerKey], why: str) -> None:
         """Forget brokers, and the topics of names that nobody has any more."""
+        assert why in LEAVE_REASONS, why
         tables = self.tables
         gone: list[str] = []
         for key in keys:
+            self.left_counts[why] += 1
             name = tables.live[key].broker_name
             addresses = tables.brokers[name].broker_addrs
             was_lowest = addresses.get(min(addresses)) == key.address

@@ -172,6 +172,7 @@ class RouteTables:
                 del queues[name]
                 if not queues:
                     del topics[topic]
+                self._drop_mapping(topic, name)
 
     def drop_queues(self, topic: str, names: Collection[str]) -> None:
         """Forget the queues that some broker names have of one topic."""
@@ -182,8 +183,18 @@ class RouteTables:
             del own[topic]
             if not own:
                 del self._queues_by_name[name]
+            self._drop_mapping(topic, name)
         if not queues:
             self.topics.pop(topic, None)
+
+    def _drop_mapping(self, topic: str, name: str) -> None:
+        """Forget the logical queues of a topic that a broker name leads, if it has any.
+
+        Differs from Apache, which forgets none, and has them in routes of a topic made anew.
+        """
+        mappings = self.mappings.get(topic)
+        if mappings is not None and mappings.pop(name, None) is not None and not mappings:
+            del self.mappings[topic]
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic on all brokers."""

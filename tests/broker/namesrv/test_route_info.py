@@ -6,11 +6,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.namesrv.registration import (
-    MasterOfGroup,
-    NotifyMinBrokerIdChangeRequestHeader,
-    Registration,
-)
+from twistmq.broker.namesrv.registration import MasterOfGroup, Registration
 from twistmq.broker.namesrv.route_info import BROKER_TIMEOUT_MS, RouteInfoManager
 from twistmq.broker.namesrv.route_tables import BrokerKey, RouteTables
 from twistmq.broker.testing.name_server import StillChannel, make_registration
@@ -21,6 +17,7 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
+from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 MASTER, SLAVE, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 
@@ -244,6 +241,24 @@ class RegisterTests(RouteInfoCase):
 
 class LeaveTests(RouteInfoCase):
     """What is forgotten, and when."""
+
+    def test_mappings_go_with_their_broker_or_topic(self) -> None:
+        """What other brokers lead of a static topic stays."""
+        def register() -> None:
+            self.routes.register(static_registration(1, 1), 0)
+            topics = TopicConfigSerializeWrapper(
+                {"S": TopicConfig("S"), "T": TopicConfig("T")}, DataVersion(0, 0, 1), None,
+                {"S": TopicQueueMappingInfo("S", bname="b", epoch=1)})
+            self.routes.register(replace(make_registration(OTHER, name="b"), topics=topics), 0)
+
+        register()
+        self.routes.unregister("C", MASTER, "a")
+        self.assertEqual(set(self.tables.mappings["S"]), {"b"})
+        self.routes.unregister("C", OTHER, "b")
+        self.assertEqual(self.tables, RouteTables())
+        register()
+        self.routes.delete_topic("S")
+        self.assertEqual(self.tables.mappings, {})
 
     def test_the_last_of_a_name_takes_its_topics_along(self) -> None:
         """Nothing of it is left in any table."""

@@ -1,0 +1,224 @@
+"""Registrations that take long, and what comes meanwhile."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.remoting import Handled, Reply
+from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
+from twistmq.broker.wire.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from twistmq.broker.wire.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+
+ADDRESS = "10.0.0.1:10911"
+#: Topics of a registration that takes many turns, and turns that none here takes.
+MANY = 5000
+STEPS_MAX = 1000
+
+
+class ChangesCase(SynchronousTestCase):
+    """A name server in which each look at the clock takes a millisecond."""
+
+    def setUp(self) -> None:
+        self.looks = 0
+        self.server = PortlessNameServer(
+            {"deleteTopicWithBrokerRegistration": "true"}, clock=self.look)
+        self.tables = self.server.routes.tables
+        self.channel = StillChannel()
+
+    def look(self) -> int:
+        self.looks += 1
+        return self.looks
+
+    def step(self) -> None:
+        self.server.slices.step(self.looks)
+
+    def register(
+        self, count: int, counter: int = 1, *, name: str = "a", address: str = ADDRESS,
+        prefix: str = "T", compressed: bool = False, channel: StillChannel | None = None,
+    ) -> Handled:
+        """A broker with so many topics registers."""
+        topics = {f"{prefix}{number}": TopicConfig(f"{prefix}{number}", 4, 4)
+                  for number in range(count)}
+        body = RegisterBrokerBody(TopicConfigSerializeWrapper(topics, DataVersion(0, 0, counter)))
+        return self.server.handle(
+            RequestCode.REGISTER_BROKER,
+            RegisterBrokerRequestHeader(
+                broker_name=name, broker_addr=address, cluster_name="C", ha_server_addr="h",
+                broker_id=0, compressed=compressed), body.encode(compressed),
+            channel=channel or self.channel)
+
+    def reply(self, answer: Handled) -> Reply:
+        """Take turns until a reply is there."""
+        if isinstance(answer, Reply):
+            return answer
+        assert isinstance(answer, Deferred)
+        found: list[Reply] = []
+        failed: list[BrokerError] = []
+        answer.addCallbacks(found.append, lambda failure: failed.append(failure.value))
+        for _ in range(STEPS_MAX):
+            if found or failed:
+                break
+            self.step()
+        return found[0] if found else Reply(failed[0].response_code, remark=str(failed[0]))
+
+    def unregister(self) -> Handled:
+        return self.server.handle(RequestCode.UNREGISTER_BROKER, UnRegisterBrokerRequestHeader(
+            broker_name="a", broker_addr=ADDRESS, cluster_name="C", broker_id=0))
+
+
+class TurnTests(ChangesCase):
+    """How much one turn does, and who has turns in between."""
+
+    def test_bounded(self) -> None:
+        """A turn takes at most four parts of the topics; routes are told in between."""
+        for compressed in (False, True):
+            answer = self.register(MANY, 1 + compressed, compressed=compressed,
+                                   prefix=f"T{compressed:d}-")
+            self.assertIsInstance(answer, Deferred)
+            done: list[Handled] = []
+            assert isinstance(answer, Deferred)
+            answer.addCallback(done.append)
+            sizes = [len(self.tables.topics)]
+            while not done:
+                self.step()
+                sizes.append(len(self.tables.topics))
+                self.assertLess(len(sizes), STEPS_MAX)
+                # Who asks is answered, whatever is there already.
+                self.server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                                GetRouteInfoRequestHeader(topic="T0"))
+                self.server.ask(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader(
+                    broker_name="a", broker_addr=ADDRESS, cluster_name="C"))
+            self.assertLessEqual(
+                max(abs(after - before) for before, after in pairwise(sizes)),
+                4 * 256)
+            # Those that are gone leave in turns as well.
+            self.assertGreater(len(sizes), 2 * MANY // (4 * 256))
+            self.assertEqual(set(self.tables.topics),
+                             {f"T{compressed:d}-{number}" for number in range(MANY)})
+
+    def test_short(self) -> None:
+        """A broker with some topics is answered in its own turn."""
+        self.assertIsInstance(self.register(200), Reply)
+        self.assertEqual(len(self.tables.topics), 200)
+
+
+class OrderTests(ChangesCase):
+    """Of two changes the later one wins."""
+
+    def test_two_registrations(self) -> None:
+        """The second one's topics count, however short it is."""
+        first, second = self.register(MANY), self.register(3, 2, prefix="U")
+        self.assertEqual([self.reply(each).code for each in (second, first)], [0, 0])
+        self.assertEqual(set(self.tables.topics), {"U0", "U1", "U2"})
+        version = self.server.routes.data_version("C", ADDRESS)
+        assert version is not None
+        self.assertEqual(version.counter, 2)
+
+    def test_departure(self) -> None:
+        """A broker that goes is gone, and one that comes again is there."""
+        answers = [self.register(MANY), self.unregister()]
+        self.assertEqual([self.reply(each).code for each in answers], [0, 0])
+        self.assertEqual((self.tables.topics, self.tables.live, self.tables.brokers), ({}, {}, {}))
+        answers = [self.register(MANY), self.unregister(), self.register(MANY)]
+        self.assertEqual([self.reply(each).code for each in answers], [0, 0, 0])
+        self.assertEqual((len(self.tables.topics), len(self.tables.live)), (MANY, 1))
+
+    def test_tools(self) -> None:
+        """A topic that is deleted stays so, and all topics lose a permission."""
+        self.register(MANY)
+        last = f"T{MANY - 1}"
+        deleted = self.server.handle(
+            RequestCode.DELETE_TOPIC_IN_NAMESRV,
+            DeleteTopicFromNamesrvRequestHeader(topic=last))
+        wiped = self.server.handle(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+            WipeWritePermOfBrokerRequestHeader(broker_name="a"))
+        header = self.reply(wiped).header
+        assert isinstance(header, WipeWritePermOfBrokerResponseHeader)
+        self.assertEqual(header.wipe_topic_count, MANY - 1)
+        self.assertEqual(self.reply(deleted).code, ResponseCode.SUCCESS)
+        self.assertNotIn(last, self.tables.topics)
+        self.assertEqual({queues["a"].perm for queues in self.tables.topics.values()}, {4})
+
+    def test_others_wait_and_come(self) -> None:
+        """Another broker's registration is done behind it."""
+        first, second = self.register(MANY), self.register(2, name="b", address="10.0.0.2:1",
+                                                           prefix="U")
+        self.assertIsInstance(second, Deferred)
+        self.assertEqual([self.reply(each).code for each in (first, second)], [0, 0])
+        self.assertEqual(len(self.tables.topics), MANY + 2)
+        self.assertIsInstance(self.register(2, 2, name="b", address="10.0.0.2:1"), Reply)
+
+    def test_refused_later(self) -> None:
+        """What cannot be read fails its own request only."""
+        first = self.register(MANY)
+        wrong = self.server.handle(
+            RequestCode.REGISTER_BROKER,
+            RegisterBrokerRequestHeader(
+                broker_name="b", broker_addr="10.0.0.2:1", cluster_name="C", ha_server_addr="h",
+                broker_id=0), b"{", channel=self.channel)
+        self.assertEqual(self.reply(wrong).code, ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.reply(first).code, ResponseCode.SUCCESS)
+
+
+class LostTests(ChangesCase):
+    """A broker that is lost while it registers."""
+
+    def lose(self) -> None:
+        self.channel.active = False
+        self.server.connection_lost(self.channel)
+
+    def test_at_every_turn(self) -> None:
+        """It leaves nothing behind, whenever that is."""
+        turns = 0
+        while True:
+            answer = self.register(MANY, channel=self.channel)
+            done: list[object] = []
+            assert isinstance(answer, Deferred)
+            answer.addBoth(done.append)
+            for _ in range(turns):
+                self.step()
+            was_done = bool(done)
+            self.lose()
+            for _ in range(STEPS_MAX):
+                if done:
+                    break
+                self.step()
+            self.assertEqual(len(done), 1)
+            self.assertEqual(
+                (self.tables.topics, self.tables.live, self.tables.brokers, self.tables.clusters),
+                ({}, {}, {}, {}))
+            if was_done:
+                break
+            turns += 1
+            self.channel = StillChannel()
+        self.assertGreater(turns, MANY // (4 * 256))
+
+    def test_comes_again(self) -> None:
+        """Over a new connection it is there, with what it says there."""
+        first = self.register(MANY)
+        while not self.tables.topics:
+            self.step()
+        self.lose()
+        second = self.register(MANY, 2, prefix="U", channel=StillChannel())
+        self.assertEqual(self.reply(first).code, ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.reply(second).code, ResponseCode.SUCCESS)
+        self.assertEqual(set(self.tables.topics), {f"U{number}" for number in range(MANY)})
