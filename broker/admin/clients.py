@@ -1,0 +1,84 @@
+"""Commands of connections, and what others ask about connected clients.
+
+Source: ConsumerConnectionSubCommand, ProducerConnectionSubCommand, ProducerSubCommand, MQVersion
+@5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from twistmq.broker.admin.rows import Millis, Row
+from twistmq.broker.admin.session import AdminError, Session
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.topic_names import retry_topic
+from twistmq.broker.wire.bodies import ConsumerConnection, ProducerConnection, ProducerTableInfo
+from twistmq.broker.wire.headers.client import (
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+)
+
+__all__ = ["consumer_connection", "consumer_connections", "producer_connections", "producers",
+           "version_name"]
+
+#: From here on Apache counts regularly, each release after its snapshot: V3_9_1_SNAPSHOT.
+_REGULAR_FROM, _REGULAR_RELEASE = 194, 391
+#: Above V5_9_9 its table ends.
+_HIGHER: Final = 612
+
+
+def version_name(version: int) -> str:
+    """The release that the number in a command's header stands for, as Apache writes it."""
+    if version >= _HIGHER:
+        return "HIGHER_VERSION"
+    if version < _REGULAR_FROM:
+        return f"before V3_9_1 ({version})"
+    release, is_released = divmod(version - _REGULAR_FROM, 2)
+    name = "_".join(str(_REGULAR_RELEASE + release))
+    return f"V{name}" if is_released else f"V{name}_SNAPSHOT"
+
+
+def consumer_connection(
+    session: Session, group: str, broker: str | None = None
+) -> ConsumerConnection:
+    """The clients of a group; :raises AdminError: when none is connected."""
+    address = broker or session.brokers_of(retry_topic(group))[0].address
+    reply = session.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                        GetConsumerConnectionListRequestHeader(consumer_group=group))
+    found = ConsumerConnection.decode(reply.body)
+    if not found.connection_set:
+        raise AdminError(f"no consumer of group {group} is connected to {address}")
+    return found
+
+
+def consumer_connections(session: Session, *, group: str, broker: str | None) -> Iterator[Row]:
+    """The clients of a consumer group."""
+    found = consumer_connection(session, group, broker)
+    subscriptions = sorted(f"{topic}: {data.sub_string}"
+                           for topic, data in found.subscription_table.items())
+    for each in sorted(found.connection_set, key=lambda each: each.client_id or ""):
+        yield (each.client_id, each.client_addr, each.language, version_name(each.version),
+               found.consume_type, found.message_model, found.consume_from_where, subscriptions)
+
+
+def producer_connections(session: Session, *, group: str, topic: str) -> Iterator[Row]:
+    """The clients of a producer group that send to a topic."""
+    header = GetProducerConnectionListRequestHeader(producer_group=group)
+    places = session.brokers_of(topic)
+    rows = set()
+    for _, found in session.each(places, lambda each: ProducerConnection.decode(session.ask(
+            each.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header).body)):
+        assert isinstance(found, ProducerConnection)
+        rows |= {(each.client_id or "", each.client_addr or "", each.language or "",
+                  version_name(each.version)) for each in found.connection_set}
+    yield from sorted(rows)
+
+
+def producers(session: Session, *, broker: str) -> Iterator[Row]:
+    """All producers of a broker."""
+    reply = session.ask(broker, RequestCode.GET_ALL_PRODUCER_INFO)
+    for group, clients in sorted(ProducerTableInfo.decode(reply.body).data.items()):
+        for each in clients:
+            yield (group, each.client_id, each.remote_ip, each.language,
+                   version_name(each.version), Millis(each.last_update_timestamp))

@@ -1,0 +1,45 @@
+"""Records in answers, and how they are shown."""
+
+from __future__ import annotations
+
+import codecs
+import zlib
+
+from twistmq.broker.admin.session import AdminError
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.properties import UNIQ_KEY
+from twistmq.broker.wire.record import (
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_MASK,
+    SYS_COMPRESSION_ZLIB,
+    StoredMessage,
+)
+
+__all__ = ["body_text", "message_id_of", "offset_id"]
+
+
+def offset_id(message: StoredMessage) -> str:
+    """The id that says where a message is stored."""
+    return offset_message_id(message.store_host, message.physical_offset)
+
+
+def message_id_of(message: StoredMessage) -> str:
+    """The id its sender knows it by."""
+    return message.properties_map().get(UNIQ_KEY) or offset_id(message)
+
+
+def body_text(message: StoredMessage, charset: str) -> str:
+    """A message's body as text, decompressed when that is zlib, as Java's clients do."""
+    try:
+        codecs.lookup(charset)
+    except LookupError:
+        raise AdminError(f"no encoding is called {charset}") from None
+    body = message.body
+    if message.sys_flag & SYS_COMPRESSED:
+        if message.sys_flag & SYS_COMPRESSION_MASK not in (0, SYS_COMPRESSION_ZLIB):
+            return f"<{len(body)} bytes, compressed otherwise than by zlib>"
+        try:
+            body = zlib.decompress(body)
+        except zlib.error as error:
+            return f"<{len(body)} bytes that do not decompress: {error}>"
+    return body.decode(charset, "backslashreplace")

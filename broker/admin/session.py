@@ -1,0 +1,176 @@
+"""What a command asks servers by: name servers, brokers by address, name, topic or cluster.
+
+It is the blocking client, because that starts quickest: a command is a handful of requests, one
+after the other, and a reactor would double what the process takes to start.
+
+Source: DefaultMQAdminExtImpl, MQClientAPIImpl, CommandUtil @5.3.3.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from twistmq.broker.client.blocking_cluster import BlockingCluster, refusal
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
+from twistmq.broker.wire.bodies import ClusterInfo, TopicRouteData
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.signature import Credentials
+
+__all__ = ["MASTER", "AdminError", "Broker", "Session"]
+
+T = TypeVar("T")
+
+#: The broker id of a master.
+MASTER = 0
+
+
+class AdminError(BrokerError):
+    """A command cannot be done; the text is what is told."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Broker:
+    """A broker, as name servers know it."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+
+class Session(BlockingCluster):
+    """A client for commands; parameters are those of :class:`BlockingCluster`.
+
+    ``failures`` tells of servers that did not do what was asked, where others did.
+    """
+
+    def __init__(
+        self, name_servers: str, *, timeout_s: float = 3.0, connect_timeout_s: float = 3.0,
+        retries: int = 2, credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(name_servers, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s,
+                         retries=retries, credentials=credentials, tls=tls)
+        self.failures: list[str] = []
+        self._cluster_info: ClusterInfo | None = None
+
+    # --- requests
+
+    def ask(
+        self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
+        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """Ask the server at an address.
+
+        :param taken: the codes of an answer that is returned.
+        :raises RequestRefused: with another code.
+        :raises RemotingError: when it does not answer; the text names it.
+        """
+        connection = self._connection(address)
+        try:
+            reply = connection.request(code, header, body, timeout_s)
+        except RemotingError as error:
+            self._drop(connection)
+            raise type(error)(f"{address}: {error}") from None
+        if reply.code not in taken:
+            raise refusal(reply, address)
+        return reply
+
+    def ask_name_server(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
+        """Ask the name servers in turn until one answers."""
+        return self._ask_name_server(code, header)
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The addresses of all name servers."""
+        return list(self._name_servers)
+
+    def each(self, places: Iterable[T], one: Callable[[T], object]) -> Iterator[tuple[T, object]]:
+        """Do something at each place; what fails there is told at the end, not here.
+
+        :raises BrokerError: when it failed everywhere, and it was one place.
+        """
+        where = list(places)
+        for place in where:
+            try:
+                result = one(place)
+            except BrokerError as error:
+                if len(where) == 1:
+                    raise
+                self.failures.append(str(error))
+                continue
+            yield place, result
+
+    # --- who is there
+
+    def cluster_info(self) -> ClusterInfo:
+        """All clusters and brokers."""
+        if self._cluster_info is None:
+            reply = self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+            self._cluster_info = ClusterInfo.decode(reply.body)
+        return self._cluster_info
+
+    def cluster_names(self, cluster: str | None = None) -> list[str]:
+        """The names of all clusters, or the given one; :raises AdminError: when there is none."""
+        names = sorted(self.cluster_info().cluster_addr_table)
+        if cluster is None:
+            return names
+        if cluster not in names:
+            known = ", ".join(names) or "none"
+            raise AdminError(f"there is no cluster {cluster}; the name server knows {known}")
+        return [cluster]
+
+    def all_brokers(self, cluster: str | None = None) -> list[Broker]:
+        """Masters and slaves of a cluster, or of all."""
+        info = self.cluster_info()
+        found = []
+        for each in self.cluster_names(cluster):
+            for name in info.cluster_addr_table[each]:
+                data = info.broker_addr_table.get(name)
+                found += [Broker(each, name, broker_id, address)
+                          for broker_id, address in (data.broker_addrs if data else {}).items()]
+        return sorted(found)
+
+    def brokers(
+        self, address: str | None = None, cluster: str | None = None, *, slaves: bool = False
+    ) -> list[Broker]:
+        """The broker at an address, or a cluster's, or all.
+
+        :param slaves: whether slaves too.
+        :raises AdminError: when there is none.
+        """
+        if address is not None:
+            # It may be one that no name server knows.
+            try:
+                known = [each for each in self.all_brokers() if each.address == address]
+            except (AdminError, RemotingError, RequestRefused):
+                known = []
+            return known or [Broker("", "", MASTER, address)]
+        found = [each for each in self.all_brokers(cluster) if slaves or each.broker_id == MASTER]
+        if not found:
+            raise AdminError("the name server knows no broker"
+                             + (f" of the cluster {cluster}" if cluster else ""))
+        return found
+
+    def named(self, name: str) -> Broker:
+        """The master of a name; :raises AdminError: when there is none."""
+        for each in self.all_brokers():
+            if each.name == name and each.broker_id == MASTER:
+                return each
+        names = ", ".join(sorted({each.name for each in self.all_brokers()})) or "none"
+        raise AdminError(f"there is no broker {name}; the name server knows {names}")
+
+    def brokers_of(self, topic: str, route_topic: str | None = None) -> list[Broker]:
+        """The brokers that have a topic, for each name the master, or a slave when there is none.
+
+        :param route_topic: whose route is taken instead.
+        """
+        route: TopicRouteData = self.route(route_topic or topic)
+        return sorted(Broker(data.cluster or "", data.broker_name or "", min(data.broker_addrs),
+                             data.broker_addrs[min(data.broker_addrs)])
+                      for data in route.broker_datas if data.broker_addrs)
