@@ -24,6 +24,7 @@ from twistmq.broker.settings import Setting
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.properties import DELAY
+from twistmq.plugins.schedule.levels import DelayLevels
 from twistmq.plugins.schedule.service import ScheduleService
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def register_settings() -> Sequence[Setting]:
         Setting("messageDelayLevel", "text",
                 "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
                 "How long each delay level is, from level 1 on: numbers with a unit of s, m, h or "
-                "d, one space between two.", source="MessageStoreConfig"),
+                "d, one space between two.", source="MessageStoreConfig", at_start=True),
         Setting("flushDelayOffsetInterval", "int", 10_000,
                 "How often it is saved how far delivery has come.", unit="ms", least=1,
                 source="MessageStoreConfig"),
@@ -59,6 +60,7 @@ def register_settings() -> Sequence[Setting]:
 def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode]:
     """The first hook with a kernel: its service begins here."""
     service = _services[kernel] = ScheduleService(kernel)
+    kernel.settings.checks.append(lambda after: DelayLevels(after.text("messageDelayLevel")))
     service.load()
     return {SCHEDULE_TOPIC: service.tags_code}
 
@@ -81,7 +83,8 @@ def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
     return (
         PeriodicTask("deliver delayed messages", _FIRST_LOOK_MS, service.look_period_ms,
                      service.deliver),
-        PeriodicTask("save how far delayed messages are delivered", _FIRST_SAVE_MS,
+        PeriodicTask("save how far delayed messages are delivered",
+                     min(_FIRST_SAVE_MS, kernel.settings.int("flushDelayOffsetInterval")),
                      lambda: kernel.settings.int("flushDelayOffsetInterval"),
                      lambda now_ms: service.save()),
     )

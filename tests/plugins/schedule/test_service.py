@@ -250,10 +250,13 @@ class ProgressTests(DelayTestCase):
         self.box = self.start()
 
     def test_bad_setting(self) -> None:
-        """So does a messageDelayLevel without meaning."""
+        """So does a messageDelayLevel without meaning; no tool can leave one behind."""
         self.box.stop()
         self.assertRaises(SettingsError, self.start, {"messageDelayLevel": "1 second"})
         self.box = self.start()
+        update = self.box.settings.update
+        self.assertRaises(SettingsError, update, {"messageDelayLevel": "1 second"})
+        update({"messageDelayLevel": "1s 2s"})
 
     def test_told(self) -> None:
         """A slave and an operator are told how far each level has come."""

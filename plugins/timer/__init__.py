@@ -1,0 +1,168 @@
+"""Timed messages: a producer says when, to the millisecond, and the message comes then.
+
+A message that asks for a delay (TIMER_DELAY_SEC, TIMER_DELAY_MS) or a time (TIMER_DELIVER_MS) is
+stored in the topic rmq_sys_wheel_timer. From there it is entered into the timer log and the timer
+wheel, Apache's files, and stored again in its own topic when it is due: never before, and less than
+a tick (timerPrecisionMs) and a twentieth of a second after it while the broker keeps up. Its
+producer can take it back until then (request 370).
+
+Source: TimerMessageStore, HookUtils.handleScheduleMessage, RecallMessageProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.settings import Setting
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
+from twistmq.plugins.timer.families import families
+from twistmq.plugins.timer.recall import RecallMessage, add_recall_handles
+from twistmq.plugins.timer.records import TIMER_NAMES
+from twistmq.plugins.timer.service import TimerService
+from twistmq.plugins.timer.settings import TIMER_SETTINGS, TimerSettings
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.metrics import MetricFamily
+    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.store.inspect.plugin_files import PluginFiles
+    from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["delivered_ms"]
+
+#: Source: TimerMessageStore.start, BrokerController.initializeBrokerScheduledTasks.
+_DROP_FILES_MS = 30_000
+_FORGET_TOPICS_MS = 180_000
+
+#: A process may run several brokers: a test does. None: timerWheelEnable is off.
+_services: WeakKeyDictionary[Kernel, TimerService | None] = WeakKeyDictionary()
+
+
+def _service(kernel: Kernel) -> TimerService | None:
+    """The broker's service, made when it is first asked for."""
+    if kernel not in _services:
+        settings = TimerSettings.read(kernel.settings)
+        _services[kernel] = TimerService(kernel, settings) if settings.enabled else None
+    return _services[kernel]
+
+
+def delivered_ms(kernel: Kernel) -> int | None:
+    """What is due before this time was delivered, Unix ms; None: no timed messages are."""
+    service = _services.get(kernel)
+    return None if service is None else service.delivered_ms
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return TIMER_SETTINGS
+
+
+@hookimpl
+def register_store_files() -> Sequence[PluginFiles]:
+    from twistmq.broker.store.inspect.plugin_files import PluginFiles
+    from twistmq.plugins.timer.store_check import TimerCheck
+    from twistmq.plugins.timer.store_rows import timer_rows, timer_text
+
+    return [PluginFiles("timers", TimerCheck, timer_rows, timer_text)]
+
+
+@hookimpl
+def claim_properties(kernel: Kernel) -> Collection[str]:
+    return TIMER_NAMES if _service(kernel) is not None else ()
+
+
+@hookimpl
+def on_start(kernel: Kernel) -> None:
+    service = _service(kernel)
+    if service is not None:
+        service.load()
+
+
+@hookimpl
+def before_append(
+    kernel: Kernel, records: Sequence[MessageRecord]
+) -> Mapping[int, BrokerError] | None:
+    service = _service(kernel)
+    return None if service is None else service.before_append(records)
+
+
+@hookimpl
+def after_send(batch: SendBatch) -> None:
+    service = _service(batch.kernel)
+    if service is not None and service.has_timed:
+        service.has_timed = False
+        add_recall_handles(batch)
+
+
+@hookimpl
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
+    service = _service(kernel)
+    if service is None:
+        return ()
+    settings = kernel.settings
+    return (
+        PeriodicTask("enter and deliver timed messages", 1, service.period_ms, service.turn),
+        PeriodicTask("save how far timed messages have come",
+                     settings.int("timerFlushIntervalMs"),
+                     lambda: settings.int("timerFlushIntervalMs"), service.save_if_due),
+        PeriodicTask("remove old timer log files", _DROP_FILES_MS, _DROP_FILES_MS,
+                     service.drop_old_files),
+        PeriodicTask("forget timed messages of topics that are gone", _FORGET_TOPICS_MS,
+                     _FORGET_TOPICS_MS,
+                     lambda now_ms: service.metrics.forget(kernel.topic_config.table)),
+        PeriodicTask("log how far timed messages are behind",
+                     settings.int("timerProgressLogIntervalMs"),
+                     lambda: settings.int("timerProgressLogIntervalMs"), service.log_progress),
+    )
+
+
+@hookimpl
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
+    """RECALL_MESSAGE (370), and what a slave asks: GET_TIMER_CHECK_POINT, GET_TIMER_METRICS."""
+
+    def get_check_point(request: Request[Any]) -> Reply:
+        service = _service(kernel)
+        if service is None:
+            raise BrokerError("The checkpoint is null")
+        return Reply(body=service.checkpoint.values.encode())
+
+    def get_metrics(request: Request[Any]) -> Reply:
+        service = _service(kernel)
+        if service is None:
+            raise BrokerError("The timer message store is null")
+        return Reply(body=service.metrics.encode())
+
+    return (
+        RequestHandler(RequestCode.RECALL_MESSAGE, RecallMessage(
+            kernel, _service(kernel) is not None).handle, RecallMessageRequestHeader),
+        RequestHandler(RequestCode.GET_TIMER_CHECK_POINT, get_check_point, EmptyHeader),
+        RequestHandler(RequestCode.GET_TIMER_METRICS, get_metrics, EmptyHeader),
+    )
+
+
+@hookimpl
+def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
+    service = _service(kernel)
+    return None if service is None else service.runtime_info()
+
+
+@hookimpl
+def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
+    service = _service(kernel)
+    return None if service is None else families(kernel, service)
+
+
+@hookimpl
+def on_stop(kernel: Kernel) -> Deferred[None] | None:
+    service = _service(kernel)
+    return None if service is None else service.stop()

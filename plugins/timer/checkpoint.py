@@ -1,0 +1,126 @@
+"""The timer check point: up to where messages that wait were entered, and up to when delivered.
+
+4096 bytes of ``config/timercheck``, of which Apache's broker uses seven big-endian int64. Behind
+them stands a mark of ours with a copy of them. Where the copy agrees, this broker wrote the check
+point last, and wrote it when all it says was durable and of one moment; Apache's broker writes
+places of different moments, so that after it the timer log itself has to be looked at.
+
+Source: TimerCheckpoint, TimerMessageStore.prepareTimerCheckPoint @5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass, fields
+from typing import Final
+
+from twistmq.broker.interfaces import IStoreIO
+
+__all__ = ["CHECKPOINT_FIELDS", "CHECKPOINT_SIZE", "CLEAN", "RUNNING", "TimerCheckpoint",
+           "TimerCheckpointFile", "decode_mark"]
+
+CHECKPOINT_SIZE: Final = 4096
+#: What the mark says of the broker that wrote it.
+RUNNING: Final = 1
+CLEAN: Final = 2
+
+_VALUES: Final = struct.Struct(">7q")
+_MARK_POSITION: Final = 64
+_MARK_TEXT: Final = b"twistmq\0"
+#: The text, RUNNING or CLEAN, ms of a tick; the copy follows.
+_MARK: Final = struct.Struct(">8sii")
+_WRITTEN_SIZE: Final = _MARK_POSITION + _MARK.size + _VALUES.size
+
+#: One sector, so that no loss of power leaves a part of it.
+assert _WRITTEN_SIZE <= 512
+
+
+@dataclass(slots=True)
+class TimerCheckpoint:
+    """The values, in the order of the file."""
+
+    #: Slots of the wheel before this time are delivered, Unix ms.
+    last_read_ms: int = 0
+    #: Place in the timer log.
+    last_timer_log_flush_position: int = 0
+    #: Queue offset of the timer topic: what is before is entered.
+    last_timer_queue_offset: int = 0
+    #: The master's; a slave's knowledge.
+    master_timer_queue_offset: int = 0
+    #: The three of a data version.
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    @classmethod
+    def decode(cls, data: bytes) -> TimerCheckpoint:
+        """Read what Apache's broker writes; what is not there counts as zero."""
+        return cls(*_VALUES.unpack(data[:_VALUES.size].ljust(_VALUES.size, b"\0")))
+
+    def encode(self) -> bytes:
+        """Write what Apache's broker writes: its file's beginning, and the body of an answer."""
+        return _VALUES.pack(*astuple(self))
+
+
+#: The names of the values, in the order of the file, eight bytes each.
+CHECKPOINT_FIELDS: Final = tuple(field.name for field in fields(TimerCheckpoint))
+
+assert len(CHECKPOINT_FIELDS) * 8 == _VALUES.size
+
+
+def decode_mark(data: bytes) -> tuple[int, int]:
+    """Read our mark from the bytes of a file.
+
+    :returns: RUNNING or CLEAN and the ms of a tick; zeros when another broker wrote it last.
+    """
+    mark = data[_MARK_POSITION:_WRITTEN_SIZE]
+    if len(mark) < _WRITTEN_SIZE - _MARK_POSITION:
+        return 0, 0
+    text, state, tick_ms = _MARK.unpack(mark[:_MARK.size])
+    is_ours = text == _MARK_TEXT and mark[_MARK.size:] == data[:_VALUES.size]
+    return (state, tick_ms) if is_ours else (0, 0)
+
+
+class TimerCheckpointFile:
+    """The file.
+
+    :param tick_ms: timerPrecisionMs.
+    """
+
+    def __init__(self, io: IStoreIO, path: str, tick_ms: int) -> None:
+        self.path = path
+        self.values = TimerCheckpoint()
+        #: RUNNING or CLEAN when this broker wrote the file last, with this tick; else 0.
+        self.state = 0
+        self._io = io
+        self._tick_ms = tick_ms
+        #: Whether the file's name is durable.
+        self._is_named = False
+
+    def load(self) -> bool:
+        """Take over what is there; :returns: whether there was anything."""
+        if not self._io.exists(self.path):
+            return False
+        data = self._io.read_file(self.path)
+        self.values = TimerCheckpoint.decode(data)
+        state, tick_ms = decode_mark(data)
+        self.state = state if tick_ms == self._tick_ms else 0
+        return bool(data)
+
+    def write(self, values: TimerCheckpoint, state: int) -> None:
+        """Make values durable. Blocks.
+
+        :param state: RUNNING or CLEAN.
+        """
+        copy = values.encode()
+        data = copy.ljust(_MARK_POSITION, b"\0") + _MARK.pack(
+            _MARK_TEXT, state, self._tick_ms) + copy
+        file = self._io.allocate(self.path, CHECKPOINT_SIZE)
+        try:
+            file.write_at(0, data)
+            file.sync()
+        finally:
+            file.close()
+        if not self._is_named:
+            self._io.sync_path(self.path.rpartition("/")[0])
+            self._is_named = True

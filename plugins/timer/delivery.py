@@ -1,0 +1,62 @@
+"""Storing what is due: the one way of timed messages back into the log.
+
+Source: TimerMessageStore.doPut @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["Delivery"]
+
+
+class Delivery:
+    """What stores the due messages of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        #: Messages delivered, or rolled, since the start.
+        self.count = 0
+        self._is_failing = False
+
+    def append(self, records: Sequence[MessageRecord]) -> list[MessageRecord]:
+        """Store records; one that never can be is given up with a log line.
+
+        Differs from Apache, which gives up after three tries, unless it is told not to.
+
+        :returns: those that could not be stored now.
+        """
+        if not records:
+            return []
+        refusals = self._kernel.append(records)
+        counts: dict[str, tuple[int, int]] = {}
+        left: list[MessageRecord] = []
+        for index, record in enumerate(records):
+            error = refusals.get(index)
+            if error is None:
+                count, size = counts.get(record.topic, (0, 0))
+                counts[record.topic] = (count + 1, size + record.size)
+            elif error.response_code == ResponseCode.MESSAGE_ILLEGAL:
+                self.log.error("a timed message of {topic} is given up: {error}",
+                               topic=record.topic, error=str(error))
+            else:
+                if not self._is_failing:
+                    self.log.warn("timed messages cannot be delivered: {error}", error=str(error))
+                self._is_failing = True
+                left.append(record)
+        if not left:
+            self._is_failing = False
+        self.count += len(records) - len(left)
+        self._kernel.stats.messages_put(counts)
+        return left

@@ -1,0 +1,186 @@
+"""Delivering: a slot of the wheel after the other, when its tick is over.
+
+The units of a slot are a chain, the newest first: it is followed to its end, then the messages are
+stored in the order in which they came. What a unit takes back is known before any is stored.
+
+Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, TimerDequeuePutMessageService
+@5.3.3.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.errors import BrokerError, StoreDamaged
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+from twistmq.plugins.timer.log_unit import LogUnit
+from twistmq.plugins.timer.records import delete_key, due_record, rolled_record
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.plugins.timer.delivery import Delivery
+    from twistmq.plugins.timer.metrics import TimerMetrics
+    from twistmq.plugins.timer.timer_log import TimerLog
+    from twistmq.plugins.timer.wheel import TimerWheel
+
+__all__ = ["Dequeue"]
+
+#: Messages that are stored together, and bytes after which no more are.
+BATCH_COUNT: Final = 64
+BATCH_BYTES: Final = 4 * 1024 * 1024
+#: Units of a chain that are read in one go.
+_WALK_COUNT: Final = 256
+
+
+class Dequeue:
+    """What delivers the messages of one broker."""
+
+    log = Logger()
+
+    def __init__(
+        self, kernel: Kernel, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
+        delivery: Delivery,
+    ) -> None:
+        self._kernel = kernel
+        self._wheel = wheel
+        self._timer_log = timer_log
+        self._metrics = metrics
+        self._delivery = delivery
+        self._done_ms = 0
+        #: The slot that is being delivered; what it yields says whether to go on at once.
+        self._work: Generator[bool, None, None] | None = None
+
+    @property
+    def read_ms(self) -> int:
+        """Slots before this time are done, Unix ms."""
+        next_ms = self._wheel.next_ms
+        return self._done_ms if next_ms is None else min(self._done_ms, next_ms)
+
+    def begin(self, read_ms: int) -> None:
+        """Go on after a start."""
+        self._done_ms = read_ms
+
+    def step(self, ready_ms: int) -> bool:
+        """Do a little of what is due; :returns: whether there is more.
+
+        :param ready_ms: ticks before this one are over.
+        """
+        next_ms = self._wheel.next_ms
+        if self._work is None:
+            if next_ms is None or next_ms >= ready_ms:
+                self._done_ms = max(self._done_ms, ready_ms)
+                return False
+            self._work = self._slot(next_ms)
+        try:
+            return next(self._work)
+        except StopIteration:
+            self._work = None
+            return True
+        except BaseException:
+            # It begins again: what it has stored comes twice.
+            self._work = None
+            raise
+
+    def _slot(self, time_ms: int) -> Generator[bool, None, None]:
+        """Deliver a slot."""
+        positions: array[int] = array("q")
+        #: By what it takes back: its real topic.
+        deletions: dict[str, str] = {}
+        taken_back: set[str] = set()
+        for _ in self._walk(self._wheel.last_position(time_ms), positions, deletions):
+            yield True
+        positions.reverse()
+        begin = 0
+        while begin < len(positions):
+            records, changes, begin = self._batch(positions, begin, deletions, taken_back)
+            while records:
+                records = self._delivery.append(records)
+                if records:
+                    yield False
+            for topic, change in changes:
+                self._metrics.add(topic, -change)
+            yield True
+        for key, topic in deletions.items():
+            if key not in taken_back:
+                self._metrics.add(topic, 1)
+        self._wheel.finish(time_ms)
+
+    def _walk(
+        self, position: int, positions: array[int], deletions: dict[str, str]
+    ) -> Generator[None, None, None]:
+        """Follow a chain; yields now and then.
+
+        :param positions: gets the units of messages, the newest first.
+        """
+        count = 0
+        while position >= self._timer_log.begin and position >= 0:
+            unit = self._timer_log.unit(position)
+            if unit is None or unit.previous >= position:
+                self.log.error("the timer log has no unit at {position}: what was before it in its "
+                               "slot is not delivered", position=position)
+                return
+            if not unit.takes_back:
+                positions.append(position)
+            else:
+                try:
+                    properties = self._message(unit).properties_map()
+                    deletions[properties[names.TIMER_DEL_UNIQKEY]] = properties.get(
+                        names.REAL_TOPIC, "")
+                except (BrokerError, KeyError) as error:
+                    self.log.error("nothing is taken back by the message at {place}: {error}",
+                                   place=unit.place, error=str(error))
+            position = unit.previous
+            count += 1
+            if count % _WALK_COUNT == 0:
+                yield
+
+    def _batch(
+        self, positions: array[int], begin: int, deletions: dict[str, str], taken_back: set[str]
+    ) -> tuple[list[MessageRecord], list[tuple[str, int]], int]:
+        """Read the next messages.
+
+        :param taken_back: gets what is not to be stored.
+        :returns: what is to be stored; by topic what is to be counted of that; where to go on.
+        """
+        records: list[MessageRecord] = []
+        changes: list[tuple[str, int]] = []
+        left = BATCH_BYTES
+        now_ms = self._kernel.now_ms()
+        end = min(begin + BATCH_COUNT, len(positions))
+        for index in range(begin, end):
+            unit = self._timer_log.unit(positions[index])
+            assert unit is not None
+            if records and unit.message_size > left:
+                return records, changes, index
+            left -= unit.message_size
+            try:
+                message = self._message(unit)
+                properties = message.properties_map()
+                topic = properties.get(names.REAL_TOPIC, "")
+                if unit.is_rolled:
+                    record = rolled_record(message, properties, unit.write_ms, now_ms)
+                elif deletions and (key := delete_key(
+                        topic, properties.get(names.UNIQ_KEY, ""))) in deletions:
+                    taken_back.add(key)
+                    continue
+                else:
+                    record = due_record(message, properties, unit.write_ms, now_ms)
+            except BrokerError as error:
+                self.log.error("the timed message at {place} cannot be delivered: {error}",
+                               place=unit.place, error=str(error))
+                continue
+            records.append(record)
+            changes.append((topic, unit.change))
+        return records, changes, end
+
+    def _message(self, unit: LogUnit) -> StoredMessage:
+        """:raises StoreDamaged: when it is not there."""
+        data = self._kernel.store.look_message(unit.place)
+        if data is None or len(data) != unit.message_size:
+            raise StoreDamaged("it is not in the commit log")
+        return decode_record(data)

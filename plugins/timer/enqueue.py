@@ -1,0 +1,217 @@
+"""Entering: from the timer topic into timer log and wheel.
+
+A tick that is over is delivered when all that was stored until then is entered, however far that is
+behind: a message that was taken back in time does not come. A message for a time that is further
+ahead than the roll window is entered for half of the window, or all of it, and comes again then.
+
+Source: TimerMessageStore.enqueue, doEnqueue, TimerEnqueuePutService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.errors import BrokerError, StoreDamaged, StoreError
+from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.properties import java_string_hash
+from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.plugins.timer.delivery import Delivery
+from twistmq.plugins.timer.log_unit import (
+    MAGIC_DEFAULT,
+    MAGIC_DELETE,
+    MAGIC_ROLL,
+    UNIT_SIZE,
+    LogUnit,
+)
+from twistmq.plugins.timer.records import ENTERED_NEVER, due_ms_of, due_record
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.plugins.timer.metrics import TimerMetrics
+    from twistmq.plugins.timer.timer_log import TimerLog
+    from twistmq.plugins.timer.wheel import TimerWheel
+
+__all__ = ["Enqueue"]
+
+#: Messages that are entered together.
+BATCH_COUNT: Final = 128
+
+
+class Enqueue:
+    """What enters the messages of one broker.
+
+    :param roll_window: ticks ahead from which a message is rolled.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, kernel: Kernel, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
+        delivery: Delivery, roll_window: int,
+    ) -> None:
+        self._kernel = kernel
+        self._wheel = wheel
+        self._timer_log = timer_log
+        self._metrics = metrics
+        self._delivery = delivery
+        self._roll_window_ms = roll_window * wheel.tick_ms
+        #: Queue offset of the next message.
+        self.offset = 0
+        #: The tick that began last, Unix ms.
+        self.write_ms = 0
+        #: Ticks before this one are over and all of their messages entered, Unix ms.
+        self.ready_ms = 0
+        #: (tick, queue offset): it is over, and what is before this has to be entered.
+        self._ends: deque[tuple[int, int]] = deque()
+        #: Places of messages that are in the log already, though they are not before ``offset``.
+        self.known_places: set[int] = set()
+        #: Messages entered or delivered since the start.
+        self.count = 0
+        #: What was due already and could not be stored.
+        self._late: list[MessageRecord] = []
+        self._is_failing = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all before ``offset`` is done with."""
+        return not self._late
+
+    def begin(self, offset: int, known_places: set[int], read_ms: int, now_ms: int) -> None:
+        """Go on after a start.
+
+        :param read_ms: ticks before this one are delivered.
+        """
+        self.offset = offset
+        self.known_places = known_places
+        self.advance(now_ms)
+        # The clock may have been put back meanwhile.
+        self.ready_ms = min(read_ms, self.write_ms)
+
+    def advance(self, now_ms: int) -> None:
+        """Note which ticks are over; the clock does not run backwards here."""
+        tick_ms = self._wheel.floor_ms(now_ms)
+        if tick_ms > self.write_ms:
+            self.write_ms = tick_ms
+            self._ends.append((tick_ms, self._kernel.store.max_offset_in_queue(TIMER_TOPIC, 0)))
+
+    def note_ready(self, *, is_stopped: bool = False) -> None:
+        """Find out which ticks can be delivered.
+
+        :param is_stopped: whether nothing is entered any more, and nothing waits for that.
+        """
+        while self._ends and (is_stopped or self._ends[0][1] <= self.offset):
+            self.ready_ms = max(self.ready_ms, self._ends.popleft()[0])
+
+    @property
+    def behind(self) -> int:
+        """Messages that wait to be entered."""
+        return max(self._kernel.store.max_offset_in_queue(TIMER_TOPIC, 0) - self.offset, 0)
+
+    def step(self, now_ms: int) -> bool:
+        """Enter a batch; :returns: whether there may be more."""
+        if self._late:
+            self._late = self._delivery.append(self._late)
+            return not self._late
+        self._correct_offset()
+        entries = self._kernel.store.queue_entries(TIMER_TOPIC, 0, self.offset, BATCH_COUNT)
+        if not entries:
+            return False
+        units: list[tuple[int, LogUnit]] = []
+        topics: list[str] = []
+        late: list[MessageRecord] = []
+        lasts: dict[int, int] = {}
+        position = self._timer_log.next_position(self._timer_log.end)
+        for queue_offset, (place, size, _) in enumerate(entries, self.offset):
+            if self.known_places and place in self.known_places:
+                self.known_places.discard(place)
+                continue
+            try:
+                unit = self._unit(place, size, now_ms, topics, late)
+            except BrokerError as error:
+                self.log.error("message {offset} of the timer topic, at {place}, is passed over: "
+                               "{error}", offset=queue_offset, place=place, error=str(error))
+                continue
+            if unit is not None:
+                slot_ms = self._wheel.floor_ms(unit.slot_ms)
+                previous = lasts.get(slot_ms, self._wheel.last_position(slot_ms))
+                lasts[slot_ms] = position
+                units.append((position, unit._replace(previous=previous)))
+                position = self._timer_log.next_position(position + UNIT_SIZE)
+        if not self._write(units):
+            return False
+        for (position, unit), topic in zip(units, topics, strict=True):
+            self._wheel.add(position, unit)
+            self._metrics.add(topic, unit.change)
+        self.count += len(entries)
+        self.offset += len(entries)
+        self._late = late
+        self._late = self._delivery.append(late)
+        return not self._late
+
+    def _unit(
+        self, place: int, size: int, now_ms: int, topics: list[str], late: list[MessageRecord]
+    ) -> LogUnit | None:
+        """Make the unit of a message, without what was before it; None: it gets none.
+
+        :param topics: gets its real topic, if it gets a unit.
+        :param late: gets what is to be stored, if it is due now.
+        :raises BrokerError: when there is no such message, or its properties have no meaning.
+        """
+        data = self._kernel.store.look_message(place)
+        if data is None or len(data) != size:
+            raise StoreDamaged("it is not in the commit log")
+        message = decode_record(data)
+        properties = message.properties_map()
+        due_ms = due_ms_of(properties)
+        if due_ms < self.ready_ms:
+            if names.TIMER_DEL_UNIQKEY not in properties:
+                late.append(due_record(message, properties, ENTERED_NEVER, now_ms))
+            return None
+        magic = MAGIC_DEFAULT
+        write_ms = min(self.write_ms, due_ms)
+        ahead_ms = due_ms - write_ms
+        if ahead_ms >= self._roll_window_ms:
+            magic |= MAGIC_ROLL
+            ahead_ms = self._first_way_ms(ahead_ms)
+        if names.TIMER_DEL_UNIQKEY in properties:
+            magic |= MAGIC_DELETE
+        topic = properties.get(names.REAL_TOPIC, "")
+        topics.append(topic)
+        return LogUnit(-1, magic, write_ms, ahead_ms, place, size, java_string_hash(topic))
+
+    def _first_way_ms(self, ahead_ms: int) -> int:
+        """How far a message goes that has to be rolled: so that the next way is not too short."""
+        window_ms, tick_ms = self._roll_window_ms, self._wheel.tick_ms
+        window = window_ms // tick_ms
+        if ahead_ms - window_ms < window // 3 * tick_ms:
+            return window // 2 * tick_ms
+        return window_ms
+
+    def _write(self, units: list[tuple[int, LogUnit]]) -> bool:
+        """Put units into the log; what cannot be is said once, and tried again."""
+        try:
+            if units:
+                self._timer_log.write(units)
+        except StoreError as error:
+            if not self._is_failing:
+                self.log.warn("timed messages are held up: {error}", error=str(error))
+            self._is_failing = True
+            return False
+        self._is_failing = False
+        return True
+
+    def _correct_offset(self) -> None:
+        """Go on where the queue begins or ends, if it does not go as far as it was entered."""
+        store = self._kernel.store
+        least = store.min_offset_in_queue(TIMER_TOPIC, 0)
+        most = store.max_offset_in_queue(TIMER_TOPIC, 0)
+        corrected = max(least, min(self.offset, most))
+        if corrected != self.offset:
+            self.log.error("timed messages are entered from {corrected} on: they were at {offset}, "
+                           "the queue has {least} to {most}", corrected=corrected,
+                           offset=self.offset, least=least, most=most)
+            self.offset = corrected

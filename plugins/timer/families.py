@@ -1,0 +1,54 @@
+"""What a scrape of the metrics gets to know of timed messages.
+
+Source: DefaultStoreMetricsManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.metrics import MetricFamily, MetricKind, single
+from twistmq.broker.topic_names import TIMER_TOPIC
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.plugins.timer.service import TimerService
+
+__all__ = ["families"]
+
+_STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
+
+
+def families(kernel: Kernel, service: TimerService) -> list[MetricFamily]:
+    """Make the families."""
+    now_ms = kernel.now_ms()
+    behind = service.enqueue.behind
+    next_ms = kernel.store.store_time(TIMER_TOPIC, 0, service.enqueue.offset) if behind else 0
+    metrics = service.metrics
+    waiting = {topic: each.count for topic, each in metrics.saved.timing_count.items()}
+    return [
+        _gauge("timer_enqueue_lag", "Timed messages that wait to be entered.", behind),
+        _gauge("timer_enqueue_latency_milliseconds", "Since when the next of them is stored.",
+               max(now_ms - next_ms, 0) if next_ms > 0 else 0),
+        _gauge("timer_dequeue_lag", "Timed messages that wait for their time.",
+               service.wheel.count),
+        _gauge("timer_dequeue_latency_milliseconds", "How far delivery is behind.",
+               max(now_ms - service.dequeue.read_ms, 0)),
+        _by_topic("timing_messages", "gauge", "Timed messages that wait, by real topic.", waiting),
+        _by_topic("timer_enqueue", "counter", "Timed messages that were entered.", metrics.came),
+        _by_topic("timer_dequeue", "counter", "Timed messages that were taken out.", metrics.went),
+    ]
+
+
+def _gauge(name: str, text: str, value: float) -> MetricFamily:
+    return single(f"rocketmq_{name}", text, value, labels=_STORAGE)
+
+
+def _by_topic(
+    name: str, kind: MetricKind, text: str, counts: Mapping[str, int]
+) -> MetricFamily:
+    family = MetricFamily(f"rocketmq_{name}", kind, text, (*_STORAGE, "topic"))
+    for topic, count in counts.items():
+        family.add(count, *_STORAGE.values(), topic)
+    return family

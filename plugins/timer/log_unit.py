@@ -1,0 +1,116 @@
+"""The unit of the timer log: one for each message that waits, or takes another back.
+
+52 bytes, big-endian. The units of a slot of the wheel are a chain, the newest first.
+
+Source: TimerLog, TimerMessageStore.doEnqueue @5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+__all__ = ["BLANK_MAGIC", "BLANK_SIZE_MIN", "FIELD_POSITIONS", "MAGIC_DEFAULT", "MAGIC_DELETE",
+           "MAGIC_ROLL", "NO_POSITION", "UNIT_SIZE", "LogUnit", "decode_unit", "encode_blank",
+           "encode_unit", "field_positions"]
+
+
+def field_positions(layout: Sequence[tuple[str, str, str]]) -> dict[str, int]:
+    """By name of a field: where it is, in bytes.
+
+    :param layout: name, format and meaning of each field.
+    """
+    return {name: struct.calcsize(">" + "".join(form for _, form, _ in layout[:index]))
+            for index, (name, _, _) in enumerate(layout)}
+
+
+#: Name, format and meaning of each field.
+UNIT_LAYOUT: Final = (
+    ("size", "i", "52; of a blank: bytes to the end of the file"),
+    ("previous", "q", "place in the timer log of the unit before in the same slot, -1: none"),
+    ("magic", "i", "bits: 1 always, 2 is to be rolled, 4 takes a message back"),
+    ("write_ms", "q", "Unix ms when the unit was written, whole ticks"),
+    ("delay_ms", "i", "from then to the time of the slot"),
+    ("place", "q", "the message's place in the commit log"),
+    ("message_size", "i", "the message's bytes there"),
+    ("topic_hash", "i", "hash of the real topic, as Java's"),
+    ("reserved", "q", "0"),
+)
+_UNIT: Final = struct.Struct(">" + "".join(form for _, form, _ in UNIT_LAYOUT))
+_BLANK: Final = struct.Struct(">iqi")
+#: By name of a field: where it is in a unit, in bytes.
+FIELD_POSITIONS: Final = field_positions(UNIT_LAYOUT)
+
+UNIT_SIZE: Final = 52
+#: What a file keeps free at its end for the mark that no unit follows.
+BLANK_SIZE_MIN: Final = 16
+BLANK_MAGIC: Final = (0xBBCCDDEE ^ 1_880_681_594) - (1 << 32)
+MAGIC_DEFAULT: Final = 1
+MAGIC_ROLL: Final = 2
+MAGIC_DELETE: Final = 4
+#: Where no unit is.
+NO_POSITION: Final = -1
+
+_MAGIC_MOST: Final = MAGIC_DEFAULT | MAGIC_ROLL | MAGIC_DELETE
+
+assert _UNIT.size == UNIT_SIZE
+assert _BLANK.size == BLANK_SIZE_MIN
+assert -(2**31) <= BLANK_MAGIC < 2**31
+
+
+class LogUnit(NamedTuple):
+    """A unit; see UNIT_LAYOUT."""
+
+    previous: int
+    magic: int
+    write_ms: int
+    delay_ms: int
+    place: int
+    message_size: int
+    topic_hash: int
+
+    @property
+    def slot_ms(self) -> int:
+        """The time of the unit's slot, Unix ms."""
+        return self.write_ms + self.delay_ms
+
+    @property
+    def is_rolled(self) -> bool:
+        """Whether the message waits on when the slot's time has come."""
+        return bool(self.magic & MAGIC_ROLL)
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether it is no message to deliver but takes one of its slot back."""
+        return self.magic & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE
+
+    @property
+    def change(self) -> int:
+        """What it adds to the messages that wait: one that takes back is less than nothing."""
+        return -1 if self.magic & MAGIC_DELETE else 1
+
+
+def encode_unit(unit: LogUnit) -> bytes:
+    """Write a unit."""
+    return _UNIT.pack(UNIT_SIZE, *unit, 0)
+
+
+def encode_blank(room: int) -> bytes:
+    """Write the mark that no unit follows in a file.
+
+    :param room: bytes from here to the end of the file.
+    """
+    return _BLANK.pack(room, 0, BLANK_MAGIC)
+
+
+def decode_unit(data: bytes) -> LogUnit | None:
+    """Read a unit; None when there is none."""
+    if len(data) < UNIT_SIZE:
+        return None
+    size, *fields, _ = _UNIT.unpack(data)
+    unit = LogUnit(*fields)
+    # Every unit has the first bit: what a loss of power tore has it not.
+    if size != UNIT_SIZE or not MAGIC_DEFAULT <= unit.magic <= _MAGIC_MOST:
+        return None
+    return unit if unit.magic & MAGIC_DEFAULT else None

@@ -1,0 +1,102 @@
+"""How many messages wait for their time, by their real topic; ``config/timermetrics`` holds it.
+
+A figure for people: a crash may leave it a little wrong.
+
+Source: TimerMetrics, TimerMessageStore.addMetric @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+from msgspec import field
+from twisted.logger import Logger
+
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.topic_names import LMQ_PREFIX, SYSTEM_TOPIC_PREFIX
+from twistmq.broker.wire.bodies import Body, DataVersion
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["Metric", "TimerMetrics", "TimerMetricsSerializeWrapper"]
+
+
+class Metric(Body):
+    """The waiting messages of one topic."""
+
+    count: int = 0
+    #: Unix ms of the last change.
+    time_stamp: int = 0
+
+
+class TimerMetricsSerializeWrapper(Body):
+    """All topics; the file holds it, and an answer."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    timing_count: dict[str, Metric] = field(default_factory=dict)
+
+
+class TimerMetrics:
+    """The waiting messages of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._file = kernel.store.config_file("timermetrics")
+        self.saved = TimerMetricsSerializeWrapper(DataVersion(timestamp=kernel.now_ms()))
+        #: Messages that came and that went since the start, by topic.
+        self.came: Counter[str] = Counter()
+        self.went: Counter[str] = Counter()
+
+    def load(self) -> None:
+        """Take over what was saved; what cannot be read is logged and begins at nothing."""
+        try:
+            self._file.load(self._decode)
+        except StoreDamaged as error:
+            self.log.error("waiting messages are counted anew: {error}", error=str(error))
+
+    def _decode(self, text: str) -> None:
+        self.saved = TimerMetricsSerializeWrapper.decode_saved(text.encode())
+
+    def add(self, topic: str, count: int) -> None:
+        """Count messages that came, or below zero those that went."""
+        now_ms = self._kernel.now_ms()
+        metric = self.saved.timing_count.setdefault(topic, Metric())
+        metric.count += count
+        metric.time_stamp = now_ms
+        if count > 0:
+            self.came[topic] += count
+        else:
+            self.went[topic] -= count
+        self.saved.data_version.next_version(now_ms)
+
+    def count(self, topic: str) -> int:
+        """Waiting messages of a topic."""
+        metric = self.saved.timing_count.get(topic)
+        return 0 if metric is None else metric.count
+
+    def forget(self, topics: Container[str]) -> None:
+        """Forget topics that are not there any more.
+
+        :param topics: those that are.
+        """
+        for topic in [topic for topic in self.saved.timing_count if topic not in topics
+                      and not topic.startswith((SYSTEM_TOPIC_PREFIX, LMQ_PREFIX))]:
+            del self.saved.timing_count[topic]
+            self.came.pop(topic, None)
+            self.went.pop(topic, None)
+
+    def encode(self) -> bytes:
+        """Write them as the file holds them, and an answer."""
+        return self.saved.encode_standard()
+
+    def write(self, data: bytes) -> None:
+        """Save what ``encode`` gave, if it changed. Blocks.
+
+        :raises StoreFull: when the disk is full.
+        """
+        self._file.save_bytes(data)

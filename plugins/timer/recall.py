@@ -1,0 +1,190 @@
+"""RECALL_MESSAGE (370): a producer takes a message back that waits for its time.
+
+The answer to a send that waits has a handle, which says where and when; what takes it back is a
+message for the same tick that names the other in TIMER_DEL_UNIQKEY.
+
+Source: RecallMessageProcessor, RecallMessageHandle, SendMessageProcessor.attachRecallHandle @5.3.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.remoting import Handled, Held, Reply, Request
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.headers.send import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    RecallRefusedResponseHeader,
+    SendMessageResponseHeader,
+)
+from twistmq.broker.wire.properties import (
+    format_properties,
+    index_keys,
+    parse_properties,
+    tags_code,
+)
+from twistmq.broker.wire.record import MessageRecord, utf8
+from twistmq.plugins.timer.records import delete_key
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.request.send_context import SendBatch
+
+__all__ = ["RecallHandle", "RecallMessage", "add_recall_handles", "decode_handle", "encode_handle"]
+
+_VERSION: Final = "v1"
+_TAG: Final = "_RECALL_TAG_"
+_PERM_WRITE: Final = 2
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_NOT_AVAILABLE: Final = "recall failed, broker service not available"
+_NOT_DONE: Final = "recall failed, execute error"
+
+
+class RecallHandle(NamedTuple):
+    """What is in a handle behind its version."""
+
+    topic: str
+    broker_name: str
+    #: Unix ms, as text.
+    timestamp: str
+    unique_key: str
+
+
+def encode_handle(handle: RecallHandle) -> str:
+    """Write a handle as clients pass it on."""
+    return base64.urlsafe_b64encode(utf8(" ".join((_VERSION, *handle)))).decode("ascii")
+
+
+def decode_handle(text: str) -> RecallHandle | None:
+    """Read a handle; None when it is none."""
+    try:
+        data = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4),
+                                altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    items = data.decode("utf-8", "replace").split(" ")
+    return RecallHandle(*items[1:5]) if items[0] == _VERSION and len(items) >= 5 else None
+
+
+def add_recall_handles(batch: SendBatch) -> None:
+    """Tell senders how their messages that wait can be taken back."""
+    broker_name = batch.kernel.broker_name
+    for request, records, answer in zip(
+            batch.requests, batch.records, batch.replies, strict=True):
+        reply = answer.reply if isinstance(answer, Held) else answer
+        if (len(records) != 1 or request.command.code == RequestCode.SEND_BATCH_MESSAGE
+                or not isinstance(reply, Reply) or reply.code != ResponseCode.SUCCESS
+                or names.TIMER_OUT_MS not in records[0].properties):
+            continue
+        properties = parse_properties(records[0].properties)
+        topic = properties.get(names.REAL_TOPIC, RETRY_GROUP_TOPIC_PREFIX)
+        out_ms = properties.get(names.TIMER_OUT_MS, "")
+        header = reply.header
+        if (not topic.startswith(RETRY_GROUP_TOPIC_PREFIX) and _NUMBER.fullmatch(out_ms)
+                and isinstance(header, SendMessageResponseHeader)):
+            # The time in a handle is one whose last tick before is the message's.
+            header.recall_handle = encode_handle(RecallHandle(
+                topic, broker_name, str(int(out_ms) + 1), properties.get(names.UNIQ_KEY, "")))
+
+
+class RecallMessage:
+    """The handler of one broker.
+
+    :param has_wheel: whether messages can wait at all.
+    """
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, has_wheel: bool) -> None:
+        self._kernel = kernel
+        self._has_wheel = has_wheel
+        self._region = kernel.settings.text("regionId")
+
+    def handle(self, request: Request[RecallMessageRequestHeader]) -> Handled:
+        """Take a message back."""
+        refusal = self._refusal() or self._topic_refusal(request.header.topic)
+        if refusal is not None:
+            return self._refused(*refusal)
+        handle = decode_handle(request.header.recall_handle)
+        if handle is None:
+            return self._refused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
+        fault = self._fault(request, handle)
+        if fault:
+            return self._refused(ResponseCode.ILLEGAL_OPERATION, fault)
+        if not self._has_wheel:
+            return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
+        record = self._record(request, handle)
+        for error in self._kernel.append([record]).values():
+            self.log.warn("a message of {topic} cannot be taken back: {error}",
+                          topic=handle.topic, error=str(error))
+            return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
+        self._kernel.stats.messages_put({record.topic: (1, record.size)})
+        reply = Reply(header=RecallMessageResponseHeader(
+            msg_id=handle.unique_key, msg_region=self._region))
+        safe = self._kernel.acknowledgement.wait(record.next_offset, request.now_ms)
+        if safe is None:
+            return reply
+
+        # Differs from Apache, which says SUCCESS however the flush ends.
+        def set_code(code: ResponseCode) -> None:
+            reply.code = code
+
+        return Held(reply, safe.addCallback(set_code))
+
+    def _refused(self, code: int, remark: str) -> Reply:
+        return Reply(code, RecallRefusedResponseHeader(msg_region=self._region), remark=remark)
+
+    def _refusal(self) -> tuple[int, str] | None:
+        """Why nothing can be taken back now."""
+        settings = self._kernel.settings
+        if not settings.flag("recallMessageEnable"):
+            return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
+        if self._kernel.is_slave:
+            return ResponseCode.SLAVE_NOT_AVAILABLE, _NOT_AVAILABLE
+        if not (settings.int("brokerPermission") & _PERM_WRITE
+                or settings.flag("allowRecallWhenBrokerNotWriteable")):
+            return ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE
+        return None
+
+    def _topic_refusal(self, topic: str) -> tuple[int, str] | None:
+        if self._kernel.topic_config.get(topic) is None:
+            return (ResponseCode.TOPIC_NOT_EXIST,
+                    f"recall failed, the topic[{topic}] not exist")
+        return None
+
+    def _fault(self, request: Request[RecallMessageRequestHeader], handle: RecallHandle) -> str:
+        """What is wrong with a handle; empty when nothing is."""
+        if handle.topic != request.header.topic:
+            return "recall failed, topic not match"
+        if handle.broker_name != self._kernel.broker_name:
+            return _NOT_AVAILABLE
+        time_ms = int(handle.timestamp) if _NUMBER.fullmatch(handle.timestamp) else -1
+        left_ms = time_ms - self._kernel.now_ms()
+        if not 0 < left_ms < self._kernel.settings.int("timerMaxDelaySec") * 1000:
+            return "recall failed, timestamp invalid"
+        return ""
+
+    def _record(
+        self, request: Request[RecallMessageRequestHeader], handle: RecallHandle
+    ) -> MessageRecord:
+        """Make the message that takes another back."""
+        now_ms = self._kernel.now_ms()
+        properties = {
+            names.TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.unique_key),
+            names.UNIQ_KEY: handle.unique_key, names.TIMER_DELIVER_MS: handle.timestamp,
+            names.BORN_TIMESTAMP: str(now_ms), names.PGROUP: request.header.producer_group or "",
+            names.TAGS: _TAG,
+        }
+        properties = {name: text for name, text in properties.items() if text}
+        return MessageRecord(
+            handle.topic, 0, b"0", format_properties(properties), now_ms,
+            request.channel.remote_host, self._kernel.store_host, index_keys(properties),
+            tags_code(_TAG))

@@ -1,0 +1,164 @@
+"""A timed message's record on its way into the timer topic and out of it.
+
+A producer asks for a delay in seconds or milliseconds, or for a time. The property TIMER_OUT_MS
+says the last tick before that; the real topic and queue stand in REAL_TOPIC and REAL_QID. All three
+stay in what is delivered, and say that it has waited.
+
+Source: HookUtils.handleScheduleMessage, transformTimerMessage, TimerMessageStore.convert,
+buildDeleteKey @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.topic_names import HALF_TOPIC, TIMER_TOPIC, can_be_directory
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.properties import (
+    NAME_VALUE_SEPARATOR,
+    format_properties,
+    parse_properties,
+)
+from twistmq.broker.wire.record import (
+    PROPERTIES_LENGTH_MAX,
+    SYS_INNER_BATCH,
+    MessageRecord,
+    StoredMessage,
+    has_queue_entry,
+    record_again,
+    utf8,
+)
+
+__all__ = ["ENTERED_NEVER", "TIMER_MARK", "TIMER_NAMES", "asks_for_time", "delete_key", "due_ms_of",
+           "due_record", "illegal", "rolled_record", "timed_ms", "wait_record"]
+
+#: What a message asks for a time by.
+TIMER_NAMES: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+#: TIMER_ENQUEUE_MS of a message that was due before it could be entered. Source: Long.MAX_VALUE.
+ENTERED_NEVER: Final = 2**63 - 1
+#: Bytes that delivery, or a roll, adds to the properties.
+_ADDED_SIZE_MAX: Final = 160
+
+#: Stands in the properties of each message that asks for a time, and of few others.
+TIMER_MARK: Final = "TIMER_DEL"
+_MARKS: Final = tuple(f"{name}{NAME_VALUE_SEPARATOR}" for name in TIMER_NAMES)
+_OUT_MARK: Final = f"{names.TIMER_OUT_MS}{NAME_VALUE_SEPARATOR}"
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
+
+
+def illegal(delay_max_ms: int) -> RequestRefused:
+    """The refusal of a time that is none, or too far."""
+    return RequestRefused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "timer message illegal, the delay time should not be bigger than the max delay "
+        f"{delay_max_ms}ms; or if set del msg, the delay time should be bigger than the current "
+        "time")
+
+
+def asks_for_time(record: MessageRecord) -> dict[str, str] | None:
+    """A record's properties, parsed, if it is to wait for a time; None for most.
+
+    Half messages and rollbacks do not wait; what they become may. A level wins over a time.
+    """
+    text = record.properties
+    if not any(mark in text for mark in _MARKS) or _OUT_MARK in text:
+        return None
+    if not has_queue_entry(record.sys_flag) or record.topic in (HALF_TOPIC, TIMER_TOPIC):
+        return None
+    properties = parse_properties(text)
+    if names.TIMER_OUT_MS in properties or properties.keys().isdisjoint(TIMER_NAMES):
+        return None
+    level = properties.get(names.DELAY, "0")
+    return None if _NUMBER.fullmatch(level) and int(level) > 0 else properties
+
+
+def timed_ms(properties: dict[str, str], now_ms: int) -> int | None:
+    """When a message is to be delivered, Unix ms; None when it says no number."""
+    for name, unit_ms in ((names.TIMER_DELAY_SEC, 1000), (names.TIMER_DELAY_MS, 1)):
+        text = properties.get(name)
+        if text is not None:
+            return now_ms + int(text) * unit_ms if _NUMBER.fullmatch(text) else None
+    text = properties[names.TIMER_DELIVER_MS]
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def wait_record(record: MessageRecord, properties: dict[str, str], out_ms: int) -> None:
+    """Send a record to the timer topic.
+
+    :param properties: the record's, parsed.
+    :param out_ms: its TIMER_OUT_MS.
+    :raises RequestRefused: when it could not be delivered from there.
+    """
+    if record.sys_flag & SYS_INNER_BATCH:
+        # Differs from Apache, which makes of it a message in a queue that holds no batches.
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "an inner batch cannot wait for a time")
+    properties[names.TIMER_OUT_MS] = str(out_ms)
+    properties[names.REAL_TOPIC] = record.topic
+    properties[names.REAL_QID] = str(record.queue_id)
+    text = format_properties(properties)
+    if len(utf8(text)) > PROPERTIES_LENGTH_MAX - _ADDED_SIZE_MAX:
+        raise RequestRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the properties of a message that waits have at most "
+            f"{PROPERTIES_LENGTH_MAX - _ADDED_SIZE_MAX} bytes with those the broker adds")
+    record.properties = text
+    record.topic, record.queue_id = TIMER_TOPIC, 0
+
+
+def due_ms_of(properties: Mapping[str, str]) -> int:
+    """TIMER_OUT_MS of a message of the timer topic.
+
+    :raises BrokerError: when it has none.
+    """
+    text = properties.get(names.TIMER_OUT_MS, "")
+    if _NUMBER.fullmatch(text) is None:
+        raise BrokerError("its properties do not say when it is due")
+    return int(text)
+
+
+def due_record(message: StoredMessage, properties: dict[str, str], write_ms: int, now_ms: int
+               ) -> MessageRecord:
+    """Make of a message of the timer topic the one it is to become.
+
+    :param properties: the message's, parsed; get those of the other.
+    :param write_ms: when it was entered, or ENTERED_NEVER.
+    :raises BrokerError: when its properties do not say where it belongs.
+    """
+    topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
+    if (not topic or not can_be_directory(topic) or topic == TIMER_TOPIC
+            or _QUEUE_ID.fullmatch(queue_id) is None):
+        raise BrokerError("its properties do not say where it belongs")
+    record = _again(message, properties, write_ms, now_ms)
+    record.topic, record.queue_id = topic, int(queue_id)
+    return record
+
+
+def rolled_record(message: StoredMessage, properties: dict[str, str], write_ms: int, now_ms: int
+                  ) -> MessageRecord:
+    """Make of a message that is not due yet one that is entered again; see due_record."""
+    rolls = properties.get(names.TIMER_ROLL_TIMES, "0")
+    properties[names.TIMER_ROLL_TIMES] = str(
+        int(rolls) + 1 if _NUMBER.fullmatch(rolls) else 1)
+    return _again(message, properties, write_ms, now_ms)
+
+
+def _again(message: StoredMessage, properties: dict[str, str], write_ms: int, now_ms: int
+           ) -> MessageRecord:
+    properties[names.TIMER_ENQUEUE_MS] = str(write_ms)
+    properties[names.TIMER_DEQUEUE_MS] = str(now_ms)
+    record = record_again(message, properties)
+    record.properties = format_properties(properties)
+    return record
+
+
+def delete_key(topic: str, unique_key: str) -> str:
+    """What TIMER_DEL_UNIQKEY says of the message that is taken back.
+
+    :param topic: the real one.
+    """
+    return f"{topic}+{unique_key}"

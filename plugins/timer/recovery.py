@@ -1,0 +1,126 @@
+"""Where entering and delivering go on at a start, and the wheel as it must be for that.
+
+After a clean stop of this broker everything is where the check point says. After any other end of
+it, the check point still is of one moment: the timer log is cut there, and what came later is
+entered again. After Apache's broker, whose check point and wheel are of several moments however it
+ended, the log is followed to its last unit, and what is in it is not entered twice. Unless the stop
+was clean the wheel is made anew of the whole log, which takes about a second for a million units.
+
+Source: TimerMessageStore.recover, recoverAndRevise, reviseQueueOffset @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.broker.wire.record import decode_record
+from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpointFile
+from twistmq.plugins.timer.log_unit import UNIT_SIZE, LogUnit
+
+if TYPE_CHECKING:
+    from twistmq.broker.store.message_store import MessageStore
+    from twistmq.plugins.timer.timer_log import TimerLog
+    from twistmq.plugins.timer.wheel import TimerWheel
+
+__all__ = ["TimerRecovery"]
+
+#: Queue offset of a unit whose message cannot be found in the timer topic.
+_UNKNOWN: Final = -1
+
+
+class TimerRecovery:
+    """One recovery.
+
+    :param store: loaded.
+    :param checkpoint: loaded, as the log's files and, from its time on, the wheel's slots.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, store: MessageStore, checkpoint: TimerCheckpointFile, wheel: TimerWheel,
+        timer_log: TimerLog,
+    ) -> None:
+        self._store = store
+        self._checkpoint = checkpoint
+        self._wheel = wheel
+        self._timer_log = timer_log
+        #: Where entering goes on, a queue offset.
+        self.queue_offset = 0
+        #: Places of messages from there on that are in the log.
+        self.known_places: set[int] = set()
+
+    def run(self) -> None:
+        """Find where things go on, and make them fit."""
+        values, state = self._checkpoint.values, self._checkpoint.state
+        timer_log = self._timer_log
+        position = values.last_timer_log_flush_position
+        if state and not self._fits(position):
+            state = 0
+        if state == CLEAN and timer_log.unit(timer_log.next_position(position)) is None:
+            self.queue_offset = values.master_timer_queue_offset
+            timer_log.resume(position)
+            return
+        if state == RUNNING:
+            self.queue_offset = values.master_timer_queue_offset
+            end = position
+        else:
+            end = self._follow(position)
+        timer_log.truncate(end)
+        count = self._make_wheel(end, values.last_read_ms)
+        self.log.info("the timer wheel was made anew of {count} units: entering goes on at "
+                      "{offset}", count=count, offset=self.queue_offset)
+
+    def _fits(self, position: int) -> bool:
+        """Whether the log goes as far as the check point says."""
+        timer_log = self._timer_log
+        last_end = timer_log.starts[-1] + timer_log.file_size if timer_log.starts else 0
+        return position <= last_end and (bool(timer_log.starts) or position == 0)
+
+    def _follow(self, position: int) -> int:
+        """Find the end of a log that another broker wrote, and where to go on after it.
+
+        :param position: where it was durable once.
+        :returns: the end.
+        """
+        timer_log, store = self._timer_log, self._store
+        begin = timer_log.begin
+        if timer_log.starts and position > begin:
+            # From the beginning of the file before: a later position may be anything.
+            begin = max(begin, position - position % timer_log.file_size - timer_log.file_size)
+        end = begin
+        for at, unit in timer_log.units(begin, timer_log.end):
+            if at >= position and (
+                    self._queue_offset(unit) == _UNKNOWN or unit.previous >= at):
+                break
+            end = at + UNIT_SIZE
+        last = timer_log.unit(end - UNIT_SIZE) if end > begin else None
+        last_offset = _UNKNOWN if last is None else self._queue_offset(last)
+        saved = self._checkpoint.values.master_timer_queue_offset
+        self.queue_offset = saved if last_offset == _UNKNOWN else min(saved, last_offset + 1)
+        place = store.commit_log_offset(TIMER_TOPIC, 0, self.queue_offset)
+        if place >= 0:
+            self.known_places = {unit.place for _, unit in timer_log.units(begin, end)
+                                 if unit.place >= place}
+        return end
+
+    def _queue_offset(self, unit: LogUnit) -> int:
+        """Queue offset of a unit's message, which is _UNKNOWN when it is none of the topic's."""
+        data = self._store.look_message(unit.place)
+        if data is None or len(data) != unit.message_size:
+            return _UNKNOWN
+        message = decode_record(data)
+        return message.queue_offset if message.topic == TIMER_TOPIC else _UNKNOWN
+
+    def _make_wheel(self, end: int, read_ms: int) -> int:
+        """Make the slots of a time on from the units; :returns: how many units there are."""
+        self._wheel.forget()
+        count = 0
+        for position, unit in self._timer_log.units(self._timer_log.begin, end):
+            count += 1
+            if unit.slot_ms >= read_ms:
+                self._wheel.add(position, unit)
+        return count

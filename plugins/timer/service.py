@@ -1,0 +1,299 @@
+"""The timed messages of one broker: what enters them, what delivers them, how far both have come.
+
+A turn enters some and delivers some, for a few milliseconds. How far it has come is saved each
+second, and only what no loss of power takes away: a message may come twice after a crash, and never
+not at all.
+
+Source: TimerMessageStore, TimerFlushService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused, StoreDamaged, StoreError
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.record import MessageRecord
+from twistmq.plugins.timer.checkpoint import (
+    CLEAN,
+    RUNNING,
+    TimerCheckpoint,
+    TimerCheckpointFile,
+)
+from twistmq.plugins.timer.delivery import Delivery
+from twistmq.plugins.timer.dequeue import Dequeue
+from twistmq.plugins.timer.enqueue import Enqueue
+from twistmq.plugins.timer.metrics import TimerMetrics
+from twistmq.plugins.timer.rates import Rates
+from twistmq.plugins.timer.records import (
+    TIMER_MARK,
+    asks_for_time,
+    illegal,
+    timed_ms,
+    wait_record,
+)
+from twistmq.plugins.timer.recovery import TimerRecovery
+from twistmq.plugins.timer.settings import TimerSettings
+from twistmq.plugins.timer.timer_log import TimerLog
+from twistmq.plugins.timer.wheel import TimerWheel
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["TimerService"]
+
+#: How long a turn is, ms.
+TURN_MS: Final = 5
+#: From one turn to the next, in parts of a tick. Source: TimerEnqueueGetService.
+TURNS_PER_TICK: Final = 10
+#: Where nothing happens it is saved so seldom, ms.
+IDLE_SAVE_MS: Final = 60_000
+
+
+class TimerService:
+    """See the module.
+
+    :param settings: with ``enabled``.
+    """
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, settings: TimerSettings) -> None:
+        self._kernel = kernel
+        store = kernel.store
+        path = store.settings.path
+        self.tick_ms = settings.tick_ms
+        self.wheel = TimerWheel(store.io, path("timerwheel"), settings.tick_ms)
+        self.timer_log = TimerLog(store.io, path("timerlog"), settings.log_file_size)
+        self.checkpoint = TimerCheckpointFile(
+            store.io, path("config", "timercheck"), settings.tick_ms)
+        self.metrics = TimerMetrics(kernel)
+        delivery = self.delivery = Delivery(kernel)
+        self.enqueue = Enqueue(kernel, self.wheel, self.timer_log, self.metrics, delivery,
+                               settings.roll_window)
+        self.dequeue = Dequeue(kernel, self.wheel, self.timer_log, self.metrics, delivery)
+        #: Whether a send of those handled now has a record that waits.
+        self.has_timed = False
+        self._is_loaded = self._is_stopped = False
+        self._has_more = False
+        self._saved = (0, 0, 0)
+        self._saved_ms = 0
+        self._lock = DeferredLock()
+        self._is_failing = False
+        self._rates = Rates()
+
+    # --- the beginning
+
+    def load(self) -> None:
+        """Take over what is there; the store is loaded.
+
+        :raises StoreError: when a file is damaged, or the disk fails.
+        """
+        try:
+            was_there = self.checkpoint.load()
+            self.metrics.load()
+            self.timer_log.load()
+            now_ms = self._kernel.now_ms()
+            read_ms = (self.checkpoint.values.last_read_ms if was_there
+                       else self.wheel.floor_ms(now_ms))
+            self.wheel.load(read_ms)
+            recovery = TimerRecovery(
+                self._kernel.store, self.checkpoint, self.wheel, self.timer_log)
+            recovery.run()
+            self.dequeue.begin(read_ms)
+            self.enqueue.begin(recovery.queue_offset, recovery.known_places, read_ms, now_ms)
+            # From here on only a stop is clean.
+            self.checkpoint.write(self._values(), RUNNING)
+        except OSError as error:
+            raise StoreDamaged(f"the files of timed messages cannot be used: {error}") from error
+        self._is_loaded = True
+
+    # --- messages come
+
+    def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
+        """Send what is to wait to the timer topic; :returns: the refusals."""
+        refusals: dict[int, BrokerError] | None = None
+        for index, record in enumerate(records):
+            if TIMER_MARK not in record.properties:
+                continue
+            properties = asks_for_time(record)
+            if properties is not None:
+                try:
+                    self._wait(record, properties)
+                except BrokerError as error:
+                    refusals = refusals or {}
+                    refusals[index] = error
+        return refusals
+
+    def _wait(self, record: MessageRecord, properties: dict[str, str]) -> None:
+        """:raises RequestRefused: when it asks for too much."""
+        now_ms = self._kernel.now_ms()
+        delay_max_ms = self._kernel.settings.int("timerMaxDelaySec") * 1000
+        deliver_ms = timed_ms(properties, now_ms)
+        if deliver_ms is None or deliver_ms - now_ms > delay_max_ms:
+            raise illegal(delay_max_ms)
+        if deliver_ms <= now_ms:
+            if names.TIMER_DEL_UNIQKEY in properties:
+                raise illegal(delay_max_ms)
+            return
+        # The last tick before it: a slot is delivered when its tick is over.
+        out_ms = self.wheel.floor_ms(deliver_ms - 1)
+        self._require_room(out_ms)
+        wait_record(record, properties, out_ms)
+        self.has_timed = True
+
+    def _require_room(self, out_ms: int) -> None:
+        """:raises RequestRefused: when too many wait for one tick."""
+        least = self._kernel.settings.int("timerCongestNumEachSlot")
+        waiting = self.wheel.waiting(out_ms)
+        if waiting <= least:
+            return
+        if waiting < 2 * least and self._kernel.random.randrange(1000) <= (
+                1000 * (waiting - least) / (least + 0.1)):
+            return
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"timer message is under flow control, max num limit is {2 * least} or the current "
+            f"value is greater than {least} and less than {2 * least}, trigger random flow "
+            "control")
+
+    # --- and go
+
+    def period_ms(self) -> int:
+        """When to look next: at once while there is more to do, else at a part of a tick."""
+        if self._has_more:
+            return 1
+        part_ms = self.tick_ms // TURNS_PER_TICK
+        return part_ms - self._kernel.now_ms() % part_ms
+
+    def turn(self, now_ms: int) -> None:
+        """Enter some messages, deliver some."""
+        self._has_more = False
+        if not self._is_loaded or self._is_stopped or self._kernel.is_slave:
+            return
+        settings, clock = self._kernel.settings, self._kernel.now_ms
+        self.enqueue.advance(now_ms)
+        is_stopped = settings.flag("timerStopEnqueue")
+        if not is_stopped:
+            self._has_more = _repeat(lambda: self.enqueue.step(clock()), clock, TURN_MS // 2)
+        if not settings.flag("timerStopDequeue"):
+            self.enqueue.note_ready(is_stopped=is_stopped)
+            ready_ms = self.enqueue.ready_ms
+            self._has_more |= _repeat(lambda: self.dequeue.step(ready_ms), clock, TURN_MS // 2)
+
+    # --- how far it has come
+
+    @property
+    def delivered_ms(self) -> int | None:
+        """What is due before this time was delivered, Unix ms; None before it is loaded."""
+        return self.dequeue.read_ms if self._is_loaded else None
+
+    def _values(self) -> TimerCheckpoint:
+        """The check point of this moment."""
+        values = self.checkpoint.values
+        progress = (self.dequeue.read_ms, self.timer_log.end, self.enqueue.offset)
+        counter, timestamp = values.counter, values.timestamp
+        if (values.last_read_ms, values.master_timer_queue_offset) != (progress[0], progress[2]):
+            counter, timestamp = counter + 1, self._kernel.now_ms()
+        return TimerCheckpoint(*progress, progress[2], values.state_version, timestamp, counter)
+
+    def save_if_due(self, now_ms: int) -> Deferred[None] | None:
+        """Save how far it has come, if that is further than before."""
+        if not self._is_loaded or self._is_stopped or not self.enqueue.is_whole:
+            return None
+        values = self._values()
+        progress = (values.last_timer_log_flush_position, values.last_timer_queue_offset,
+                    self.delivery.count)
+        if progress == self._saved and now_ms - self._saved_ms < IDLE_SAVE_MS:
+            return None
+        self._saved, self._saved_ms = progress, now_ms
+        self._rates.note(now_ms, self.enqueue.count, self.delivery.count)
+        return self._lock.run(self._save, RUNNING)
+
+    def _save(self, state: int) -> Deferred[None]:
+        """Save once all of it is durable; fires when that is done, or has failed."""
+        values, metrics = self._values(), self.metrics.encode()
+        store = self._kernel.store
+
+        def write(_: None) -> Deferred[None]:
+            sync_log = self.timer_log.sync_job()
+            write_wheel, take_back = self.wheel.write_job()
+
+            def job() -> None:
+                sync_log()
+                write_wheel()
+                self.checkpoint.write(values, state)
+                self.metrics.write(metrics)
+
+            def undo(failure: Failure) -> Failure:
+                take_back()
+                return failure
+
+            return store.in_thread(job).addErrback(undo)
+
+        def done(_: None) -> None:
+            self.checkpoint.values = values
+            self._is_failing = False
+
+        durable = store.flushed(store.max_offset) or succeed(None)
+        return durable.addCallback(write).addCallbacks(done, self._not_saved)
+
+    def _not_saved(self, failure: Failure) -> None:
+        failure.trap(StoreError, OSError)
+        self._saved_ms = 0
+        if not self._is_failing:
+            self.log.error("how far timed messages have come is not saved: {error}",
+                           error=failure.getErrorMessage())
+        self._is_failing = True
+
+    def stop(self) -> Deferred[None] | None:
+        """Save all, cleanly."""
+        if not self._is_loaded:
+            return None
+        self._is_stopped = True
+        saved = self._lock.run(self._save, CLEAN) if self.enqueue.is_whole else succeed(None)
+        return saved.addCallback(lambda _: self.timer_log.close())
+
+    def drop_old_files(self, now_ms: int) -> None:
+        """Remove files of the timer log whose messages are all gone from the commit log."""
+        if not self._is_loaded or self._is_stopped:
+            return
+        last = self.timer_log.last_unit_of_first_file()
+        while last is not None and last.place < self._kernel.store.min_offset:
+            self.log.info("timer log file {begin} is removed: its messages are gone",
+                          begin=self.timer_log.begin)
+            self.timer_log.drop_first()
+            last = self.timer_log.last_unit_of_first_file()
+
+    # --- figures
+
+    def log_progress(self, now_ms: int) -> None:
+        """Say how far it is behind, if it is."""
+        if self.enqueue.behind or now_ms - self.dequeue.read_ms > 2 * self.tick_ms:
+            self.log.info("timed messages: {behind} to enter, {ms} ms behind in delivering, "
+                          "{count} wait", behind=self.enqueue.behind,
+                          ms=now_ms - self.dequeue.read_ms, count=self.wheel.count)
+
+    def runtime_info(self) -> dict[str, str]:
+        """The rows of the runtime table."""
+        now_ms = self._kernel.now_ms()
+        entered, delivered = self._rates.of(now_ms, self.enqueue.count, self.delivery.count)
+        return {"timerReadBehind": str(max(now_ms - self.dequeue.read_ms, 0) // 1000),
+                "timerOffsetBehind": str(self.enqueue.behind),
+                "timerCongestNum": str(self.wheel.count),
+                "timerEnqueueTps": str(entered), "timerDequeueTps": str(delivered)}
+
+
+def _repeat(step: Callable[[], bool], clock: Callable[[], int], most_ms: int) -> bool:
+    """Do steps until the time is over; :returns: whether there is more to do."""
+    end_ms = clock() + most_ms
+    while step():
+        if clock() >= end_ms:
+            return True
+    return False

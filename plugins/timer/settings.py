@@ -1,0 +1,80 @@
+"""The settings of timed messages.
+
+Source: MessageStoreConfig, BrokerConfig @5.3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from twistmq.broker.settings import INT_MAX, Setting, Settings
+from twistmq.plugins.timer.log_unit import BLANK_SIZE_MIN, UNIT_SIZE
+from twistmq.plugins.timer.wheel import SLOTS_TOTAL
+
+__all__ = ["TICKS_MS", "TIMER_SETTINGS", "TimerSettings"]
+
+_STORE: Final = "MessageStoreConfig"
+_BROKER: Final = "BrokerConfig"
+#: What a tick can be, ms; others count as the next shorter one.
+TICKS_MS: Final = (1000, 500, 200, 100)
+#: Slots that a roll keeps away from the end of the wheel's week.
+#: Source: TimerMessageStore.TIMER_BLANK_SLOTS.
+_BLANK_SLOTS: Final = 60
+
+TIMER_SETTINGS: Final = (
+    Setting("timerWheelEnable", "flag", True,
+            "Whether messages can be sent for a time; read at start.", source=_STORE,
+            important=True, at_start=True),
+    Setting("timerMaxDelaySec", "int", 3 * 86_400,
+            "How far ahead a message may be sent.", unit="s", least=0, source=_STORE),
+    Setting("timerPrecisionMs", "int", 1000,
+            "The tick of delivery: 100, 200, 500 or 1000, others count as the next shorter one.",
+            unit="ms", least=0, source=_STORE, at_start=True),
+    Setting("timerRollWindowSlot", "int", 2 * 86_400,
+            "Ticks ahead from which a message is entered again on its way; at most "
+            f"{SLOTS_TOTAL - _BLANK_SLOTS}, as which what is more or less than 2 counts.",
+            unit="ticks", least=-INT_MAX, source=_STORE, at_start=True),
+    Setting("timerFlushIntervalMs", "int", 1000,
+            "How often it is saved how far entering and delivering have come.", unit="ms",
+            least=1, source=_STORE),
+    Setting("timerCongestNumEachSlot", "int", INT_MAX,
+            "Messages of one tick from which on some more of it are refused, from twice as many "
+            "all.", unit="messages", least=0, source=_STORE),
+    Setting("mappedFileSizeTimerLog", "int", 100 * 1024 * 1024,
+            "Bytes of each file of the timer log.", unit="bytes",
+            least=UNIT_SIZE + BLANK_SIZE_MIN, source=_STORE, at_start=True),
+    Setting("timerStopEnqueue", "flag", False,
+            "Whether messages that come are left waiting, not entered.", source=_STORE),
+    Setting("timerStopDequeue", "flag", False, "Whether due messages are held back.",
+            source=_STORE),
+    Setting("timerProgressLogIntervalMs", "int", 10_000,
+            "How often the log says how far entering and delivering are behind, if they are.",
+            unit="ms", least=1, source=_STORE),
+    Setting("recallMessageEnable", "flag", False,
+            "Whether producers can take messages back that wait for a time.", source=_BROKER),
+    Setting("allowRecallWhenBrokerNotWriteable", "flag", True,
+            "Whether they can when brokerPermission forbids sends.", source=_BROKER),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimerSettings:
+    """What holds from the start on."""
+
+    enabled: bool
+    tick_ms: int
+    #: Ticks ahead from which a message is rolled.
+    roll_window: int
+    log_file_size: int
+
+    @classmethod
+    def read(cls, settings: Settings) -> Self:
+        """Read what the user set."""
+        precision_ms = settings.int("timerPrecisionMs")
+        window, most = settings.int("timerRollWindowSlot"), SLOTS_TOTAL - _BLANK_SLOTS
+        return cls(
+            settings.flag("timerWheelEnable"),
+            next((each for each in TICKS_MS if precision_ms >= each), TICKS_MS[-1]),
+            window if 2 <= window <= most else most,
+            settings.int("mappedFileSizeTimerLog"))

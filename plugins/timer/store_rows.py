@@ -1,0 +1,178 @@
+"""``twistmq store dump --view timers``: the messages that wait for their time, the next one first.
+
+Those in slots that are not delivered yet, and behind them those that are stored but not entered.
+``offset`` is a message's place in the commit log: ``dump --offset`` shows it whole.
+
+Source: TimerMessageStore @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.store.inspect.dump import Wanted, escaped, time_text
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.log_walk import LogWalk
+from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.properties import index_keys
+from twistmq.broker.wire.record import StoredMessage
+from twistmq.plugins.timer.log_unit import UNIT_SIZE, decode_unit
+from twistmq.plugins.timer.records import delete_key, due_ms_of
+from twistmq.plugins.timer.store_files import TimerFiles
+
+__all__ = ["timer_rows", "timer_text"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Entry:
+    """A message that waits."""
+
+    #: When its slot is delivered, Unix ms; of one that is not entered, when it is due.
+    slot_ms: int
+    #: Place in the commit log.
+    place: int
+    #: Place in the timer log; None: not entered.
+    position: int | None = None
+    is_rolled: bool = False
+
+
+def timer_rows(store: StoreFiles, wanted: Wanted, report: Report) -> Iterator[dict[str, Any]]:
+    """List messages that wait.
+
+    :param wanted: topic and queue are those they go to, the times those they are due at.
+    :param report: takes units that do not lead to a message.
+    """
+    files = TimerFiles(store)
+    waiting = _Waiting(files, store, report)
+    for entry in sorted(waiting.entries):
+        message = waiting.message(entry)
+        if message is None:
+            continue
+        properties = message.properties_map()
+        row = _row(entry, message, properties, delete_key(
+            properties.get(names.REAL_TOPIC, ""),
+            properties.get(names.UNIQ_KEY, "")) in waiting.taken_back)
+        if _is_wanted(wanted, row, properties):
+            yield row
+
+
+class _Waiting:
+    """What waits in a store, and what is taken back."""
+
+    def __init__(self, files: TimerFiles, store: StoreFiles, report: Report) -> None:
+        self.entries: list[_Entry] = []
+        #: What messages that take back say of those.
+        self.taken_back: set[str] = set()
+        self._files = files
+        self._store = store
+        self._report = report
+        self._look_at_units()
+
+    def _look_at_units(self) -> None:
+        end = self._store.log_begin
+        for position, data in self._files.units():
+            unit = decode_unit(data)
+            if unit is None:
+                if self._files.is_unsure(position):
+                    continue
+                path, at = self._files.log.locate(position)
+                self._report.problem(path, at, f"a unit of {UNIT_SIZE} bytes",
+                                     data[:16].hex(" ", 4))
+                continue
+            end = max(end, unit.place + unit.message_size)
+            if unit.slot_ms < self._files.checkpoint.last_read_ms:
+                continue
+            entry = _Entry(unit.slot_ms, unit.place, position, unit.is_rolled)
+            if unit.change > 0:
+                self.entries.append(entry)
+            elif (message := self.message(entry)) is not None:
+                self._take_back(message.properties_map())
+        self._look_behind(end)
+
+    def _look_behind(self, begin: int) -> None:
+        """Look for messages that are not entered yet.
+
+        :param begin: where the record behind the last one that is entered starts.
+        """
+        entered = self._files.checkpoint.last_timer_queue_offset
+        for place, message in LogWalk(self._store, self._report).records(begin):
+            if message.topic != TIMER_TOPIC or message.queue_offset < entered:
+                continue
+            properties = message.properties_map()
+            if not self._take_back(properties):
+                self.entries.append(_Entry(_due_ms(properties) or 0, place))
+
+    def _take_back(self, properties: Mapping[str, str]) -> bool:
+        """Note what a message takes back; :returns: whether it does."""
+        key = properties.get(names.TIMER_DEL_UNIQKEY)
+        if key is not None:
+            self.taken_back.add(key)
+        return key is not None
+
+    def message(self, entry: _Entry) -> StoredMessage | None:
+        """The message of an entry; what there is instead is reported."""
+        found = self._store.look(entry.place)
+        if isinstance(found, StoredMessage) and found.topic == TIMER_TOPIC:
+            return found
+        path, at = self._store.log.locate(entry.place)
+        self._report.problem(path, at, f"a message of {TIMER_TOPIC}",
+                             found if isinstance(found, str) else f"a record of {found.topic}")
+        return None
+
+
+def _row(
+    entry: _Entry, message: StoredMessage, properties: dict[str, str], is_taken_back: bool
+) -> dict[str, Any]:
+    queue_id = properties.get(names.REAL_QID, "")
+    state = ("taken back" if is_taken_back else "not entered" if entry.position is None
+             else "rolled" if entry.is_rolled else "waiting")
+    return {
+        "due": _due_ms(properties),
+        "state": state,
+        "topic": properties.get(names.REAL_TOPIC),
+        "queue": int(queue_id) if queue_id.isdecimal() else None,
+        "uniqueKey": properties.get(names.UNIQ_KEY),
+        "keys": properties.get(names.KEYS),
+        "tags": properties.get(names.TAGS),
+        "storeTime": message.store_timestamp,
+        "slotTime": None if entry.position is None else entry.slot_ms,
+        "offset": entry.place,
+        "size": message.size,
+        "timerQueueOffset": message.queue_offset,
+        "timerLogOffset": entry.position,
+    }
+
+
+def _is_wanted(wanted: Wanted, row: Mapping[str, Any], properties: dict[str, str]) -> bool:
+    return (
+        (wanted.topic is None or row["topic"] == wanted.topic)
+        and (wanted.queue_id is None or row["queue"] == wanted.queue_id)
+        and (wanted.place is None or row["offset"] == wanted.place)
+        and (wanted.key is None or wanted.key in index_keys(properties))
+        and wanted.is_in_time(row["due"] or 0)
+    )
+
+
+def timer_text(row: Mapping[str, Any]) -> str:
+    """One line of a row."""
+    due = "never due" if row["due"] is None else f"due {time_text(row['due'])}"
+    shown = [due, f"{row['topic']}-{row['queue']}", row["state"],
+             f"stored {time_text(row['storeTime'])}", f"at {row['offset']}"]
+    if row["state"] == "rolled":
+        shown.append(f"until {time_text(row['slotTime'])}")
+    shown += [f"{name}={escaped(row[field])}" for name, field in (
+        (names.UNIQ_KEY, "uniqueKey"), (names.KEYS, "keys"), (names.TAGS, "tags"))
+        if row[field] is not None]
+    return "  ".join(shown)
+
+
+def _due_ms(properties: dict[str, str]) -> int | None:
+    try:
+        return due_ms_of(properties)
+    except BrokerError:
+        return None

@@ -1,0 +1,53 @@
+"""How many messages wait, by topic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.plugins.timer.case import TimerTestCase
+from twistmq.broker.codes import RequestCode
+from twistmq.plugins.timer.metrics import TimerMetricsSerializeWrapper
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "store-edges" / "config" / "timermetrics"
+FILE = "/store/config/timermetrics"
+
+
+class TimerMetricsTests(TimerTestCase):
+    """They follow the messages, and a stop."""
+
+    def test_golden(self) -> None:
+        """A file of Apache's broker is read."""
+        saved = TimerMetricsSerializeWrapper.decode_saved(GOLDEN.read_bytes())
+        self.assertEqual(set(json.loads(saved.encode_standard())),
+                         {"dataVersion", "timingCount"})
+
+    def test_counted(self) -> None:
+        """While they wait; also over a restart, and as a slave is told."""
+        for number in range(3):
+            self.send(b"%d" % number, TIMER_DELAY_MS="4500")
+        self.send(b"other", "U", TIMER_DELAY_MS="4500")
+        self.turn()
+        self.restart()
+        told = TimerMetricsSerializeWrapper.decode(
+            self.box.ask(RequestCode.GET_TIMER_METRICS).body)
+        self.assertEqual({topic: metric.count for topic, metric in told.timing_count.items()},
+                         {"T": 3, "U": 1})
+        self.assertEqual(told.timing_count["T"].time_stamp, self.box.now_ms)
+        self.turns(6000)
+        self.assertEqual(self.service.metrics.count("T"), 0)
+        self.assertEqual(self.service.metrics.count("never"), 0)
+
+    def test_topics_that_are_gone(self) -> None:
+        """They are forgotten; the system's are not."""
+        for topic in ("gone", "rmq_sys_x", "TBW102"):
+            self.service.metrics.add(topic, 1)
+        self.run_task("forget timed messages of topics that are gone")
+        self.assertEqual(set(self.service.metrics.saved.timing_count), {"rmq_sys_x", "TBW102"})
+
+    def test_damaged_file(self) -> None:
+        """It is said, and counting begins anew."""
+        self.box.stop()
+        self.disk.write_file(FILE, b"{")
+        self.box = self.start()
+        self.assertEqual(self.service.metrics.saved.timing_count, {})

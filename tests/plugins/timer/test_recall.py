@@ -1,0 +1,214 @@
+"""Taking messages back: handles, the request, and what it refuses."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.timer.case import TimerTestCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import StoreError
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.send import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    RecallRefusedResponseHeader,
+)
+from twistmq.plugins.timer.recall import RecallHandle, decode_handle, encode_handle
+
+HANDLE = RecallHandle("T", "broker-a", "1700000009001", "KEY")
+
+
+class HandleTests(SynchronousTestCase):
+    """The text a client keeps."""
+
+    def test_text(self) -> None:
+        """As Apache's broker writes it."""
+        self.assertEqual(encode_handle(HANDLE), "djEgVCBicm9rZXItYSAxNzAwMDAwMDA5MDAxIEtFWQ==")
+
+    def test_round(self) -> None:
+        """Also without the signs that fill it, with more behind, and with the other alphabet."""
+        text = encode_handle(HANDLE)
+        self.assertEqual(decode_handle(text), HANDLE)
+        self.assertEqual(decode_handle(text.rstrip("=")), HANDLE)
+        odd = HANDLE._replace(topic="\u00ff\u00fe?>")
+        self.assertIn("_", encode_handle(odd) + "-")
+        self.assertEqual(decode_handle(encode_handle(odd)), odd)
+
+    def test_what_is_none(self) -> None:
+        """No base64, another version, too little."""
+        for text in ("", "*", "djI=", "djIgVCBiIDEgaw==", "djEgVCBiIDE=", "a", "\u00e4"):
+            self.assertIsNone(decode_handle(text), msg=text)
+
+
+class RecallTests(TimerTestCase):
+    """A broker that lets messages be taken back."""
+
+    settings = {"recallMessageEnable": "true"}  # noqa: RUF012
+
+    def recall(self, handle: str, topic: str = "T") -> RemotingCommand:
+        return self.box.ask(RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader(
+            topic=topic, recall_handle=handle, producer_group="P"))
+
+    def refusal(self, handle: str, topic: str = "T") -> tuple[int, str | None]:
+        reply = self.recall(handle, topic)
+        self.assertEqual(reply.header(RecallRefusedResponseHeader).msg_region, "DefaultRegion")
+        return reply.code, reply.remark
+
+    def handle_of(self, body: bytes = b"timed", **properties: str) -> str:
+        handle = self.send(body, **properties).recall_handle
+        assert handle is not None
+        return handle
+
+    def test_handle_of_a_send(self) -> None:
+        """It names topic, broker, time and unique key; what does not wait has none."""
+        handle = decode_handle(self.handle_of(TIMER_DELAY_MS="4500", UNIQ_KEY="U"))
+        self.assertEqual(handle, ("T", "broker-a", str(self.box.now_ms + 4001), "U"))
+        self.assertIsNone(self.send(b"now").recall_handle)
+        self.assertIsNone(self.send(b"past", TIMER_DELAY_MS="-1").recall_handle)
+        self.assertIsNone(self.send(b"try", "%RETRY%g", TIMER_DELAY_MS="4500").recall_handle)
+        # What a client says itself is not believed.
+        self.assertIsNone(self.send(b"was", TIMER_OUT_MS="5").recall_handle)
+
+    def test_taken_back(self) -> None:
+        """It does not come, others of the same tick do, and nothing is left."""
+        handle = self.handle_of(b"back", TIMER_DELAY_MS="4500", UNIQ_KEY="U")
+        self.send(b"stays", TIMER_DELAY_MS="4500", UNIQ_KEY="V")
+        self.turn()
+        self.assertEqual(self.service.metrics.count("T"), 2)
+        reply = self.recall(handle)
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        header = reply.header(RecallMessageResponseHeader)
+        self.assertEqual((header.msg_id, header.msg_region), ("U", "DefaultRegion"))
+        self.turn()
+        self.assertEqual((self.service.metrics.count("T"), self.service.wheel.count), (1, 1))
+        self.turns(6000)
+        self.assertEqual(self.bodies(), [b"stays"])
+        self.assertEqual((self.service.metrics.count("T"), self.service.wheel.count), (0, 0))
+        self.assertEqual(self.stored(queue_id=0), [])
+
+    def test_message_that_takes_back(self) -> None:
+        """Its record says which, and has what Apache's broker gives it."""
+        handle = self.handle_of(TIMER_DELAY_MS="4500", UNIQ_KEY="U")
+        self.recall(handle)
+        [_, stored] = self.waiting()
+        fields = stored.properties_map()
+        self.assertEqual(fields, {
+            "TIMER_DEL_UNIQKEY": "T+U", "UNIQ_KEY": "U", "TAGS": "_RECALL_TAG_", "PGROUP": "P",
+            "TIMER_DELIVER_MS": str(self.box.now_ms + 4001),
+            "TIMER_OUT_MS": str(self.box.now_ms + 4000), "REAL_TOPIC": "T", "REAL_QID": "0",
+            "BORN_TIMESTAMP": str(self.box.now_ms)})
+        self.assertEqual(stored.body, b"0")
+
+    def test_last_moment(self) -> None:
+        """As long as its time has not come it can be taken back, not a moment later."""
+        handle = self.handle_of(TIMER_DELAY_MS="4500")
+        self.turns(4000)
+        self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
+        self.turn(1)
+        self.assertEqual(self.refusal(handle), (
+            ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid"))
+        self.turns(3000)
+        self.assertEqual(self.bodies(), [])
+
+    def test_behind_with_entering(self) -> None:
+        """What was taken back in time does not come, though neither was entered yet."""
+        handle = self.handle_of(TIMER_DELAY_MS="900")
+        self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
+        self.after_kill()
+        self.turn(60_000)
+        self.turn(1000)
+        self.assertEqual((self.bodies(), self.service.enqueue.behind), ([], 0))
+
+    def test_after_a_roll(self) -> None:
+        """What was rolled is found in its last slot."""
+        self.restart(timerRollWindowSlot="4")
+        handle = self.handle_of(b"back", TIMER_DELAY_MS="20000")
+        self.send(b"stays", TIMER_DELAY_MS="20000")
+        self.turns(6000)
+        self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
+        self.turns(16_000)
+        self.assertEqual(self.bodies(), [b"stays"])
+        self.assertEqual(self.service.metrics.count("T"), 0)
+
+    def test_sent_by_hand(self) -> None:
+        """A client may send what takes back itself; it needs a time to come."""
+        self.send(b"back", TIMER_DELIVER_MS=str(self.box.now_ms + 4500), UNIQ_KEY="U")
+        self.send(b"hand", TIMER_DELIVER_MS=str(self.box.now_ms + 4500), TIMER_DEL_UNIQKEY="T+U")
+        self.turns(6000)
+        self.assertEqual(self.bodies(), [])
+        code, remark = self.refused(TIMER_DELIVER_MS="5", TIMER_DEL_UNIQKEY="T+U")
+        self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
+        self.assertTrue((remark or "").startswith("timer message illegal, the delay time"))
+
+    def test_of_nothing(self) -> None:
+        """Nobody is taken back, and nothing is counted."""
+        handle = encode_handle(RecallHandle("T", "broker-a", str(self.box.now_ms + 4001), "none"))
+        self.send(b"stays", TIMER_DELAY_MS="4500")
+        self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
+        self.turns(6000)
+        self.assertEqual(self.bodies(), [b"stays"])
+        self.assertEqual(self.service.metrics.count("T"), 0)
+
+    def test_refusals(self) -> None:
+        """In Apache's order and words."""
+        handle = self.handle_of(TIMER_DELAY_MS="4500")
+        other = ResponseCode.ILLEGAL_OPERATION
+        self.send(b"now", "Other")
+        self.assertEqual(self.refusal(handle, "nope"), (
+            ResponseCode.TOPIC_NOT_EXIST, "recall failed, the topic[nope] not exist"))
+        self.assertEqual(self.refusal("*"), (other, "recall handle is invalid"))
+        self.assertEqual(self.refusal(handle, "Other"), (other, "recall failed, topic not match"))
+        good = decode_handle(handle)
+        assert good is not None
+        self.assertEqual(self.refusal(encode_handle(good._replace(broker_name="b"))),
+                         (other, "recall failed, broker service not available"))
+        far = str(self.box.now_ms + 3 * 86_400_000)
+        for text in ("x", "0", far):
+            self.assertEqual(self.refusal(encode_handle(good._replace(timestamp=text))),
+                             (other, "recall failed, timestamp invalid"), msg=text)
+
+    def test_switches(self) -> None:
+        """It is forbidden by default, and can be where sends are."""
+        handle = self.handle_of(TIMER_DELAY_MS="4500")
+        self.restart(recallMessageEnable="false")
+        self.assertEqual(self.refusal(handle), (
+            ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"))
+        self.restart(brokerPermission="4", allowRecallWhenBrokerNotWriteable="false")
+        unavailable = "recall failed, broker service not available"
+        self.assertEqual(self.refusal(handle), (ResponseCode.SERVICE_NOT_AVAILABLE, unavailable))
+        self.restart(brokerPermission="4")
+        self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
+        self.box.kernel.set_role("SLAVE", 1)
+        self.assertEqual(self.refusal(handle), (ResponseCode.SLAVE_NOT_AVAILABLE, unavailable))
+
+    def test_without_the_wheel(self) -> None:
+        """Nothing waits: there is nothing to take back."""
+        handle = self.handle_of(TIMER_DELAY_MS="4500")
+        self.restart(timerWheelEnable="false")
+        self.assertEqual(self.refusal(handle), (
+            ResponseCode.SYSTEM_ERROR, "recall failed, execute error"))
+        self.assertEqual(self.stored(queue_id=0), [])
+
+    def test_full_disk(self) -> None:
+        """It was not taken back, and the client is told."""
+        handle = self.handle_of(TIMER_DELAY_MS="4500")
+        self.disk.room_bytes = 0
+        self.assertEqual(self.refusal(handle), (
+            ResponseCode.SYSTEM_ERROR, "recall failed, execute error"))
+        self.disk.room_bytes = None
+
+    def test_failed_flush(self) -> None:
+        """Its producer is told that it may not last."""
+        self.restart(flushDiskType="SYNC_FLUSH")
+        handle = self.handle_of(TIMER_DELAY_MS="4500")
+        self.disk.fail_sync_in = 1
+        self.assertEqual(self.recall(handle).code, ResponseCode.FLUSH_DISK_TIMEOUT)
+        self.disk.fail_sync_in = None
+        self.flushLoggedErrors(OSError, StoreError)
+
+    def test_sync_flush(self) -> None:
+        """The answer waits for the disk."""
+        self.restart(flushDiskType="SYNC_FLUSH")
+        handle = self.handle_of(TIMER_DELAY_MS="4500")
+        self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
+        self.assertEqual(self.box.kernel.store.flushed_offset, self.box.kernel.store.max_offset)

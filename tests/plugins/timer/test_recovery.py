@@ -1,0 +1,238 @@
+"""Where things go on after a stop or a kill, of this broker or of Apache's."""
+
+from __future__ import annotations
+
+from tests.plugins.timer.case import TimerTestCase
+from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpoint
+from twistmq.plugins.timer.log_unit import UNIT_SIZE
+
+WHEEL, CHECK = "/store/timerwheel", "/store/config/timercheck"
+
+
+class RecoveryTests(TimerTestCase):
+    """A store with ten messages: five due soon, five later."""
+
+    #: Eight units a file.
+    settings = {"mappedFileSizeTimerLog": str(8 * UNIT_SIZE + 20)}  # noqa: RUF012
+
+    def fill(self) -> None:
+        for number in range(10):
+            self.send(b"%d" % number, TIMER_DELAY_MS="1500" if number < 5 else "8500")
+        self.turn()
+
+    def assert_all_come(self, *twice: int) -> None:
+        self.turns(12_000)
+        self.assertEqual(sorted(self.bodies()), sorted(
+            b"%d" % number for number in (*range(10), *twice)))
+
+    def as_apache(self, **changes: int) -> None:
+        """Rewrite the check point as Apache's broker would."""
+        values = TimerCheckpoint.decode(self.disk.read_file(CHECK))
+        for name, value in changes.items():
+            setattr(values, name, value)
+        self.disk.write_file(CHECK, values.encode().ljust(4096, b"\0"))
+
+    def test_clean_stop(self) -> None:
+        """Everything is where it was; the wheel is believed."""
+        self.fill()
+        slots = dict(self.service.wheel.slots)
+        self.box.stop()
+        self.assertEqual(self.disk.read_file(CHECK)[64:76], b"twistmq\0\0\0\0\x02")
+        self.box = self.start()
+        self.assertEqual(self.service.wheel.slots, slots)
+        self.assertEqual(self.service.enqueue.offset, 10)
+        # From now on only a stop is clean.
+        self.assertEqual(self.disk.read_file(CHECK)[72:76], b"\0\0\0\x01")
+        self.assert_all_come()
+
+    def test_killed_before_it_was_saved(self) -> None:
+        """What was entered since the last check point is entered again, and nothing twice."""
+        self.fill()
+        self.after_kill()
+        self.assertEqual((self.service.enqueue.offset, self.service.timer_log.end), (0, 0))
+        self.turn()
+        self.assertEqual(self.service.wheel.count, 10)
+        self.assert_all_come()
+
+    def test_killed_after_it_was_saved(self) -> None:
+        """It goes on from there; the wheel is made of the log."""
+        self.fill()
+        self.save()
+        slots = dict(self.service.wheel.slots)
+        self.disk.remove(WHEEL)
+        self.after_kill()
+        self.assertEqual(self.service.enqueue.offset, 10)
+        self.assertEqual(self.service.wheel.slots, slots)
+        self.assert_all_come()
+
+    def test_killed_between_wheel_and_check_point(self) -> None:
+        """A slot of what is entered at another time again is not left behind.
+
+        Its unit's place is another message's then, which would come with that slot: too early.
+        """
+        self.restart(timerRollWindowSlot="6")
+        self.box.now_ms += 1000 - self.box.now_ms % 1000
+        self.send(b"soon", TIMER_DELAY_MS="1500")
+        self.send(b"far", TIMER_DELAY_MS="20000")
+        self.turns(2000)
+        due_ms = self.box.now_ms + 5900
+        self.send(b"later", TIMER_DELAY_MS="5900")
+        self.turn()
+        # Of a save, the wheel; then the kill.
+        self.service.timer_log.sync_job()()
+        self.service.wheel.write_job()[0]()
+        self.box.now_ms += 2000
+        self.after_kill(timerRollWindowSlot="6")
+        self.turn()
+        self.save()
+        self.restart(timerRollWindowSlot="6")
+        self.assertEqual(self.service.wheel.count, 2)
+        while self.box.now_ms + 100 < due_ms:
+            self.turns(100)
+            self.assertEqual(set(self.bodies()), {b"soon"})
+        self.turns(20_000)
+        # What had come before the kill comes twice.
+        self.assertEqual(self.bodies(), [b"soon", b"soon", b"later", b"far"])
+
+    def test_killed_after_deliveries(self) -> None:
+        """What was delivered since the last check point comes twice, no more."""
+        self.fill()
+        self.save()
+        self.turns(3000)
+        self.assertEqual(len(self.bodies()), 5)
+        self.after_kill()
+        self.assert_all_come(*range(5))
+
+    def test_killed_after_saved_deliveries(self) -> None:
+        """Nothing comes twice."""
+        self.fill()
+        self.turns(3000)
+        self.save()
+        self.after_kill()
+        self.assert_all_come()
+
+    def test_files_without_end(self) -> None:
+        """Kills and stops in turn, with messages in between, lose and double nothing."""
+        sent = 0
+        for number in range(12):
+            for _ in range(3):
+                self.send(b"%d" % sent, TIMER_DELAY_MS="60000")
+                sent += 1
+            self.turns(300)
+            self.save()
+            if number % 2:
+                self.restart()
+            else:
+                self.after_kill()
+        self.assertEqual(self.service.wheel.count, sent)
+        self.turns(70_000)
+        self.assertEqual(self.bodies(), [b"%d" % each for each in range(sent)])
+
+    def test_after_a_stop_of_apaches(self) -> None:
+        """Its check point is behind its log, its wheel too: the log is followed."""
+        self.fill()
+        self.box.stop()
+        self.disk.remove(WHEEL)
+        self.as_apache(last_timer_log_flush_position=2 * UNIT_SIZE)
+        self.box = self.start()
+        self.assertEqual((self.service.enqueue.offset, self.service.wheel.count), (10, 10))
+        self.assert_all_come()
+
+    def test_after_a_kill_of_apaches(self) -> None:
+        """What is in the log is not entered again, though the check point does not know it."""
+        self.fill()
+        self.box.stop()
+        self.as_apache(last_timer_log_flush_position=0, master_timer_queue_offset=3)
+        self.box = self.start()
+        self.assertEqual(self.service.enqueue.offset, 3)
+        self.assertEqual(len(self.service.enqueue.known_places), 7)
+        self.turn()
+        self.assertEqual((self.service.wheel.count, self.service.enqueue.known_places),
+                         (10, set()))
+        self.assert_all_come()
+
+    def test_after_apaches_whose_log_is_behind(self) -> None:
+        """It goes on behind the last unit there is."""
+        self.fill()
+        end = self.service.timer_log.end
+        self.box.stop()
+        self.as_apache()
+        for path, at in ((f"/store/timerlog/{8 * UNIT_SIZE + 20:020d}", 0),):
+            self.disk.clear_from(path, at)
+        self.box = self.start()
+        self.assertEqual((self.service.enqueue.offset, self.service.wheel.count), (8, 8))
+        self.turn()
+        self.assertEqual(self.service.timer_log.end, end)
+        self.assert_all_come()
+
+    def test_garbage_behind_the_log(self) -> None:
+        """Units of messages that are not there, or not timed, end it."""
+        self.fill()
+        good = self.service.timer_log.unit(0)
+        assert good is not None
+        for bad in (good._replace(place=good.place + 1), good._replace(message_size=5),
+                    good._replace(previous=5000, place=good.place)):
+            self.box.stop()
+            self.as_apache()
+            box_log = self.service.timer_log
+            box_log.load()
+            box_log.resume(self.end_of_log())
+            box_log.write([(box_log.next_position(box_log.end), bad)])
+            box_log.close()
+            self.box = self.start()
+            self.assertEqual(self.service.timer_log.end, self.end_of_log(), msg=bad)
+        self.assert_all_come()
+
+    def end_of_log(self) -> int:
+        return 8 * UNIT_SIZE + 20 + 2 * UNIT_SIZE
+
+    def test_check_point_that_is_lost(self) -> None:
+        """All is entered anew, but what is in the log already."""
+        self.fill()
+        self.box.stop()
+        self.disk.remove(CHECK)
+        self.box = self.start()
+        self.turn()
+        self.assertEqual(self.service.wheel.count, 10)
+        self.assert_all_come()
+
+    def test_log_that_is_lost(self) -> None:
+        """As Apache's broker does, it goes on after what was entered: who removes it loses that."""
+        self.fill()
+        self.box.stop()
+        self.disk.remove("/store/timerlog")
+        self.box = self.start()
+        self.assertEqual((self.service.timer_log.end, self.service.enqueue.offset), (0, 10))
+        self.send(b"new", TIMER_DELAY_MS="1500")
+        self.turns(3000)
+        self.assertEqual(self.bodies(), [b"new"])
+
+    def test_other_ticks(self) -> None:
+        """The wheel is in ticks, the log in milliseconds."""
+        self.fill()
+        self.restart(timerPrecisionMs="100")
+        self.assertEqual(self.service.wheel.count, 10)
+        self.assert_all_come()
+
+    def test_down_for_long(self) -> None:
+        """What was due meanwhile comes late, and first what was due first."""
+        self.fill()
+        self.box.stop()
+        self.box.now_ms += 20 * 86_400_000
+        self.box = self.start()
+        self.turn()
+        self.assertEqual(self.bodies(), [b"%d" % number for number in range(10)])
+
+    def test_old_files(self) -> None:
+        """They go with the messages they tell of."""
+        self.fill()
+        [first] = [unit for _, unit in self.service.timer_log.units(7 * UNIT_SIZE, 8 * UNIT_SIZE)]
+        self.run_task("remove old timer log files")
+        self.assertEqual(self.service.timer_log.begin, 0)
+        self.patch(type(self.box.kernel.store), "min_offset", first.place + 1)
+        self.run_task("remove old timer log files")
+        self.assertEqual(self.service.timer_log.begin, 8 * UNIT_SIZE + 20)
+
+    def test_states(self) -> None:
+        """The two are apart."""
+        self.assertNotEqual(CLEAN, RUNNING)

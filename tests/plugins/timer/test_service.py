@@ -1,0 +1,457 @@
+"""Timed messages on their way: when they come, what is refused, over restarts and faults."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+
+from tests.plugins.timer.case import SAVE, TURN, TimerTestCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused, StoreDamaged, StoreError
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.broker.wire.properties import format_properties
+from twistmq.plugins import timer
+from twistmq.plugins.timer.checkpoint import TimerCheckpoint
+from twistmq.plugins.timer.service import TURN_MS
+
+DAY_MS = 86_400_000
+
+
+class DeliveryTests(TimerTestCase):
+    """When messages come."""
+
+    def come_at(self) -> dict[bytes, int]:
+        """Let time pass; :returns: when each message came, ms from now."""
+        begin_ms = self.box.now_ms
+        found: dict[bytes, int] = {}
+        for _ in range(80):
+            self.turn(50)
+            for body in self.bodies():
+                found.setdefault(body, self.box.now_ms - begin_ms)
+        return found
+
+    def test_never_early(self) -> None:
+        """At the end of the tick that their time is in; a time between ticks is passed."""
+        for delay_ms in (1, 999, 1000, 1001, 1500, 2000, 2001):
+            self.send(b"%d" % delay_ms, TIMER_DELAY_MS=str(delay_ms))
+        self.assertEqual(self.come_at(), {
+            b"1": 1000, b"999": 1000, b"1000": 1000, b"1001": 2000, b"1500": 2000, b"2000": 2000,
+            b"2001": 3000})
+
+    def test_by_each_property(self) -> None:
+        """Seconds, milliseconds, a time."""
+        self.send(b"seconds", TIMER_DELAY_SEC="2")
+        self.send(b"ms", TIMER_DELAY_MS="1000")
+        self.send(b"time", TIMER_DELIVER_MS=str(self.box.now_ms + 3000))
+        self.assertEqual(self.come_at(), {b"ms": 1000, b"seconds": 2000, b"time": 3000})
+
+    def test_at_once(self) -> None:
+        """A time that is over, or no delay, is an ordinary message."""
+        for fields in ({"TIMER_DELAY_SEC": "0"}, {"TIMER_DELAY_MS": "-5"},
+                       {"TIMER_DELIVER_MS": "17"}):
+            self.send(**fields)
+        self.assertEqual(len(self.stored()), 3)
+        self.assertNotIn("REAL_TOPIC", self.stored()[0].properties_map())
+
+    def test_shorter_ticks(self) -> None:
+        """timerPrecisionMs says how exact it is."""
+        self.restart(timerPrecisionMs="100")
+        self.send(b"a", TIMER_DELAY_MS="130")
+        self.send(b"b", TIMER_DELAY_MS="300")
+        self.assertEqual(self.come_at(), {b"a": 200, b"b": 300})
+
+    def test_order(self) -> None:
+        """Messages of one tick come as they were sent."""
+        bodies = [b"%d" % number for number in range(300)]
+        for body in bodies:
+            self.send(body, TIMER_DELAY_MS="2500")
+        self.turns(4000)
+        self.assertEqual(self.bodies(), bodies)
+
+    def test_late_to_be_entered(self) -> None:
+        """What is due when it is entered comes at once."""
+        begin_ms = self.box.now_ms
+        self.send(TIMER_DELAY_MS="500")
+        self.turn(5000)
+        [stored] = self.stored()
+        self.assertEqual(stored.properties_map()["TIMER_ENQUEUE_MS"], str(begin_ms))
+
+    def test_for_a_tick_that_is_delivered(self) -> None:
+        """It comes at once, and says that it was never entered."""
+        self.turns(3000)
+        self.box.kernel.append([message(TIMER_TOPIC, properties=format_properties({
+            "TIMER_OUT_MS": str(self.box.now_ms - 1000), "REAL_TOPIC": "T", "REAL_QID": "1"}))])
+        self.turn()
+        [stored] = self.stored()
+        self.assertEqual(stored.properties_map()["TIMER_ENQUEUE_MS"], str(2**63 - 1))
+        self.assertEqual(self.service.timer_log.end, 0)
+
+    def test_far_behind_with_entering(self) -> None:
+        """A tick waits for all that was stored until its end, and for no more."""
+        for number in range(300):
+            self.send(b"%d" % number, TIMER_DELAY_MS="900")
+        self.box.now_ms += 1000
+        self.service.enqueue.advance(self.box.now_ms)
+        self.service.enqueue.step(self.box.now_ms)
+        self.service.enqueue.note_ready()
+        self.assertFalse(self.service.dequeue.step(self.service.enqueue.ready_ms))
+        self.assertEqual(self.bodies(), [])
+        for _ in range(300):
+            self.send(b"next", TIMER_DELAY_MS="900")
+        while self.service.enqueue.offset < 300:
+            self.service.enqueue.step(self.box.now_ms)
+        self.service.enqueue.note_ready()
+        self.assertTrue(self.service.enqueue.behind)
+        while self.service.dequeue.step(self.service.enqueue.ready_ms):
+            pass
+        self.assertEqual(len(self.bodies()), 300)
+
+    def test_properties(self) -> None:
+        """As Apache's broker leaves them."""
+        self.send(TIMER_DELAY_MS="2500", UNIQ_KEY="U")
+        begin_ms = self.box.now_ms
+        self.turns(4000)
+        [stored] = self.stored()
+        fields = stored.properties_map()
+        self.assertEqual((fields["TIMER_OUT_MS"], fields["TIMER_ENQUEUE_MS"],
+                          fields["TIMER_DEQUEUE_MS"], fields["REAL_TOPIC"], fields["REAL_QID"]),
+                         (str(begin_ms + 2000), str(begin_ms), str(begin_ms + 3000), "T", "1"))
+        self.assertEqual(stored.born_timestamp, begin_ms)
+
+    def test_far_ones_are_rolled(self) -> None:
+        """They come back into the timer topic on their way, and still come in time."""
+        self.restart(timerRollWindowSlot="6")
+        begin_ms = self.box.now_ms
+        self.send(b"far", TIMER_DELAY_MS="20000")
+        self.send(b"next", TIMER_DELAY_MS="7000")
+        for seconds in range(1, 22):
+            self.turns(1000)
+            self.assertEqual(b"far" in self.bodies(), seconds >= 20)
+            self.assertEqual(b"next" in self.bodies(), seconds >= 7)
+        times = {each.body: each.properties_map().get("TIMER_ROLL_TIMES")
+                 for each in self.stored()}
+        # 6 of 19 ticks, then 3 of 12, then 6 of 8; 3 of 6 for the other.
+        self.assertEqual(times[b"next"], "1")
+        self.assertGreaterEqual(int(times[b"far"] or 0), 2)
+        self.assertEqual(len(self.waiting()), 2 + int(times[b"far"] or 0) + 1)
+        self.assertEqual({each.properties_map()["TIMER_OUT_MS"] for each in self.waiting()},
+                         {str(begin_ms + 19_000), str(begin_ms + 6000)})
+        self.assertEqual(self.service.metrics.count("T"), 0)
+
+    def test_stays_between(self) -> None:
+        """Nothing is delivered or entered where a setting says so."""
+        self.restart(timerStopDequeue="true")
+        self.send(TIMER_DELAY_MS="1500")
+        self.turns(5000)
+        self.assertEqual((self.bodies(), self.service.wheel.count), ([], 1))
+        self.restart(timerStopEnqueue="true")
+        self.send(b"other", TIMER_DELAY_MS="1500")
+        self.turns(5000)
+        self.assertEqual(self.bodies(), [b"timed"])
+        self.restart()
+        self.turn()
+        self.assertEqual(self.bodies(), [b"timed", b"other"])
+
+    def test_turns_are_short(self) -> None:
+        """A turn ends when its time is over, however much there is to do."""
+        for number in range(400):
+            self.send(b"%d" % number, TIMER_DELAY_MS="1500")
+        ticks = iter(range(1_000_000))
+        begin_ms = self.box.now_ms
+        self.box.clock = lambda: begin_ms + next(ticks) // 64
+        turns = 0
+        while self.service.enqueue.behind:
+            before = self.box.clock()
+            self.run_task(TURN)
+            self.assertLessEqual(self.box.clock() - before, 4 * TURN_MS)
+            turns += 1
+        self.assertGreater(turns, 1)
+
+    def test_clock_that_goes_back(self) -> None:
+        """What was sent comes when the clock says so; nothing is lost."""
+        self.turns(3000)
+        self.box.now_ms -= 2000
+        self.restart()
+        self.send(b"a", TIMER_DELAY_MS="900")
+        self.turn()
+        self.assertEqual(self.bodies(), [])
+        self.turns(1000)
+        self.assertEqual(self.bodies(), [b"a"])
+
+
+class RefusalTests(TimerTestCase):
+    """What is not taken."""
+
+    def test_too_far(self) -> None:
+        """Apache's code and words; the limit itself is taken."""
+        remark = ("timer message illegal, the delay time should not be bigger than the max delay "
+                  "259200000ms; or if set del msg, the delay time should be bigger than the "
+                  "current time")
+        self.send(TIMER_DELAY_MS=str(3 * DAY_MS))
+        for fields in ({"TIMER_DELAY_MS": str(3 * DAY_MS + 1)}, {"TIMER_DELAY_SEC": "x"},
+                       {"TIMER_DELIVER_MS": str(self.box.now_ms + 3 * DAY_MS + 1)}):
+            self.assertEqual(self.refused(**fields),
+                             (ResponseCode.MESSAGE_ILLEGAL, remark), msg=fields)
+
+    def test_own_limit(self) -> None:
+        """timerMaxDelaySec, by settings that change while it runs too."""
+        self.restart(timerMaxDelaySec="10")
+        self.send(TIMER_DELAY_SEC="10")
+        code, remark = self.refused(TIMER_DELAY_SEC="11")
+        self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
+        self.assertIn("10000ms", remark or "")
+
+    def test_disabled(self) -> None:
+        """Without the wheel times are refused, as without the plugin."""
+        self.restart(timerWheelEnable="false")
+        self.assertEqual(self.refused(TIMER_DELAY_SEC="1"), (
+            ResponseCode.SYSTEM_ERROR,
+            "accurate timer message is not enabled, timerWheelEnable is false"))
+        for code, remark in ((RequestCode.GET_TIMER_CHECK_POINT, "The checkpoint is null"),
+                             (RequestCode.GET_TIMER_METRICS, "The timer message store is null")):
+            reply = self.box.ask(code)
+            self.assertEqual((reply.code, reply.remark), (ResponseCode.SYSTEM_ERROR, remark))
+        self.assertNotIn("timerReadBehind",
+                         self.box.kernel.hooks.runtime_info(self.box.kernel))
+
+    def test_congestion(self) -> None:
+        """Over the limit some of a tick are refused, the more the fuller, then all."""
+        self.restart(timerCongestNumEachSlot="10")
+        taken = refused = 0
+        for _ in range(300):
+            reply = self.ask_send(TIMER_DELAY_MS="5000")
+            self.turn()
+            if reply.code == ResponseCode.SUCCESS:
+                taken += 1
+                continue
+            refused += 1
+            self.assertEqual((reply.code, reply.remark), (
+                ResponseCode.SYSTEM_ERROR,
+                "timer message is under flow control, max num limit is 20 or the current value is "
+                "greater than 10 and less than 20, trigger random flow control"))
+        self.assertTrue(11 <= taken <= 20, taken)
+        self.assertGreater(refused, 250)
+        self.send(TIMER_DELAY_MS="6000")
+
+    def test_to_the_timer_topic_itself(self) -> None:
+        """What is in it has a meaning to the broker: no client may send there."""
+        reply = self.ask_send(topic=TIMER_TOPIC, queue_id=0)
+        self.assertEqual(reply.code, ResponseCode.NO_PERMISSION)
+
+    def test_long_properties(self) -> None:
+        """What could not be delivered is not taken."""
+        code, remark = self.refused(TIMER_DELAY_SEC="1", filler="x" * 32_500)
+        self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
+        self.assertIn("properties of a message that waits", remark or "")
+
+    def test_level_wins(self) -> None:
+        """A message with a level is none of this plugin's."""
+        record = message("T", b"x", properties=format_properties(
+            {"DELAY": "3", "TIMER_DELAY_SEC": "5"}))
+        self.assertIsNone(self.service.before_append([record]))
+        self.assertEqual(record.topic, "T")
+
+
+class FaultTests(TimerTestCase):
+    """Disks that fail, messages that have no meaning."""
+
+    def test_messages_without_meaning(self) -> None:
+        """They are passed over, and those behind them come."""
+        for fields in ({}, {"TIMER_OUT_MS": "soon"}, {"TIMER_OUT_MS": "5"},
+                       {"TIMER_OUT_MS": str(self.box.now_ms + 1000), "REAL_TOPIC": "../x"}):
+            self.box.kernel.append([message(TIMER_TOPIC, properties=format_properties(fields))])
+        self.send(TIMER_DELAY_MS="1500")
+        self.turns(3000)
+        self.assertEqual(self.bodies(), [b"timed"])
+        self.assertEqual(self.service.enqueue.behind, 0)
+
+    def test_full_disk(self) -> None:
+        """Entering and delivering wait until there is room; nothing comes twice."""
+        for number in range(5):
+            self.send(b"%d" % number, TIMER_DELAY_MS="1500")
+        self.disk.room_bytes = 0
+        self.turns(1000)
+        self.assertEqual((self.service.enqueue.offset, self.service.wheel.count), (0, 0))
+        self.disk.room_bytes = None
+        self.turn()
+        self.assertEqual(self.service.wheel.count, 5)
+        self.disk.room_bytes = 0
+        self.turns(3000)
+        self.save()
+        self.assertEqual(self.bodies(), [])
+        self.disk.room_bytes = None
+        self.turns(200)
+        self.assertEqual(self.bodies(), [b"%d" % number for number in range(5)])
+
+    def test_full_disk_when_late(self) -> None:
+        """What comes at once waits too, and no check point is made meanwhile."""
+        self.send(b"later", TIMER_DELAY_MS="9500")
+        self.turn(3000)
+        self.save()
+        self.box.kernel.append([message(TIMER_TOPIC, b"late", properties=format_properties({
+            "TIMER_OUT_MS": str(self.box.now_ms - 1000), "REAL_TOPIC": "T", "REAL_QID": "1"}))])
+        self.disk.room_bytes = 60
+        self.run_task(TURN)
+        self.assertFalse(self.service.enqueue.is_whole)
+        self.save()
+        self.assertEqual(self.service.checkpoint.values.last_timer_queue_offset, 1)
+        self.disk.room_bytes = None
+        self.turns(300)
+        self.assertEqual(self.bodies(), [b"late"])
+        self.turns(10_000)
+        self.assertEqual(self.bodies(), [b"late", b"later"])
+
+    def test_given_up(self) -> None:
+        """What a plugin says can never be stored does not hold up others."""
+        self.send(b"bad", TIMER_DELAY_MS="1500")
+        self.send(b"good", TIMER_DELAY_MS="1500")
+        self.turn()
+        kernel = self.box.kernel
+        append = kernel.append
+
+        def refuse_bad(records: list[object], owners: None = None) -> dict[int, object]:
+            illegal = {index: RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "bad")
+                       for index, record in enumerate(records) if record.body == b"bad"}
+            append([r for index, r in enumerate(records) if index not in illegal])
+            return illegal
+
+        self.patch(kernel, "append", refuse_bad)
+        self.turns(3000)
+        self.assertEqual(self.bodies(), [b"good"])
+        self.assertIsNone(self.service.wheel.next_ms)
+
+    def test_unsaved_progress(self) -> None:
+        """As long as the log cannot be synced the check point stays, and it is tried again."""
+        self.send(TIMER_DELAY_MS="1500")
+        self.turn()
+        saved = self.disk.read_file("/store/config/timercheck")
+        self.disk.fail_sync_in = 1
+        self.save()
+        self.assertEqual(self.disk.read_file("/store/config/timercheck"), saved)
+        self.disk.fail_sync_in = None
+        self.flushLoggedErrors(OSError, StoreError)
+
+    def test_wheel_that_cannot_be_written(self) -> None:
+        """It is written later, with what came meanwhile."""
+        self.box.kernel.store.flushed(self.box.kernel.store.max_offset)
+        self.send(TIMER_DELAY_MS="9500")
+        self.turn()
+        self.disk.room_bytes = 0
+        self.save()
+        self.assertTrue(self.service.wheel.is_changed)
+        self.disk.room_bytes = None
+        self.turn(1000)
+        self.save()
+        self.assertFalse(self.service.wheel.is_changed)
+
+    def test_damaged_files_stop_the_start(self) -> None:
+        """A wheel of another length, a log of other files."""
+        self.box.stop()
+        for path, data in (("/store/timerwheel", bytes(64)),
+                           (f"/store/timerlog/{0:020d}", bytes(52))):
+            self.disk.write_file(path, data)
+            error = self.assertRaises(StoreDamaged, self.start)
+            self.assertIn(path, str(error))
+            self.disk.remove(path)
+        self.box = self.start()
+
+    def test_saves_follow_each_other(self) -> None:
+        """A stop waits for a save that is under way."""
+        held: list[tuple[object, Deferred[None]]] = []
+        self.send(TIMER_DELAY_MS="1500")
+        self.turn()
+        store = self.box.kernel.store
+        in_thread = store.in_thread
+
+        def hold(job: object) -> Deferred[None]:
+            held.append((job, Deferred()))
+            return held[-1][1]
+
+        store.in_thread = hold  # type: ignore[assignment]
+        self.run_task(SAVE)
+        stopped = self.service.stop()
+        assert stopped is not None
+        self.assertEqual(len(held), 1)
+        store.in_thread = in_thread
+        job, done = held[0]
+        assert callable(job)
+        job()
+        done.callback(None)
+        self.assertTrue(stopped.called)
+        self.assertEqual(self.service.checkpoint.load(), True)
+        self.assertEqual(self.service.checkpoint.state, 2)
+
+
+class FigureTests(TimerTestCase):
+    """What is told of it."""
+
+    def test_runtime_info(self) -> None:
+        """The rows that mqadmin prints."""
+        for _ in range(20):
+            self.send(TIMER_DELAY_MS="500")
+        for _ in range(5):
+            self.send(TIMER_DELAY_MS="9500")
+        hooks, kernel = self.box.kernel.hooks, self.box.kernel
+        self.assertEqual(hooks.runtime_info(kernel), {
+            "timerReadBehind": "0", "timerOffsetBehind": "25", "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"})
+        self.turns(2000)
+        info = hooks.runtime_info(kernel)
+        self.assertEqual(
+            (info["timerOffsetBehind"], info["timerCongestNum"]), ("0", "5"))
+        self.assertEqual((info["timerEnqueueTps"], info["timerDequeueTps"]), ("12.5", "10.0"))
+        self.box.now_ms += 7000
+        self.assertEqual(hooks.runtime_info(kernel)["timerReadBehind"], "7")
+
+    def test_check_point(self) -> None:
+        """As a slave is told."""
+        self.send(TIMER_DELAY_MS="9500")
+        self.turn()
+        self.save()
+        told = TimerCheckpoint.decode(self.box.ask(RequestCode.GET_TIMER_CHECK_POINT).body)
+        self.assertEqual(told, TimerCheckpoint(
+            self.box.now_ms, 52, 1, 1, 0, self.box.now_ms, told.counter))
+        self.assertGreater(told.counter, 0)
+
+    def test_nothing_to_save(self) -> None:
+        """Where nothing happens, the disk is left alone for a minute."""
+        self.turn()
+        self.save()
+        before = self.disk.sync_count
+        for _ in range(50):
+            self.turn(1000)
+            self.save()
+        self.assertEqual(self.disk.sync_count, before)
+        self.turn(11_000)
+        self.save()
+        self.assertGreater(self.disk.sync_count, before)
+
+    def test_slave(self) -> None:
+        """It leaves all to its master."""
+        self.send(TIMER_DELAY_MS="500")
+        self.box.kernel.set_role("SLAVE", 1)
+        self.turns(3000)
+        self.assertEqual(self.service.enqueue.offset, 0)
+
+    def test_progress_in_the_log(self) -> None:
+        """Said when it is behind, not else."""
+        seen: list[str] = []
+        self.patch(self.service, "log", type("Log", (), {
+            "info": staticmethod(lambda text, **fields: seen.append(text.format(**fields)))})())
+        name = "log how far timed messages are behind"
+        self.turn()
+        self.run_task(name)
+        self.send(TIMER_DELAY_MS="500")
+        self.run_task(name)
+        self.assertEqual(seen, [
+            "timed messages: 1 to enter, 0 ms behind in delivering, 0 wait"])
+
+    def test_start_that_failed_before(self) -> None:
+        """What was not loaded is not stopped, and does nothing."""
+        service = timer._service(KernelBox([("timer", timer)]).kernel)
+        assert service is not None
+        service._is_loaded = False
+        self.assertIsNone(service.stop())
+        service.turn(1)
+        self.assertEqual(service.enqueue.write_ms, service.enqueue.write_ms)

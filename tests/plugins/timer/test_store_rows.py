@@ -1,0 +1,146 @@
+"""``twistmq store dump --view timers``: what waits, of whatever state, and what of it is wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from typing import Any
+
+from tests.plugins.timer.store_case import TimerStoreCase
+from twistmq.broker.edge.command_line import main
+from twistmq.broker.store.inspect.dump import Wanted
+from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.store.inspect.report import Report
+from twistmq.plugins.timer.store_rows import timer_rows, timer_text
+
+
+class RowsTests(TimerStoreCase):
+    """timer_rows."""
+
+    def rows(self, wanted: Wanted | None = None, problems: int = 0) -> list[dict[str, Any]]:
+        """What is listed, with so many lines about what cannot be read."""
+        lines: list[str] = []
+        report = Report(self.root, lines.append, 9)
+        files = StoreFiles(self.root)
+        try:
+            found = list(timer_rows(files, wanted or Wanted(), report))
+        finally:
+            files.close()
+        self.assertEqual(len(lines), problems, msg=lines)
+        return found
+
+    def test_states(self) -> None:
+        """Waiting, rolled, taken back; by the time they come at; what was delivered is not."""
+        self.fill()
+        self.stop()
+        rows = self.rows()
+        self.assertEqual([(row["topic"], row["state"]) for row in rows], [
+            *[("T", "waiting")] * 12, ("T", "taken back"), *[("L", "waiting")] * 4,
+            ("T", "rolled")])
+        self.assertEqual([row["slotTime"] for row in rows], sorted(row["slotTime"] for row in rows))
+        self.assertEqual({row["due"] - row["slotTime"] for row in rows[:-1]}, {0})
+        far = rows[-1]
+        self.assertLess(far["slotTime"], far["due"])
+        self.assertEqual(far["due"], far["storeTime"] - far["storeTime"] % 1000 + 99_000)
+        waiting = self.waiting_units()
+        self.assertEqual({row["timerLogOffset"]: row["offset"] for row in rows}, waiting)
+        self.assertEqual(rows[0]["queue"], 1)
+        self.assertEqual((rows[0]["keys"], rows[0]["tags"]), ("k", "red"))
+
+    def waiting_units(self) -> dict[int, int]:
+        """Places in the log and the commit log of units that are messages and not delivered."""
+        return {position: unit.place for position, unit in self.units()
+                if unit.change > 0 and position > 0}
+
+    def test_not_entered(self) -> None:
+        """What is stored and not entered yet, and what takes such a one back."""
+        self.fill()
+        self.timed(b"new", 15_000)
+        self.recall(self.timed(b"new back", 25_000))
+        for ended in (False, True):
+            if ended:
+                self.kill()
+            rows = [row for row in self.rows() if row["timerLogOffset"] is None]
+            self.assertEqual([row["state"] for row in rows], ["not entered", "taken back"])
+            self.assertEqual([row["slotTime"] for row in rows], [None, None])
+        self.assertEqual([row["timerQueueOffset"] for row in rows], [20, 21])
+
+    def test_wanted(self) -> None:
+        """By topic, queue, place, key and the time they are due at."""
+        self.fill()
+        self.stop()
+        rows = self.rows()
+        last = rows[-1]
+        for wanted, expected in (
+            (Wanted(topic="L"), rows[13:17]), (Wanted(queue_id=2), []), (Wanted(key="k"), rows),
+            (Wanted(place=last["offset"]), [last]), (Wanted(begin_ms=last["due"]), [last]),
+            (Wanted(end_ms=last["due"] - 1), rows[:-1]),
+            (Wanted(key="k", topic="T", begin_ms=last["due"]), [last]),
+        ):
+            self.assertEqual(self.rows(wanted), expected, msg=str(wanted))
+
+    def test_damage(self) -> None:
+        """A unit that is none, and one that leads to no message: named, the others are listed."""
+        self.fill()
+        self.stop()
+        position = self.units()[5][0]
+        self.put_unit(position, "place", "q", 3)
+        self.assertEqual(len(self.rows(problems=1)), 17)
+        self.put_unit(position, "size", "i", 3)
+        self.assertEqual(len(self.rows(problems=1)), 17)
+
+    def test_no_timers(self) -> None:
+        """A store that has none."""
+        self.stop()
+        self.assertEqual(self.rows(), [])
+
+    def test_text(self) -> None:
+        """A line each: what is unprintable is escaped."""
+        self.fill()
+        self.stop()
+        rows = self.rows()
+        self.assertRegex(timer_text(rows[0]), (
+            r"^due 2023-11-14T22:13:\d\d\.000Z  T-1  waiting  stored 2023-11-14T22:13:\d\d\.\d{3}Z"
+            r"  at \d+  .*KEYS=k  TAGS=red$"))
+        self.assertRegex(timer_text(rows[-1]), "  rolled  .*  until 2023-11-14T22:1")
+        self.assertIn("KEYS=a\\nb", timer_text({**rows[0], "keys": "a\nb"}))
+        self.assertTrue(timer_text({**rows[0], "due": None}).startswith("never due  "))
+
+
+class CommandTests(TimerStoreCase):
+    """The command line, with the plugins that are installed."""
+
+    def call(self, *arguments: str) -> tuple[int, list[str], str]:
+        """Status, lines of standard output, standard error."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main(["store", *arguments])
+        return status, out.getvalue().splitlines(), err.getvalue()
+
+    def test_dump(self) -> None:
+        """Lines, JSON, the options of other dumps."""
+        self.fill()
+        status, lines, err = self.call("dump", str(self.root), "--view", "timers")
+        self.assertEqual((status, len(lines), err), (0, 18, ""))
+        status, lines, _ = self.call("dump", str(self.root), "--view", "timers", "--json",
+                                     "--topic", "L", "--limit", "2")
+        self.assertEqual([json.loads(line)["topic"] for line in lines], ["L", "L"])
+
+    def test_unknown_view(self) -> None:
+        """The views there are are named."""
+        status, lines, err = self.call("dump", str(self.root), "--view", "nothing")
+        self.assertEqual((status, lines), (2, []))
+        self.assertIn("'nothing' is not one of timers", err)
+
+    def test_check(self) -> None:
+        """The files are counted, and what is wrong is a line and the status."""
+        self.fill()
+        self.stop()
+        status, lines, err = self.call("check", str(self.root))
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("20  timer log units", [line.strip() for line in lines])
+        place = self.put_unit(52, "topic_hash", "i", 0)
+        status, lines, _ = self.call("check", str(self.root))
+        self.assertEqual((status, lines[0]), (
+            1, f"{place}: expected the code 84 of topic 'T', found 0"))
