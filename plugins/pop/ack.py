@@ -1,0 +1,315 @@
+"""ACK_MESSAGE and BATCH_ACK_MESSAGE (200051, 200151): popped messages were consumed.
+
+The acknowledgements of one read that belong to one check point are one message of the revive topic,
+and all of them one append.
+
+Source: AckMessageProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import ValidationError, convert, field
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused, WireError
+from twistmq.broker.remoting import AnyHandler, Handled, Held, Reply, Request, RequestHandler
+from twistmq.broker.request.refusals import no_queue
+from twistmq.broker.wire.bodies import Body
+from twistmq.broker.wire.header import EmptyHeader, Int32, Int64
+from twistmq.broker.wire.headers.pop import AckMessageRequestHeader
+from twistmq.plugins.pop.check_point import PointKey
+from twistmq.plugins.pop.checks import require_topic
+from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, Receipt, real_topic
+from twistmq.plugins.pop.order_info import NOT_GIVEN_OUT
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.plugins.pop.service import PopService
+
+__all__ = ["AckRequests", "require_offset", "require_range"]
+
+
+class BatchAck(Body):
+    """Acknowledgements of one check point, in a batch."""
+
+    consumer_group: str = field(name="c", default="")
+    topic: str = field(name="t", default="")
+    #: 0, or 1 and 2 for topics of retries.
+    retry: str = field(name="r", default="0")
+    start_offset: Int64 = field(name="so", default=0)
+    queue_id: Int32 = field(name="q", default=0)
+    revive_queue_id: Int32 = field(name="rq", default=0)
+    pop_time: Int64 = field(name="pt", default=0)
+    invisible_time: Int64 = field(name="it", default=0)
+    #: Base64 of bits, the lowest first: which offsets behind the first one.
+    bit_set: str = field(name="b", default="")
+
+    def offsets(self) -> Iterator[int]:
+        """The queue offsets; :raises RequestRefused: when they are not said."""
+        try:
+            data = b64decode(self.bit_set, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the bits: {error}") from None
+        for index, byte in enumerate(data):
+            for bit in range(8) if byte else ():
+                if byte >> bit & 1:
+                    yield self.start_offset + 8 * index + bit
+
+
+#: Older clients write names out.
+_SHORT_NAMES: Final = {
+    "consumerGroup": "c", "topic": "t", "retry": "r", "startOffset": "so", "queueId": "q",
+    "reviveQueueId": "rq", "popTime": "pt", "invisibleTime": "it", "bitSet": "b"}
+
+
+class BatchAckMessageRequestBody(Body):
+    """A batch of acknowledgements."""
+
+    broker_name: str | None = None
+    acks: list[dict[str, Any]] = field(default_factory=list)
+
+    def batch_acks(self) -> list[BatchAck]:
+        """The acknowledgements; :raises WireError: when one is none."""
+        try:
+            return [convert({_SHORT_NAMES.get(name, name): value for name, value in ack.items()
+                             if value is not None}, BatchAck, strict=False) for ack in self.acks]
+        except ValidationError as error:
+            raise WireError(f"a batch acknowledgement: {error}") from None
+
+
+class _Acks:
+    """The acknowledgements of one check point that one read brought."""
+
+    __slots__ = ("invisible_time", "key", "offsets", "requests", "revive_queue")
+
+    def __init__(self, key: PointKey, revive_queue: int, invisible_time: int) -> None:
+        self.key = key
+        self.revive_queue = revive_queue
+        self.invisible_time = invisible_time
+        #: Without those that came before.
+        self.offsets: dict[int, None] = {}
+        #: Indexes of the requests they are of.
+        self.requests: list[int] = []
+
+
+#: By check point, and what else the receipts said.
+_Groups = dict[tuple[PointKey, int, int], _Acks]
+
+
+class AckRequests:
+    """The handlers of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, service: PopService) -> None:
+        self._kernel = kernel
+        self._service = service
+
+    def handlers(self) -> list[AnyHandler]:
+        return [
+            RequestHandler(RequestCode.ACK_MESSAGE, self._ack_one, AckMessageRequestHeader,
+                           handle_batch=self._ack),
+            RequestHandler(RequestCode.BATCH_ACK_MESSAGE, self._batch_one, EmptyHeader,
+                           handle_batch=self._batch),
+        ]
+
+    # --- ACK_MESSAGE
+
+    def _ack_one(self, request: Request[AckMessageRequestHeader]) -> Handled:
+        return self._ack([request])[0]
+
+    def _ack(self, requests: Sequence[Request[AckMessageRequestHeader]]) -> Sequence[Handled]:
+        answers: list[Handled] = []
+        groups: _Groups = {}
+        #: First and last offset that the queues of these requests have.
+        ranges: dict[tuple[str, int], tuple[int, int]] = {}
+        for index, request in enumerate(requests):
+            answers.append(None)
+            header = request.header
+            try:
+                self._require_queue(request, ranges)
+                receipt = Receipt.parse(header.extra_info)
+                if receipt.is_order:
+                    self._ack_in_order(request, header.topic, header.consumer_group,
+                                       header.queue_id, header.offset, receipt.pop_time)
+                    answers[index] = Reply()
+                    continue
+                key = PointKey(header.topic, header.consumer_group, header.queue_id,
+                               receipt.start_offset, receipt.pop_time, receipt.broker_name)
+                self._enter(groups, key, receipt.revive_queue, receipt.invisible_time,
+                            (header.offset,), index)
+            except BrokerError as error:
+                answers[index] = Reply(error.response_code, remark=str(error))
+        self._store(requests, groups, answers)
+        return answers
+
+    def _require_queue(
+        self, request: Request[AckMessageRequestHeader],
+        ranges: dict[tuple[str, int], tuple[int, int]],
+    ) -> None:
+        """:raises RequestRefused: when there is no such message."""
+        header = request.header
+        found = ranges.get((header.topic, header.queue_id))
+        if found is None:
+            found = require_range(self._kernel, request)
+            ranges[header.topic, header.queue_id] = found
+        require_offset(header.topic, header.queue_id, header.offset, *found)
+
+    # --- BATCH_ACK_MESSAGE
+
+    def _batch_one(self, request: Request[EmptyHeader]) -> Handled:
+        return self._batch([request])[0]
+
+    def _batch(self, requests: Sequence[Request[EmptyHeader]]) -> Sequence[Handled]:
+        answers: list[Handled] = []
+        groups: _Groups = {}
+        for index, request in enumerate(requests):
+            answers.append(None)
+            try:
+                body = BatchAckMessageRequestBody.decode(request.body) if request.body else None
+                if body is None or not body.acks:
+                    raise RequestRefused(ResponseCode.NO_MESSAGE, "nothing is acknowledged")
+                for ack in body.batch_acks():
+                    self._enter_batch(groups, ack, body.broker_name, request, index)
+            except BrokerError as error:
+                answers[index] = Reply(error.response_code, remark=str(error))
+        self._store(requests, groups, answers)
+        return answers
+
+    def _enter_batch(
+        self, groups: _Groups, ack: BatchAck, broker_name: str | None, request: Request[Any],
+        index: int,
+    ) -> None:
+        """:raises BrokerError: when it has no meaning."""
+        store = self._kernel.store
+        group, queue_id = ack.consumer_group, ack.queue_id
+        topic = real_topic(ack.topic, group, ack.retry)
+        if store.queue(topic, queue_id) is None:
+            self.log.warn("{peer} acknowledges what is not there: {topic}-{queue_id}",
+                          peer=request.channel.remote_address, topic=topic, queue_id=queue_id)
+            return
+        least = store.min_offset_in_queue(topic, queue_id)
+        most = store.max_offset_in_queue(topic, queue_id)
+        offsets = [offset for offset in ack.offsets() if least <= offset <= most]
+        if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
+            for offset in offsets:
+                self._ack_in_order(request, topic, group, queue_id, offset, ack.pop_time)
+        elif offsets:
+            key = PointKey(topic, group, queue_id, ack.start_offset, ack.pop_time,
+                           broker_name or self._kernel.broker_name)
+            self._enter(groups, key, ack.revive_queue_id, ack.invisible_time, offsets, index)
+
+    # --- of both
+
+    def _enter(
+        self, groups: _Groups, key: PointKey, revive_queue: int, invisible_time: int,
+        offsets: Sequence[int], index: int,
+    ) -> None:
+        """Note acknowledgements; :raises RequestRefused: when there is no such revive queue."""
+        found = groups.get((key, revive_queue, invisible_time))
+        if found is None:
+            self._service.require_revive_queue(revive_queue)
+            found = groups[key, revive_queue, invisible_time] = _Acks(
+                key, revive_queue, invisible_time)
+        for offset in offsets:
+            found.offsets[offset] = None
+        found.requests.append(index)
+
+    def _store(
+        self, requests: Sequence[Request[Any]], groups: _Groups, answers: list[Handled]
+    ) -> None:
+        """Note or store what was acknowledged, and fill in the answers that are not there yet.
+
+        Differs from Apache, which says that all is well when an acknowledgement is not stored.
+        """
+        service = self._service
+        left: list[_Acks] = []
+        for acks in groups.values():
+            offsets = list(acks.offsets)
+            service.in_flight.remove((acks.key.topic, acks.key.group, acks.key.queue_id),
+                                     len(offsets), acks.key.pop_time)
+            if not service.buffer.acknowledge(acks.key, offsets):
+                left.append(acks)
+        if left:
+            records = [service.records.ack(
+                acks.key, sorted(acks.offsets), acks.revive_queue,
+                acks.key.pop_time + acks.invisible_time) for acks in left]
+            refusals = service.records.store(records)
+            for number, error in refusals.items():
+                for index in left[number].requests:
+                    answers[index] = Reply(error.response_code, remark=str(error))
+            self._hold_until_safe(requests, left, records[-1].next_offset, answers)
+        for index, answer in enumerate(answers):
+            if answer is None:
+                answers[index] = Reply()
+
+    def _hold_until_safe(
+        self, requests: Sequence[Request[Any]], stored: Sequence[_Acks], next_offset: int,
+        answers: list[Handled],
+    ) -> None:
+        """Under SYNC_FLUSH an acknowledgement counts when it is durable."""
+        acknowledgement = self._kernel.acknowledgement
+        if not acknowledgement.stages:
+            return
+        safe = acknowledgement.wait(next_offset, requests[0].now_ms)
+        if safe is None:
+            return
+        replies = {index: Reply() for acks in stored for index in acks.requests
+                   if answers[index] is None}
+
+        def set_code(code: ResponseCode) -> None:
+            for reply in replies.values():
+                reply.code = code
+
+        safe.addCallback(set_code)
+        for index, reply in replies.items():
+            answers[index] = Held(reply, safe)
+
+    def _ack_in_order(
+        self, request: Request[Any], topic: str, group: str, queue_id: int, offset: int,
+        pop_time: int,
+    ) -> None:
+        """:raises RequestRefused: when the message is not given out."""
+        table, service = self._kernel.consumer_offset, self._service
+        old = table.query(group, topic, queue_id)
+        if offset < old:
+            return
+        key = topic, group, queue_id
+        following = service.orders.commit(key, offset, pop_time)
+        if following == NOT_GIVEN_OUT:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, commit:{offset}, "
+                f"next:{following}, /{request.channel.remote_address}")
+        if following >= 0:
+            if not table.is_reset(group, topic, queue_id):
+                table.commit(request.channel.remote_address, group, topic, queue_id, following)
+            if not service.orders.is_blocked(key, None, 0, request.now_ms):
+                service.hold.wake(topic, group, queue_id)
+
+
+def require_range(kernel: Kernel, request: Request[Any]) -> tuple[int, int]:
+    """First and last offset of the queue a request names.
+
+    :raises RequestRefused: when there is no such queue.
+    """
+    header = request.header
+    config = require_topic(kernel, header.topic)
+    if not 0 <= header.queue_id < config.read_queue_nums:
+        raise no_queue(request, config, ResponseCode.MESSAGE_ILLEGAL)
+    return (kernel.store.min_offset_in_queue(header.topic, header.queue_id),
+            kernel.store.max_offset_in_queue(header.topic, header.queue_id))
+
+
+def require_offset(topic: str, queue_id: int, offset: int, least: int, most: int) -> None:
+    """:raises RequestRefused: when a queue has no such message."""
+    if not least <= offset <= most:
+        raise RequestRefused(
+            ResponseCode.NO_MESSAGE,
+            f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{least}~{most}")

@@ -1,0 +1,204 @@
+"""QUERY_ASSIGNMENT (400): a consumer asks which queues are its own, and whether to pull or to pop.
+
+The broker shares the queues of a topic out as the clients of a group would themselves. Those of
+other brokers it knows from the name servers. Who pops needs no queues of its own: all members of
+the group may pop all of them, unless it is set with how many of them each shares.
+
+Source: QueryAssignmentProcessor, TopicRouteInfoManager, AllocateMessageQueueAveragely,
+AllocateMessageQueueAveragelyByCircle @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.topic_names import is_light
+from twistmq.broker.wire.bodies import Body, MessageModel, MessageQueue, TopicRouteData
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.plugins.pop.request_mode import (
+    RequestMode,
+    RequestModes,
+    SetMessageRequestModeRequestBody,
+)
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["Assignments", "allocate_averagely", "allocate_by_circle", "allocate_for_pop"]
+
+_PERM_READ: Final = 4
+#: Routes that are kept.
+_ROUTES_MAX: Final = 1000
+
+#: Share of one of the members: (queues, members, its place among them).
+Allocate = Callable[[Sequence[MessageQueue], Sequence[str], int], list[MessageQueue]]
+
+
+class QueryAssignmentRequestBody(Body):
+    """Who asks."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    client_id: str = ""
+    strategy_name: str = ""
+    message_model: MessageModel = MessageModel.CLUSTERING
+
+
+class MessageQueueAssignment(Body):
+    """One queue; the queue -1 stands for all of a broker."""
+
+    message_queue: MessageQueue
+    mode: RequestMode
+
+
+class QueryAssignmentResponseBody(Body):
+    """The queues; None: the client is to go on as before."""
+
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
+
+
+def allocate_averagely(
+    queues: Sequence[MessageQueue], members: Sequence[str], index: int
+) -> list[MessageQueue]:
+    """A block of neighbours for each member; the first ones have one more."""
+    each, more = divmod(len(queues), len(members))
+    begin = index * each + min(index, more)
+    return list(queues[begin:begin + each + (index < more)])
+
+
+def allocate_by_circle(
+    queues: Sequence[MessageQueue], members: Sequence[str], index: int
+) -> list[MessageQueue]:
+    """Each member in turn gets a queue."""
+    return list(queues[index::len(members)])
+
+
+STRATEGIES: Final[dict[str, Allocate]] = {
+    "AVG": allocate_averagely, "AVG_BY_CIRCLE": allocate_by_circle}
+
+
+def allocate_for_pop(
+    allocate: Allocate, queues: Sequence[MessageQueue], members: Sequence[str], index: int,
+    share: int,
+) -> list[MessageQueue]:
+    """The queues a member pops.
+
+    :param share: with so many members after it a member shares its queues.
+    """
+    if share <= 0 or share >= len(members) - 1:
+        return [MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues]
+    if len(members) <= len(queues):
+        return [queue for behind in range(share + 1)
+                for queue in allocate(queues, members, (index + behind) % len(members))]
+    return [queues[index % len(queues)]]
+
+
+class Assignments:
+    """The handler of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, modes: RequestModes) -> None:
+        self._kernel = kernel
+        self._modes = modes
+        #: By topic: its queues, None where there is no such topic, and since when, Unix ms.
+        self._routes: OrderedDict[str, tuple[list[MessageQueue] | None, int]] = OrderedDict()
+
+    def handlers(self) -> list[AnyHandler]:
+        return [RequestHandler(RequestCode.QUERY_ASSIGNMENT, self._query)]
+
+    def _query(self, request: Request[EmptyHeader]) -> Handled:
+        body = QueryAssignmentRequestBody.decode(request.body)
+        queues = self._queues(body.topic, request.now_ms)
+        if isinstance(queues, Deferred):
+            return queues.addCallback(lambda found: self._answer(body, found))
+        return self._answer(body, queues)
+
+    def _answer(
+        self, body: QueryAssignmentRequestBody, queues: list[MessageQueue] | None
+    ) -> Reply:
+        mode = self._modes.mode_of(body.topic, body.consumer_group)
+        shares = None if queues is None else self._share(body, queues, mode)
+        answer = QueryAssignmentResponseBody(None if shares is None else [
+            MessageQueueAssignment(queue, mode.mode) for queue in sorted(set(shares))])
+        return Reply(body=answer.encode())
+
+    def _share(
+        self, body: QueryAssignmentRequestBody, queues: list[MessageQueue],
+        mode: SetMessageRequestModeRequestBody,
+    ) -> list[MessageQueue] | None:
+        """The queues of who asks; None: nobody can say."""
+        if body.message_model is MessageModel.BROADCASTING or (
+                not self._kernel.settings.flag("serverLoadBalancerEnable")):
+            return queues
+        group = self._kernel.clients.consumer_group(body.consumer_group)
+        allocate = STRATEGIES.get(body.strategy_name)
+        if group is None or allocate is None:
+            self.log.warn("no queues of {topic} are assigned to {client} of {group} by {strategy}",
+                          topic=body.topic, client=body.client_id, group=body.consumer_group,
+                          strategy=body.strategy_name)
+            return None
+        members = sorted(set(group.client_ids))
+        if body.client_id not in members:
+            return []
+        index = members.index(body.client_id)
+        if mode.mode is RequestMode.POP:
+            return allocate_for_pop(allocate, queues, members, index, mode.pop_share_queue_num)
+        return allocate(queues, members, index)
+
+    # --- routes
+
+    def _queues(
+        self, topic: str, now_ms: int
+    ) -> list[MessageQueue] | Deferred[list[MessageQueue] | None] | None:
+        """All queues of a topic, in order; None when there is no such topic."""
+        if is_light(topic):
+            return [MessageQueue(topic, self._kernel.broker_name, 0)]
+        find = self._kernel.find_route
+        if find is None:
+            return self._own_queues(topic)
+        known = self._routes.get(topic)
+        most_ms = self._kernel.settings.int("loadBalancePollNameServerInterval")
+        if known is not None and known[0] and now_ms - known[1] <= most_ms:
+            return known[0]
+        found = Deferred.fromCoroutine(find(topic))
+        return found.addCallbacks(self._note_route, self._no_route,
+                                  callbackArgs=(topic, now_ms), errbackArgs=(topic,))
+
+    def _note_route(
+        self, route: TopicRouteData | None, topic: str, now_ms: int
+    ) -> list[MessageQueue] | None:
+        queues = None if route is None else sorted(
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in route.queue_datas if data.perm & _PERM_READ
+            for queue_id in range(data.read_queue_nums))
+        self._routes[topic] = queues, now_ms
+        self._routes.move_to_end(topic)
+        if len(self._routes) > _ROUTES_MAX:
+            self._routes.popitem(last=False)
+        return queues
+
+    def _no_route(self, failure: Failure, topic: str) -> list[MessageQueue] | None:
+        """No name server answers: what was known goes on to hold."""
+        failure.trap(BrokerError)
+        self.log.warn("no route of {topic}: {error}", topic=topic,
+                      error=failure.getErrorMessage())
+        known = self._routes.get(topic)
+        return None if known is None else known[0]
+
+    def _own_queues(self, topic: str) -> list[MessageQueue] | None:
+        """This broker's queues, where there is no name server."""
+        config = self._kernel.topic_config.get(topic)
+        if config is None or not config.perm & _PERM_READ:
+            return None
+        return [MessageQueue(topic, self._kernel.broker_name, queue_id)
+                for queue_id in range(config.read_queue_nums)]

@@ -1,0 +1,302 @@
+"""Check points and acknowledgements: what the messages of the revive topic say.
+
+A check point says which messages of a queue a pop gave out, and until when they are hidden; an
+acknowledgement names some of them. Both wait as timed messages, a check point until a second before
+its messages become visible, an acknowledgement until then: when the revive topic has them, all that
+was acknowledged in time is known.
+
+Source: PopCheckPoint, AckMsg, BatchAckMsg, PopMessageProcessor.buildCkMsg, genCkUniqueId,
+AckMessageProcessor.appendAck @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from twistmq.broker.errors import WireError
+from twistmq.broker.wire.properties import tags_code
+from twistmq.broker.wire.record import MessageRecord
+from twistmq.plugins.pop.families import PopCounts, ReviveKind
+
+if TYPE_CHECKING:
+    from twistmq.broker.errors import BrokerError
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["ACK_TAG", "BATCH_ACK_TAG", "CK_TAG", "Ack", "CheckPoint", "PointKey", "ReviveRecord",
+           "ReviveRecords", "decode_ack"]
+
+CK_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
+#: A check point is in the revive topic so long before its messages become visible, ms.
+#: Source: PopAckConstants.ackTimeInterval.
+CK_AHEAD_MS: Final = 1000
+#: Bits of a check point's acknowledgements.
+_BITS_MAX: Final = 32
+_INT_MAX: Final = 2**31 - 1
+
+
+class PointKey(NamedTuple):
+    """What a check point is known by."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time: int
+    broker_name: str
+
+
+class _PointBody(msgspec.Struct, omit_defaults=True, rename={
+        "bits": "bm", "broker_name": "bn", "group": "c", "diffs": "d", "invisible_time": "it",
+        "count": "n", "pop_time": "pt", "queue_id": "q", "revive_time": "reviveTime",
+        "revive_offset": "ro", "put_times": "rp", "start_offset": "so", "topic": "t"}):
+    """A check point as it is stored; in the order of the wire names, as Apache writes it."""
+
+    bits: int
+    broker_name: str | None
+    group: str | None
+    diffs: list[int] | None
+    invisible_time: int
+    count: int
+    pop_time: int
+    queue_id: int
+    revive_time: int
+    revive_offset: int
+    put_times: str | None = None
+    start_offset: int = -1
+    topic: str | None = None
+
+
+class CheckPoint:
+    """Messages of one queue that one pop gave out.
+
+    :param offsets: their queue offsets, ascending.
+    :param put_times: how often it was put again because a message could not be revived.
+    """
+
+    __slots__ = ("bits", "invisible_time", "key", "offsets", "put_times", "revive_offset")
+
+    def __init__(self, key: PointKey, offsets: Sequence[int], invisible_time: int,
+                 put_times: int = 0) -> None:
+        self.key = key
+        self.offsets = offsets
+        self.invisible_time = invisible_time
+        self.put_times = put_times
+        #: A bit for each of ``offsets`` that is acknowledged.
+        self.bits = 0
+        #: Its own place in the revive topic, once it was read there.
+        self.revive_offset = -1
+
+    @property
+    def revive_time(self) -> int:
+        """When its messages become visible again, Unix ms."""
+        return self.key.pop_time + self.invisible_time
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is acknowledged."""
+        return self.bits == (1 << len(self.offsets)) - 1
+
+    def acknowledge(self, offset: int) -> bool:
+        """Note an acknowledgement; :returns: whether it names one of its messages."""
+        try:
+            self.bits |= 1 << self.offsets.index(offset)
+        except ValueError:
+            return False
+        return True
+
+    def open_offsets(self) -> list[int]:
+        """Queue offsets of what is not acknowledged."""
+        return [offset for index, offset in enumerate(self.offsets) if not self.bits >> index & 1]
+
+    def acknowledged(self) -> list[int]:
+        """Queue offsets of what is."""
+        return [offset for index, offset in enumerate(self.offsets) if self.bits >> index & 1]
+
+    def encode(self) -> bytes:
+        """Write it as it is stored."""
+        key = self.key
+        start = key.start_offset
+        return msgspec.json.encode(_PointBody(
+            0, key.broker_name, key.group, [offset - start for offset in self.offsets],
+            self.invisible_time, len(self.offsets), key.pop_time, key.queue_id, self.revive_time,
+            0, str(self.put_times) if self.put_times else None, start, key.topic))
+
+    @classmethod
+    def decode(cls, data: bytes, broker_name: str) -> CheckPoint:
+        """Read one.
+
+        :param broker_name: of this broker; counts where none is given.
+        :raises WireError: when it is none.
+        """
+        fields = _json_object(data)
+        topic, group = fields.get("t"), fields.get("c")
+        numbers: list[Any] = [fields.get(name) for name in ("q", "so", "pt", "it")]
+        diffs, count = fields.get("d"), fields.get("n")
+        if not isinstance(diffs, list) or not diffs:
+            # As brokers before 5.0 wrote them.
+            diffs = list(range(count)) if isinstance(count, int) and 0 <= count <= _BITS_MAX else [
+                None]
+        if not isinstance(topic, str) or not isinstance(group, str) or not _are_numbers(
+                [*numbers, *diffs]) or len(diffs) > _BITS_MAX:
+            raise WireError("it is no check point")
+        queue_id, start, pop_time, invisible_time = numbers
+        put_times = fields.get("rp")
+        point = cls(PointKey(topic, group, queue_id, start, pop_time,
+                             fields.get("bn") or broker_name),
+                    [start + diff for diff in diffs], invisible_time,
+                    int(put_times) if isinstance(put_times, str) and put_times.isdecimal() else 0)
+        bits = fields.get("bm")
+        point.bits = bits & _BITS_MASK if isinstance(bits, int) else 0
+        return point
+
+
+_BITS_MASK: Final = 2**_BITS_MAX - 1
+
+
+class _AckBody(msgspec.Struct, rename={
+        "offset": "ao", "broker_name": "bn", "group": "c", "pop_time": "pt", "queue_id": "q",
+        "start_offset": "so", "topic": "t"}):
+    """An acknowledgement of one message as it is stored."""
+
+    offset: int
+    broker_name: str
+    group: str
+    pop_time: int
+    queue_id: int
+    start_offset: int
+    topic: str
+
+
+class _BatchAckBody(msgspec.Struct, rename={
+        "offset": "ao", "offsets": "aol", "broker_name": "bn", "group": "c", "pop_time": "pt",
+        "queue_id": "q", "start_offset": "so", "topic": "t"}):
+    """An acknowledgement of several."""
+
+    offset: int
+    offsets: Sequence[int]
+    broker_name: str
+    group: str
+    pop_time: int
+    queue_id: int
+    start_offset: int
+    topic: str
+
+
+class Ack(NamedTuple):
+    """An acknowledgement that was read."""
+
+    key: PointKey
+    offsets: Sequence[int]
+
+
+def decode_ack(data: bytes, broker_name: str, batch: bool) -> Ack:
+    """Read an acknowledgement, with short or with long names.
+
+    :param broker_name: of this broker; counts where none is given.
+    :raises WireError: when it is none.
+    """
+    fields = _json_object(data)
+
+    def get(short: str, long: str) -> Any:
+        return fields.get(short, fields.get(long))
+
+    topic, group = get("t", "topic"), get("c", "consumerGroup")
+    queue_id, start, pop_time = (
+        get("q", "queueId"), get("so", "startOffset"), get("pt", "popTime"))
+    offsets = get("aol", "ackOffsetList") if batch else [get("ao", "ackOffset")]
+    if not isinstance(topic, str) or not isinstance(group, str) or not isinstance(
+            offsets, list) or not _are_numbers([queue_id, start, pop_time, *offsets]):
+        raise WireError("it is no acknowledgement")
+    return Ack(PointKey(topic, group, queue_id, start, pop_time,
+                        get("bn", "brokerName") or broker_name), offsets)
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(str(error)) from None
+    if not isinstance(value, dict):
+        raise WireError("it is no object")
+    return value
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(type(value) is int for value in values)
+
+
+class ReviveRecord(NamedTuple):
+    """A record that is to be stored in the revive topic, and what it is of."""
+
+    record: MessageRecord
+    key: PointKey
+    kind: ReviveKind
+
+    @property
+    def next_offset(self) -> int:
+        """Where the commit log goes on behind it, once it is stored."""
+        return self.record.next_offset
+
+
+class ReviveRecords:
+    """Makes and stores the records of one broker's revive topic.
+
+    :param topic: the revive topic.
+    """
+
+    def __init__(self, kernel: Kernel, topic: str, counts: PopCounts) -> None:
+        self._kernel = kernel
+        self._counts = counts
+        self.topic = topic
+        self._codes = {tag: tags_code(tag) for tag in (CK_TAG, ACK_TAG, BATCH_ACK_TAG)}
+
+    def store(
+        self, made: Sequence[ReviveRecord], owners: Sequence[int] | None = None
+    ) -> dict[int, BrokerError]:
+        """Append records and count them; see ``Kernel.append``."""
+        refusals = self._kernel.append([each.record for each in made], owners)
+        for index, each in enumerate(made):
+            self._counts.put(each.key, each.kind, refusals.get(index))
+        return refusals
+
+    def check_point(self, point: CheckPoint, revive_queue: int) -> ReviveRecord:
+        key = point.key
+        unique = (f"{key.topic}@{key.queue_id}@{key.start_offset}@{key.group}@{key.pop_time}@"
+                  f"{key.broker_name}@{CK_TAG}")
+        record = self._record(CK_TAG, revive_queue, point.encode(), unique,
+                              point.revive_time - CK_AHEAD_MS)
+        return ReviveRecord(record, key, "CK")
+
+    def ack(
+        self, key: PointKey, offsets: Sequence[int], revive_queue: int, revive_time: int
+    ) -> ReviveRecord:
+        """The acknowledgement of one message or several of a check point.
+
+        :param revive_time: when the check point's messages become visible, Unix ms.
+        """
+        if len(offsets) == 1:
+            tag, offset = ACK_TAG, offsets[0]
+            body = msgspec.json.encode(_AckBody(
+                offset, key.broker_name, key.group, key.pop_time, key.queue_id, key.start_offset,
+                key.topic))
+        else:
+            tag, offset = BATCH_ACK_TAG, -1
+            body = msgspec.json.encode(_BatchAckBody(
+                -1, offsets, key.broker_name, key.group, key.pop_time, key.queue_id,
+                key.start_offset, key.topic))
+        unique = (f"{key.topic}@{key.queue_id}@{offset}@{key.group}@{key.pop_time}@"
+                  f"{key.broker_name}@{ACK_TAG}")
+        return ReviveRecord(
+            self._record(tag, revive_queue, body, unique, revive_time), key, "ACK")
+
+    def _record(
+        self, tag: str, revive_queue: int, body: bytes, unique: str, deliver_ms: int
+    ) -> MessageRecord:
+        host = self._kernel.store_host
+        return MessageRecord(
+            self.topic, revive_queue, body,
+            f"TAGS\x01{tag}\x02UNIQ_KEY\x01{unique}\x02TIMER_DELIVER_MS\x01{deliver_ms}\x02",
+            self._kernel.now_ms(), host, host, [unique], self._codes[tag])

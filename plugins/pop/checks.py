@@ -1,0 +1,54 @@
+"""May a group pop this? Questions that several requests have in common.
+
+Source: PopMessageProcessor.processRequest, NotificationProcessor.processRequest @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Request
+from twistmq.broker.request.refusals import no_group, no_queue, no_topic
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.wire.bodies import TopicConfig
+
+__all__ = ["require_readable", "require_topic"]
+
+_PERM_READ: Final = 4
+
+
+def require_topic(kernel: Kernel, topic: str) -> TopicConfig:
+    """:raises RequestRefused: when there is no such topic."""
+    config = kernel.topic_config.get(topic)
+    if config is None:
+        raise no_topic(topic)
+    return config
+
+
+def require_readable(kernel: Kernel, request: Request[Any], what: str) -> TopicConfig:
+    """:raises RequestRefused: when the group may not pop the topic, or there is no such queue.
+
+    :param what: popping or peeking, for the remark.
+    """
+    header = request.header
+    if not kernel.settings.int("brokerPermission") & _PERM_READ:
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{kernel.settings.text('brokerIP1')}] {what} message is forbidden")
+    config = require_topic(kernel, header.topic)
+    if not config.perm & _PERM_READ:
+        raise RequestRefused(ResponseCode.NO_PERMISSION,
+                             f"the topic[{header.topic}] peeking message is forbidden")
+    if header.queue_id >= config.read_queue_nums:
+        raise no_queue(request, config, ResponseCode.INVALID_PARAMETER)
+    group = kernel.subscription_group.find(header.consumer_group)
+    if group is None:
+        raise no_group(header.consumer_group)
+    if not group.consume_enable:
+        raise RequestRefused(ResponseCode.NO_PERMISSION,
+                             f"subscription group no permission, {header.consumer_group}")
+    return config

@@ -1,0 +1,233 @@
+"""Pops that wait for messages, and those who only want to be told of some.
+
+They wait by topic, group and queue; the queue -1 stands for any. What ends a wait is looked at when
+others had their turn, not in the middle of an append: a pop appends itself.
+
+Source: PopLongPollingService, PopRequest @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.broker.constants import TURN_SECONDS
+from twistmq.broker.remoting import Reply, Request
+from twistmq.broker.request.filters import wants_any
+from twistmq.broker.store.get_message import MessageFilter
+from twistmq.broker.wire.record import MessageRecord
+from twistmq.plugins.pop.offsets import QueueKey
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["ANY_QUEUE", "PopHold", "Waiting"]
+
+ANY_QUEUE: Final = -1
+#: A wait ends so long before its client gives up, ms.
+_AHEAD_MS: Final = 50
+
+
+class Waiting:
+    """One request that waits.
+
+    :param key: what it waits for.
+    :param deadline_ms: when it ends, Unix ms.
+    :param wants: None: every message.
+    :param look: called with this and whether the time is over; :returns: the reply, or None: it
+        waits on.
+    """
+
+    __slots__ = ("deadline_ms", "is_due", "is_over", "key", "look", "reply", "request", "wants")
+
+    def __init__(
+        self, request: Request[Any], key: QueueKey, deadline_ms: int,
+        wants: MessageFilter | None, look: Callable[[Waiting, bool], Reply | None],
+    ) -> None:
+        self.request = request
+        self.key = key
+        self.deadline_ms = deadline_ms
+        self.wants = wants
+        self.look = look
+        self.is_over = self.is_due = False
+        #: Fires with the reply, or with None when nobody can read one.
+        self.reply: Deferred[Any] = Deferred()
+
+
+class PopHold:
+    """What waits at one broker.
+
+    :param newest_first: which of those that wait for the same is woken.
+    """
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, newest_first: bool = False) -> None:
+        self._kernel = kernel
+        self._newest_first = newest_first
+        self._waiting: dict[QueueKey, dict[Waiting, None]] = {}
+        #: The groups that wait, by topic; how many keys of each there are.
+        self._groups: dict[str, dict[str, int]] = {}
+        self._deadlines: list[tuple[int, int, Waiting]] = []
+        self._numbers = count()
+        #: What is to be looked at.
+        self._due: dict[Waiting, None] = {}
+        self._is_going_on = False
+        self.count = 0
+
+    def waiting(self, key: QueueKey) -> int:
+        """How many wait for the same."""
+        return len(self._waiting.get(key, ()))
+
+    def is_full(self, key: QueueKey) -> bool:
+        settings = self._kernel.settings
+        return (self.count >= settings.int("maxPopPollingSize")
+                or self.waiting(key) > settings.int("popPollingSize"))
+
+    @staticmethod
+    def is_too_late(deadline_ms: int, now_ms: int) -> bool:
+        """Whether there is no time left to wait."""
+        return now_ms > deadline_ms - _AHEAD_MS
+
+    def hold(self, waiting: Waiting) -> Deferred[Any]:
+        """Let a request wait; it is not full and there is time."""
+        self._enter(waiting)
+        heappush(self._deadlines, (waiting.deadline_ms - _AHEAD_MS, next(self._numbers), waiting))
+        waiting.request.kept_bytes = getattr(waiting.wants, "size_bytes", 0)
+        return waiting.reply
+
+    def _enter(self, waiting: Waiting) -> None:
+        key = waiting.key
+        there = self._waiting.get(key)
+        if there is None:
+            there = self._waiting[key] = {}
+            groups = self._groups.setdefault(key[0], {})
+            groups[key[1]] = groups.get(key[1], 0) + 1
+        there[waiting] = None
+        self.count += 1
+
+    def _leave(self, waiting: Waiting) -> None:
+        key = waiting.key
+        there = self._waiting[key]
+        del there[waiting]
+        self.count -= 1
+        if not there:
+            del self._waiting[key]
+            groups = self._groups[key[0]]
+            groups[key[1]] -= 1
+            if not groups[key[1]]:
+                del groups[key[1]]
+                if not groups:
+                    del self._groups[key[0]]
+
+    # --- reasons to look
+
+    def arrived(self, records: Sequence[MessageRecord]) -> None:
+        """Messages can be read: wake one of each group that may want one."""
+        if not self.count:
+            return
+        groups, interval = self._groups, self._kernel.settings.int(
+            "popLongPollingForceNotifyInterval")
+        found: dict[tuple[str, int], list[MessageRecord]] = {}
+        for record in records:
+            if record.topic in groups:
+                found.setdefault((record.topic, record.queue_id), []).append(record)
+        for (topic, queue_id), there in found.items():
+            forced = bool(interval) and any(
+                record.queue_offset % interval == 0 for record in there)
+            for group in list(groups.get(topic, ())):
+                for wanted in (ANY_QUEUE, queue_id):
+                    self._wake((topic, group, wanted), None if forced else there)
+
+    def wake_any(self, topic: str, group: str) -> None:
+        """There are messages of a topic: wake one that pops it, whichever queue it asked for."""
+        if group in self._groups.get(topic, ()):
+            self._wake(next(key for key in self._waiting if key[:2] == (topic, group)), None)
+
+    def wake(self, topic: str, group: str, queue_id: int) -> None:
+        """There may be messages: wake one that waits for any queue and one that waits for this."""
+        for wanted in {ANY_QUEUE, queue_id}:
+            self._wake((topic, group, wanted), None)
+
+    def _wake(self, key: QueueKey, records: Sequence[MessageRecord] | None) -> None:
+        """Have one that wants one of these records looked at; None: that wants any."""
+        there = self._waiting.get(key)
+        if not there:
+            return
+        for waiting in reversed(there) if self._newest_first else there:
+            if not waiting.is_due and waiting.request.channel.active and (
+                    records is None or wants_any(waiting.wants, records)):
+                self.look_soon(waiting)
+                return
+
+    def look_soon(self, waiting: Waiting) -> None:
+        """Have one looked at when others had their turn."""
+        waiting.is_due = True
+        self._due[waiting] = None
+        self._go_on_soon()
+
+    def check(self, now_ms: int) -> None:
+        """End the waits whose time is up or whose client is gone; run periodically."""
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now_ms or deadlines[0][2].is_over):
+            waiting = heappop(deadlines)[2]
+            if not waiting.is_over:
+                self._look(waiting, is_last=True)
+
+    def release_all(self) -> None:
+        """End all waits: the broker stops."""
+        for waiting in [each for there in self._waiting.values() for each in there]:
+            self._look(waiting, is_last=True)
+
+    # --- looking
+
+    def _go_on_soon(self) -> None:
+        if self._is_going_on:
+            return
+        self._is_going_on = True
+        if self._kernel.run_soon is None:
+            self._go_on()
+        else:
+            self._kernel.run_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Look at what is due, for some milliseconds."""
+        end_ms = self._kernel.now_ms() + TURN_SECONDS * 1000
+        while self._due:
+            waiting = next(iter(self._due))
+            del self._due[waiting]
+            waiting.is_due = False
+            if not waiting.is_over:
+                self._look(waiting, is_last=False)
+            if self._kernel.run_soon is not None and self._kernel.now_ms() >= end_ms:
+                break
+        self._is_going_on = False
+        if self._due:
+            self._go_on_soon()
+
+    def _look(self, waiting: Waiting, is_last: bool) -> None:
+        if not waiting.request.channel.active:
+            self._end(waiting, None)
+            return
+        try:
+            answer = waiting.look(waiting, is_last)
+        except Exception:
+            self._leave_for_good(waiting)
+            waiting.reply.errback()
+            return
+        if answer is not None:
+            self._end(waiting, answer)
+
+    def _leave_for_good(self, waiting: Waiting) -> None:
+        waiting.is_over = True
+        self._due.pop(waiting, None)
+        self._leave(waiting)
+
+    def _end(self, waiting: Waiting, answer: Reply | None) -> None:
+        self._leave_for_good(waiting)
+        waiting.reply.callback(answer)

@@ -1,0 +1,62 @@
+"""How many messages of a queue are given out and not acknowledged, under enablePopMessageThreshold.
+
+Source: PopInflightMessageCounter @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twistmq.plugins.pop.offsets import QueueKey
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["InFlightCounts"]
+
+
+class InFlightCounts:
+    """The counts of one broker.
+
+    :param enabled: whether anything is counted.
+    """
+
+    def __init__(self, kernel: Kernel, enabled: bool) -> None:
+        self._kernel = kernel
+        self._enabled = enabled
+        self._counts: dict[QueueKey, int] = {}
+
+    def count(self, key: QueueKey) -> int:
+        return self._counts.get(key, 0)
+
+    def is_too_many(self, key: QueueKey) -> bool:
+        return self._enabled and self.count(key) > self._kernel.settings.int(
+            "popInflightMessageThreshold")
+
+    def add(self, key: QueueKey, count: int) -> None:
+        """So many were given out."""
+        if self._enabled:
+            self._counts[key] = self.count(key) + count
+
+    def remove(self, key: QueueKey, count: int, pop_time: int) -> None:
+        """So many came back, or are to be tried again.
+
+        :param pop_time: what was popped before the start, Unix ms, was never counted.
+        """
+        if self._enabled and pop_time >= self._kernel.started_ms:
+            left = self.count(key) - count
+            if left > 0:
+                self._counts[key] = left
+            else:
+                self._counts.pop(key, None)
+
+    def clear(self, key: QueueKey) -> None:
+        """A group that keeps order pops the queue anew."""
+        self._counts.pop(key, None)
+
+    def forget_gone(self) -> None:
+        """Forget queues of topics and groups that are not there any more."""
+        kernel = self._kernel
+        for key in [key for key in self._counts if kernel.topic_config.get(key[0]) is None
+                    or not kernel.subscription_group.has(key[1])]:
+            del self._counts[key]

@@ -1,0 +1,98 @@
+"""CHANGE_MESSAGE_INVISIBLETIME (200053): a popped message is to be hidden for another time.
+
+It gets a check point of its own, from now on, and is acknowledged in the one it had.
+
+Source: ChangeInvisibleTimeProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import AnyHandler, Handled, Held, Reply, Request, RequestHandler
+from twistmq.broker.wire.headers.pop import (
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+from twistmq.plugins.pop.ack import require_offset, require_range
+from twistmq.plugins.pop.check_point import CheckPoint, PointKey
+from twistmq.plugins.pop.names import Receipt
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.plugins.pop.service import PopService
+
+__all__ = ["ChangeInvisibleTime"]
+
+
+class ChangeInvisibleTime:
+    """The handler of one broker."""
+
+    def __init__(self, kernel: Kernel, service: PopService) -> None:
+        self._kernel = kernel
+        self._service = service
+
+    def handlers(self) -> list[AnyHandler]:
+        return [RequestHandler(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self._change,
+                               ChangeInvisibleTimeRequestHeader)]
+
+    def _change(self, request: Request[ChangeInvisibleTimeRequestHeader]) -> Handled:
+        header = request.header
+        least, end = require_range(self._kernel, request)
+        require_offset(header.topic, header.queue_id, header.offset, least, end - 1)
+        receipt = Receipt.parse(header.extra_info)
+        if receipt.is_order:
+            return self._change_in_order(request, receipt)
+        return self._change_check_point(request, receipt)
+
+    def _change_check_point(
+        self, request: Request[ChangeInvisibleTimeRequestHeader], receipt: Receipt
+    ) -> Handled:
+        """:raises BrokerError: when it cannot be stored."""
+        service, header = self._service, request.header
+        service.require_revive_queue(receipt.revive_queue)
+        # Differs from Apache: in the millisecond of the pop the two check points would be one, and
+        # the acknowledgement that of both.
+        now_ms = max(self._kernel.now_ms(), receipt.pop_time + 1)
+        key = PointKey(header.topic, header.consumer_group, header.queue_id, header.offset, now_ms,
+                       receipt.broker_name)
+        point = CheckPoint(key, [header.offset], header.invisible_time)
+        origin = key._replace(start_offset=receipt.start_offset, pop_time=receipt.pop_time)
+        records = [service.records.check_point(point, receipt.revive_queue)]
+        in_memory = service.buffer.has(origin)
+        if not in_memory:
+            records.append(service.records.ack(
+                origin, [header.offset], receipt.revive_queue,
+                receipt.pop_time + receipt.invisible_time))
+        for error in service.records.store(records, [0] * len(records)).values():
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error))
+        if in_memory:
+            service.buffer.acknowledge(origin, [header.offset], records[-1].next_offset)
+        reply = Reply(header=ChangeInvisibleTimeResponseHeader(
+            pop_time=now_ms, invisible_time=header.invisible_time,
+            revive_qid=receipt.revive_queue))
+        safe = self._kernel.acknowledgement.wait(records[-1].next_offset, request.now_ms)
+        if safe is None:
+            return reply
+
+        def set_code(code: ResponseCode) -> None:
+            reply.code = code
+
+        return Held(reply, safe.addCallback(set_code))
+
+    def _change_in_order(
+        self, request: Request[ChangeInvisibleTimeRequestHeader], receipt: Receipt
+    ) -> Reply:
+        header, kernel = request.header, self._kernel
+        key = header.topic, header.consumer_group, header.queue_id
+        old = kernel.consumer_offset.query(header.consumer_group, header.topic, header.queue_id)
+        if header.offset < old:
+            return Reply(header=ChangeInvisibleTimeResponseHeader(
+                pop_time=0, invisible_time=0, revive_qid=0))
+        visible_ms = kernel.now_ms() + header.invisible_time
+        self._service.orders.hide(key, header.offset, receipt.pop_time, visible_ms)
+        return Reply(header=ChangeInvisibleTimeResponseHeader(
+            pop_time=receipt.pop_time, invisible_time=visible_ms - receipt.pop_time,
+            revive_qid=receipt.revive_queue))

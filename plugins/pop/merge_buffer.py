@@ -1,0 +1,155 @@
+"""Check points that wait in memory for their acknowledgements, under enablePopBufferMerge.
+
+One that is acknowledged as a whole is never written. What stays too long, or would soon become
+visible again, is written with the acknowledgements that came. The queue's consumer offset does not
+pass a check point before that, so that a broker that is killed gives its messages out again.
+
+Differs from Apache: the two happen at once, so nothing has to be refused ahead of them.
+
+Source: PopBufferMergeService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.plugins.pop.check_point import CheckPoint, PointKey, ReviveRecord, ReviveRecords
+from twistmq.plugins.pop.offsets import SETTLED, Taken
+from twistmq.plugins.pop.settings import PopSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["MergeBuffer"]
+
+#: Least time between taking a check point in and writing it, ms.
+_LEAST_STAY_MS: Final = 1500
+#: Check points written at once.
+_WRITE_COUNT: Final = 256
+#: When to try again what could not be written, ms.
+_AGAIN_MS: Final = 100
+
+
+class _Buffered:
+    """One check point."""
+
+    __slots__ = ("point", "revive_queue", "safe_from", "taken")
+
+    def __init__(self, point: CheckPoint, revive_queue: int, taken: Taken) -> None:
+        self.point = point
+        self.revive_queue = revive_queue
+        self.taken = taken
+        #: Up to here the commit log has to be durable before what is acknowledged counts.
+        self.safe_from = SETTLED
+
+
+class MergeBuffer:
+    """The check points of one broker that wait."""
+
+    log = Logger()
+
+    def __init__(self, settings: PopSettings, records: ReviveRecords) -> None:
+        self._settings = settings
+        self._records = records
+        self._points: dict[PointKey, _Buffered] = {}
+        #: (when to write it, Unix ms; a number; which); some are no longer there.
+        self._due: list[tuple[int, int, PointKey]] = []
+        self._numbers = count()
+        self._is_failing = False
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def takes(self, point: CheckPoint, now_ms: int) -> bool:
+        """Whether there is room and time for a check point."""
+        settings = self._settings
+        return (settings.buffer_merge and point.key not in self._points
+                and len(self._points) <= settings.buffer_size_max
+                and point.revive_time - now_ms >= settings.stay_timeout_ms + _LEAST_STAY_MS)
+
+    def add(self, point: CheckPoint, revive_queue: int, taken: Taken, now_ms: int) -> None:
+        """Keep one; ``takes`` said so."""
+        settings = self._settings
+        self._points[point.key] = _Buffered(point, revive_queue, taken)
+        due_ms = min(point.revive_time - settings.stay_timeout_ms, now_ms + settings.stay_ms)
+        heappush(self._due, (due_ms, next(self._numbers), point.key))
+
+    def has(self, key: PointKey) -> bool:
+        return key in self._points
+
+    def acknowledge(
+        self, key: PointKey, offsets: Sequence[int], safe_from: int = SETTLED
+    ) -> bool:
+        """Note acknowledgements.
+
+        :param safe_from: they count when the commit log is durable up to here.
+        :returns: False when the check point is not here.
+        """
+        buffered = self._points.get(key)
+        if buffered is None:
+            return False
+        for offset in offsets:
+            if not buffered.point.acknowledge(offset):
+                self.log.warn("{key} has no message {offset}", key=key, offset=offset)
+        buffered.safe_from = max(buffered.safe_from, safe_from)
+        if buffered.point.is_done:
+            buffered.taken.safe_from = buffered.safe_from
+            del self._points[key]
+        return True
+
+    def write_due(self, now_ms: int) -> bool:
+        """Write some of what has to be; :returns: whether there may be more to write now."""
+        written: list[_Buffered] = []
+        while self._due and self._due[0][0] <= now_ms and len(written) < _WRITE_COUNT:
+            buffered = self._points.get(heappop(self._due)[2])
+            if buffered is not None:
+                written.append(buffered)
+        return bool(written) and self._write(written, now_ms) and len(written) == _WRITE_COUNT
+
+    def write_all(self, now_ms: int) -> None:
+        """Write all there is: the broker stops."""
+        self._due.clear()
+        self._write(list(self._points.values()), now_ms)
+
+    def clear(self) -> None:
+        """Forget all: this broker is no master any more."""
+        self._points.clear()
+        self._due.clear()
+
+    def _write(self, written: list[_Buffered], now_ms: int) -> bool:
+        """Write check points with what is acknowledged of them; :returns: whether all were."""
+        records: list[ReviveRecord] = []
+        owners: list[int] = []
+        for index, buffered in enumerate(written):
+            made = self._records_of(buffered)
+            records += made
+            owners += [index] * len(made)
+        refusals = self._records.store(records, owners)
+        refused = {owners[index]: error for index, error in refusals.items()}
+        for record, owner in zip(records, owners, strict=True):
+            if owner not in refused:
+                written[owner].taken.safe_from = record.next_offset
+        for index, buffered in enumerate(written):
+            key = buffered.point.key
+            if index not in refused:
+                del self._points[key]
+            else:
+                heappush(self._due, (now_ms + _AGAIN_MS, next(self._numbers), key))
+        if refused and not self._is_failing:
+            self.log.error("check points cannot be written: {error}",
+                           error=str(next(iter(refused.values()))))
+        self._is_failing = bool(refused)
+        return not refused
+
+    def _records_of(self, buffered: _Buffered) -> list[ReviveRecord]:
+        point, queue_id = buffered.point, buffered.revive_queue
+        records = [self._records.check_point(point, queue_id)]
+        offsets = point.acknowledged()
+        parts = ([offsets] if offsets else []) if self._settings.batch_ack else [
+            [offset] for offset in offsets]
+        return records + [self._records.ack(point.key, part, queue_id, point.revive_time)
+                          for part in parts]

@@ -1,0 +1,110 @@
+"""Names of pop consumption: topics of retries, the revive topic and its group, receipts.
+
+What a group popped and did not acknowledge is stored again in a topic of the group and the topic:
+%RETRY%GROUP_TOPIC, or %RETRY%GROUP+TOPIC under enableRetryTopicV2. A receipt, which Apache calls
+extra info, says which check point a message that is given out belongs to; the client sends it back
+with its acknowledgement.
+
+Source: KeyBuilder, ExtraInfoUtil, PopAckConstants @5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple, Self
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX
+
+__all__ = ["ORDER_REVIVE_QUEUE", "REVIVE_GROUP", "Receipt", "is_retry", "normal_topic",
+           "pop_retry_topic", "real_topic", "retry_mark", "revive_topic"]
+
+#: The group whose consumer offsets say how far the revive topic is worked off.
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+#: The number that receipts of a group that keeps order have in place of a revive queue's.
+ORDER_REVIVE_QUEUE: Final = 999
+_SEPARATOR_V1: Final = "_"
+_SEPARATOR_V2: Final = "+"
+#: Parts of a receipt that an acknowledgement needs.
+_PARTS_LEAST: Final = 6
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+
+
+def revive_topic(cluster: str) -> str:
+    """The topic of a cluster's check points and acknowledgements."""
+    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+
+
+def pop_retry_topic(topic: str, group: str, v2: bool) -> str:
+    """The topic of what a group did not acknowledge of a topic."""
+    return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{_SEPARATOR_V2 if v2 else _SEPARATOR_V1}{topic}"
+
+
+def is_retry(topic: str) -> bool:
+    return topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+
+
+def normal_topic(topic: str, group: str) -> str:
+    """The topic whose retries a topic holds; a topic that holds none is its own."""
+    for v2 in (True, False):
+        beginning = pop_retry_topic("", group, v2)
+        if topic.startswith(beginning):
+            return topic[len(beginning):]
+    return topic
+
+
+def retry_mark(topic: str) -> str:
+    """What stands for a topic in receipts: 0, or 1 and 2 for those of retries."""
+    if not is_retry(topic):
+        return "0"
+    return "2" if _SEPARATOR_V2 in topic else "1"
+
+
+def real_topic(topic: str, group: str, mark: str) -> str:
+    """The topic a receipt means.
+
+    :param topic: the one that was popped.
+    :raises BrokerError: when the mark is none.
+    """
+    if mark == "0":
+        return topic
+    if mark not in ("1", "2"):
+        raise BrokerError(f"a receipt's topic is 0, 1 or 2, not {mark[:20]!r}")
+    return pop_retry_topic(topic, group, mark == "2")
+
+
+class Receipt(NamedTuple):
+    """What an acknowledgement says of the check point."""
+
+    #: Queue offset its check point begins at.
+    start_offset: int
+    #: Unix ms.
+    pop_time: int
+    #: For how long the message is hidden, ms.
+    invisible_time: int
+    #: ORDER_REVIVE_QUEUE where the group keeps order.
+    revive_queue: int
+    broker_name: str
+
+    @property
+    def is_order(self) -> bool:
+        return self.revive_queue == ORDER_REVIVE_QUEUE
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what a client sent; :raises RequestRefused: when it is no receipt."""
+        parts = text.split(" ")
+        if len(parts) < _PARTS_LEAST or any(
+                _NUMBER.fullmatch(part) is None for part in parts[:4]):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"{text[:80]!r} is not the extra info of a popped message")
+        return cls(int(parts[0]), int(parts[1]), int(parts[2]), int(parts[3]), parts[5])
+
+    def text(self, topic: str, queue_id: int, queue_offset: int) -> str:
+        """Write it for a message.
+
+        :param topic: the one it was popped from.
+        """
+        return (f"{self.start_offset} {self.pop_time} {self.invisible_time} {self.revive_queue} "
+                f"{retry_mark(topic)} {self.broker_name} {queue_id} {queue_offset}")

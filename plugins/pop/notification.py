@@ -1,0 +1,99 @@
+"""NOTIFICATION and POLLING_INFO (200054, 200055): is there something to pop, and who waits for it?
+
+Source: NotificationProcessor, PollingInfoProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.wire.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+)
+from twistmq.plugins.pop.checks import require_readable
+from twistmq.plugins.pop.hold import PopHold, Waiting
+from twistmq.plugins.pop.names import pop_retry_topic
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.plugins.pop.service import PopService
+
+__all__ = ["Notifications"]
+
+
+class Notifications:
+    """The handlers of one broker.
+
+    :param hold: where those wait that want to be told.
+    :param pops: where pops wait.
+    """
+
+    def __init__(
+        self, kernel: Kernel, service: PopService, hold: PopHold, pops: PopHold
+    ) -> None:
+        self._kernel = kernel
+        self._service = service
+        self._hold = hold
+        self._pops = pops
+
+    def handlers(self) -> list[AnyHandler]:
+        return [
+            RequestHandler(RequestCode.NOTIFICATION, self._notify, NotificationRequestHeader,
+                           on_vip_port=False),
+            RequestHandler(RequestCode.POLLING_INFO, self._polling_info,
+                           PollingInfoRequestHeader, on_vip_port=False),
+        ]
+
+    def _notify(self, request: Request[NotificationRequestHeader]) -> Handled:
+        header, hold = request.header, self._hold
+        require_readable(self._kernel, request, "peeking")
+        if self._has_message(header):
+            return _told(has_msg=True)
+        deadline_ms = (header.born_time or request.now_ms) + header.poll_time
+        key = header.topic, header.consumer_group, header.queue_id
+        if header.poll_time <= 0 or hold.is_too_late(deadline_ms, request.now_ms):
+            return _told()
+        if hold.is_full(key):
+            return _told(polling_full=True)
+        return hold.hold(Waiting(request, key, deadline_ms, None, self._look_again))
+
+    def _look_again(self, waiting: Waiting, is_last: bool) -> Reply | None:
+        has_msg = self._has_message(waiting.request.header)
+        return _told(has_msg=has_msg) if has_msg or is_last else None
+
+    def _has_message(self, header: NotificationRequestHeader) -> bool:
+        settings, table = self._service.settings, self._kernel.topic_config
+        topic, group = header.topic, header.consumer_group
+        retries = {pop_retry_topic(topic, group, settings.retry_v2)}
+        if settings.retry_v1_too:
+            retries.add(pop_retry_topic(topic, group, False))
+        if header.queue_id >= 0:
+            queues = [(topic, header.queue_id)]
+        else:
+            config = table.get(topic)
+            queues = [(topic, each) for each in range(config.read_queue_nums if config else 0)]
+        queues += [(retry, 0) for retry in retries if table.get(retry) is not None]
+        return any(self._queue_has(header, *queue) for queue in queues)
+
+    def _queue_has(self, header: NotificationRequestHeader, topic: str, queue_id: int) -> bool:
+        kernel, service = self._kernel, self._service
+        key = topic, header.consumer_group, queue_id
+        if header.order and service.orders.is_blocked(
+                key, header.attempt_id, 0, kernel.now_ms()):
+            return False
+        return kernel.store.max_offset_in_queue(topic, queue_id) > service.taker.peek_offset(key)
+
+    def _polling_info(self, request: Request[PollingInfoRequestHeader]) -> Reply:
+        header = request.header
+        require_readable(self._kernel, request, "peeking")
+        return Reply(header=PollingInfoResponseHeader(polling_num=self._pops.waiting(
+            (header.topic, header.consumer_group, header.queue_id))))
+
+
+def _told(*, has_msg: bool = False, polling_full: bool = False) -> Reply:
+    return Reply(header=NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full))

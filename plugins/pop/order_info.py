@@ -1,0 +1,247 @@
+"""What groups that keep order have popped: a queue gives out no more until that is acknowledged.
+
+``config/consumerOrderInfo.json`` holds it, so that a queue stays closed over a restart. The
+consumer offset follows the acknowledgements: what a crash makes forgotten is given out again, in
+order.
+
+Source: ConsumerOrderInfoManager, ConsumerOrderInfoLockManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from msgspec import field
+from twisted.logger import Logger
+
+from twistmq.broker.errors import StoreError
+from twistmq.broker.wire.bodies import Body
+from twistmq.plugins.pop.offsets import QueueKey
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfos"]
+
+_SEPARATOR: Final = "@"
+#: Who did not consume for so long is forgotten, ms.
+_FORGET_MS: Final = 24 * 3_600_000
+#: Answers of ``commit`` that are no offsets: this message is not given out; it was popped again.
+NOT_GIVEN_OUT: Final = -1
+NO_COMMIT: Final = -2
+
+
+class OrderInfo(Body):
+    """What one group popped of one queue."""
+
+    #: Unix ms.
+    pop_time: int = 0
+    #: For how long it is hidden, ms.
+    invisible_time: int | None = field(name="i", default=None)
+    #: Queue offset of the first message, and of each other how far it is behind that.
+    offset_list: list[int] = field(name="o", default_factory=list)
+    #: By queue offset: when a message becomes visible that is to be hidden for another time.
+    offset_next_visible_time: dict[int, int] | None = field(name="ot", default=None)
+    #: By queue offset: how often a message was given out before.
+    offset_consumed_count: dict[int, int] | None = field(name="oc", default=None)
+    #: Unix ms.
+    last_consume_timestamp: int = field(name="l", default=0)
+    #: A bit for each message that is acknowledged.
+    commit_offset_bit: int = field(name="cm", default=0)
+    #: A pop that brings the same one is the same pop, sent again.
+    attempt_id: str | None = field(name="a", default=None)
+
+    def offsets(self) -> list[int]:
+        """Queue offsets of the messages."""
+        first = self.offset_list[:1]
+        return first + [first[0] + behind for behind in self.offset_list[1:]]
+
+    def open_offsets(self) -> Iterator[int]:
+        """Queue offsets of those that are not acknowledged."""
+        for index, offset in enumerate(self.offsets()):
+            if not self.commit_offset_bit >> index & 1:
+                yield offset
+
+    def visible_ms(self, offset: int) -> int:
+        """When a message becomes visible again, Unix ms."""
+        other = (self.offset_next_visible_time or {}).get(offset)
+        return self.pop_time + (self.invisible_time or 0) if other is None else other
+
+    def blocked_until(self, now_ms: int) -> int | None:
+        """When the first of what is hidden becomes visible, Unix ms; None: nothing is."""
+        return next((visible_ms for visible_ms in map(self.visible_ms, self.open_offsets())
+                     if visible_ms > now_ms), None)
+
+
+class _OrderInfoTable(Body):
+    """All groups and topics, by "topic@group" and queue; the file holds it."""
+
+    table: dict[str, dict[int, OrderInfo]] = field(default_factory=dict)
+
+
+class OrderInfos:
+    """What the groups of one broker that keep order have popped.
+
+    :param on_free: called with a queue when what was hidden there becomes visible; None: nobody
+        is to be told.
+    """
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, on_free: Callable[[QueueKey], None] | None) -> None:
+        self._kernel = kernel
+        self._on_free = on_free
+        self._file = kernel.store.config_file("consumerOrderInfo.json")
+        self._table: dict[str, dict[int, OrderInfo]] = {}
+        self._is_dirty = False
+        #: (when, Unix ms; queue).
+        self._free: list[tuple[int, QueueKey]] = []
+
+    # --- file
+
+    def load(self) -> None:
+        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        self._file.load(self._decode)
+        for key, queues in self._table.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            for queue_id, info in queues.items():
+                self._note_free((topic, group, queue_id), info)
+
+    def _decode(self, text: str) -> None:
+        self._table = _OrderInfoTable.decode_saved(text.encode()).table
+
+    def save(self, now_ms: int) -> None:
+        """Save it if it changed."""
+        if not self._is_dirty:
+            return
+        self._forget_old(now_ms)
+        try:
+            self._file.save_bytes(_OrderInfoTable(self._table).encode_pretty())
+            self._is_dirty = False
+        except (StoreError, OSError) as error:
+            self.log.error("what groups in order have popped is not saved: {error}",
+                           error=str(error))
+
+    def _forget_old(self, now_ms: int) -> None:
+        """Forget topics, groups and queues that are gone, and who is gone for long."""
+        kernel = self._kernel
+        for key, queues in list(self._table.items()):
+            topic, _, group = key.partition(_SEPARATOR)
+            config = kernel.topic_config.get(topic)
+            for queue_id, info in list(queues.items()):
+                if (config is None or queue_id >= config.read_queue_nums
+                        or now_ms - info.last_consume_timestamp > _FORGET_MS):
+                    del queues[queue_id]
+            if not queues or not kernel.subscription_group.has(group):
+                del self._table[key]
+
+    # --- pops and acknowledgements
+
+    def _find(self, key: QueueKey) -> OrderInfo | None:
+        topic, group, queue_id = key
+        return self._table.get(topic + _SEPARATOR + group, {}).get(queue_id)
+
+    def is_blocked(
+        self, key: QueueKey, attempt_id: str | None, invisible_time: int, now_ms: int
+    ) -> bool:
+        """Whether a queue gives out nothing to a pop now.
+
+        :param invisible_time: the pop's; counts for what was popped without any.
+        """
+        info = self._find(key)
+        if info is None or not info.offset_list:
+            return False
+        if info.attempt_id is not None and info.attempt_id == attempt_id:
+            return False
+        if not info.invisible_time or info.invisible_time < 0:
+            info.invisible_time = invisible_time
+        return info.blocked_until(now_ms) is not None
+
+    def clear(self, key: QueueKey) -> None:
+        """Open a queue: an administrator set its offset."""
+        topic, group, queue_id = key
+        if self._table.get(topic + _SEPARATOR + group, {}).pop(queue_id, None) is not None:
+            self._is_dirty = True
+
+    def popped(
+        self, key: QueueKey, attempt_id: str | None, pop_time: int, invisible_time: int,
+        offsets: Sequence[int],
+    ) -> dict[int, int]:
+        """Messages were given out.
+
+        :returns: by queue offset how often each was given out before; none for new ones.
+        """
+        topic, group, queue_id = key
+        first = offsets[0]
+        info = OrderInfo(pop_time, invisible_time,
+                         [first, *[offset - first for offset in offsets[1:]]],
+                         last_consume_timestamp=self._kernel.now_ms(), attempt_id=attempt_id)
+        before = self._find(key)
+        counts: dict[int, int] = {}
+        if before is not None:
+            known = before.offset_consumed_count or {}
+            if before.attempt_id is not None and before.attempt_id == attempt_id:
+                counts = known
+            else:
+                again = set(before.offsets())
+                counts = {offset: known.get(offset, 0) + 1 for offset in offsets
+                          if offset in again}
+            info.offset_consumed_count = counts
+        self._table.setdefault(topic + _SEPARATOR + group, {})[queue_id] = info
+        self._changed(key, info)
+        return counts
+
+    def commit(self, key: QueueKey, offset: int, pop_time: int) -> int:
+        """A message is acknowledged.
+
+        :returns: the consumer offset from then on, or NOT_GIVEN_OUT or NO_COMMIT.
+        """
+        info = self._find(key)
+        if info is None:
+            return offset + 1
+        if not info.offset_list:
+            return NOT_GIVEN_OUT
+        if pop_time != info.pop_time:
+            self.log.debug("{key} {offset} was popped again since", key=key, offset=offset)
+            return NO_COMMIT
+        offsets = info.offsets()
+        if offset not in offsets:
+            return NOT_GIVEN_OUT
+        info.commit_offset_bit |= 1 << offsets.index(offset)
+        self._changed(key, info)
+        return next(info.open_offsets(), offsets[-1] + 1)
+
+    def hide(self, key: QueueKey, offset: int, pop_time: int, visible_ms: int) -> None:
+        """A message is to become visible at another time, Unix ms."""
+        info = self._find(key)
+        if info is None or pop_time != info.pop_time:
+            self.log.debug("{key} {offset} was not popped, or again since", key=key, offset=offset)
+            return
+        if info.offset_next_visible_time is None:
+            info.offset_next_visible_time = {}
+        info.offset_next_visible_time[offset] = visible_ms
+        self._changed(key, info)
+
+    # --- who waits
+
+    def _changed(self, key: QueueKey, info: OrderInfo) -> None:
+        self._is_dirty = True
+        self._note_free(key, info)
+
+    def _note_free(self, key: QueueKey, info: OrderInfo) -> None:
+        if self._on_free is not None and info.offset_list:
+            until_ms = info.blocked_until(self._kernel.now_ms())
+            if until_ms is not None:
+                heappush(self._free, (until_ms, key))
+
+    def tell_free(self, now_ms: int) -> None:
+        """Tell of queues where what was hidden is visible; run periodically."""
+        while self._free and self._free[0][0] <= now_ms:
+            key = heappop(self._free)[1]
+            assert self._on_free is not None
+            self._on_free(key)
+            info = self._find(key)
+            if info is not None:
+                self._note_free(key, info)

@@ -1,0 +1,261 @@
+"""POP_MESSAGE and PEEK_MESSAGE (200050, 200052): messages for a group, whatever queue they are in.
+
+Source: PopMessageProcessor, PeekMessageProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.consume_context import ConsumeContext
+from twistmq.broker.request.filters import is_tag_type
+from twistmq.broker.request.topic_config import is_batch_topic
+from twistmq.broker.store.get_message import GetMessageStatus
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.pop import (
+    PeekMessageRequestHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from twistmq.plugins.pop.checks import require_readable
+from twistmq.plugins.pop.hold import PopHold, Waiting
+from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, pop_retry_topic, retry_mark
+from twistmq.plugins.pop.take import Attempt, Taker
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.store.get_message import MessageFilter
+    from twistmq.plugins.pop.service import PopService
+
+__all__ = ["PopRequests"]
+
+#: Messages one pop may ask for.
+_COUNT_MAX: Final = 32
+#: How much later than it gives up a pop may come, ms.
+_LATE_MAX_MS: Final = 500
+_FOUND, _NONE = GetMessageStatus.FOUND.name, GetMessageStatus.NO_MESSAGE_IN_QUEUE.name
+
+
+class PopRequests:
+    """The handlers of one broker."""
+
+    def __init__(self, kernel: Kernel, service: PopService, hold: PopHold) -> None:
+        self._kernel = kernel
+        self._service = service
+        self._hold = hold
+        self._taker: Taker = service.taker
+        self._settings = service.settings
+        self._next_revive_queue = 0
+
+    def handlers(self) -> list[AnyHandler]:
+        return [
+            RequestHandler(RequestCode.POP_MESSAGE, self._pop, PopMessageRequestHeader,
+                           on_vip_port=False),
+            RequestHandler(RequestCode.PEEK_MESSAGE, self._peek, PeekMessageRequestHeader,
+                           on_vip_port=False),
+            RequestHandler(RequestCode.POP_ROLLBACK, self._roll_back, EmptyHeader),
+        ]
+
+    def _roll_back(self, request: Request[EmptyHeader]) -> Reply:
+        """Let check points that RocksDB has be messages again: all are messages here.
+
+        Source: AdminBrokerProcessor.transferPopToFsStore @5.3.3.
+        """
+        return Reply()
+
+    # --- POP_MESSAGE
+
+    def _pop(self, request: Request[PopMessageRequestHeader]) -> Handled:
+        header = request.header
+        header.born_time = header.born_time or request.now_ms
+        late_ms = request.now_ms - header.born_time - header.poll_time
+        if late_ms > _LATE_MAX_MS:
+            ip = self._kernel.settings.text("brokerIP1")
+            return Reply(ResponseCode.POLLING_TIMEOUT, PopMessageResponseHeader(
+                pop_time=0, invisible_time=0, revive_qid=0, rest_num=0),
+                remark=f"the broker[{ip}] pop message is timeout too much")
+        self._check(request)
+        message_filter = self._filter(header)
+        key = header.topic, header.consumer_group, header.queue_id
+        attempt = self._attempt(request, message_filter)
+        if attempt.parts:
+            return self._found(request, attempt)
+        deadline_ms = header.born_time + header.poll_time
+        if header.poll_time <= 0 or self._hold.is_too_late(deadline_ms, request.now_ms):
+            return self._reply(attempt, ResponseCode.POLLING_TIMEOUT)
+        if self._hold.is_full(key):
+            return self._reply(attempt, ResponseCode.POLLING_FULL)
+        waiting = Waiting(request, key, deadline_ms, message_filter, self._look_again)
+        held = self._hold.hold(waiting)
+        if attempt.has_more_to_look_at:
+            self._hold.look_soon(waiting)
+        return held
+
+    def _look_again(self, waiting: Waiting, is_last: bool) -> Reply | None:
+        """A wait may be over; :returns: None when it is not."""
+        attempt = self._attempt(waiting.request, waiting.wants)
+        if attempt.parts:
+            return self._found(waiting.request, attempt)
+        if is_last:
+            return self._reply(attempt, ResponseCode.POLLING_TIMEOUT)
+        if attempt.has_more_to_look_at:
+            # The filter has not come to the end.
+            self._hold.look_soon(waiting)
+        return None
+
+    def _check(self, request: Request[PopMessageRequestHeader]) -> None:
+        """:raises RequestRefused: when the pop must not be served."""
+        kernel, header = self._kernel, request.header
+        ip = kernel.settings.text("brokerIP1")
+        if header.max_msg_nums > _COUNT_MAX:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"the broker[{ip}] pop message's num is greater than "
+                                 f"{_COUNT_MAX}")
+        if names.TIMER_DELIVER_MS not in kernel.claimed_properties:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker[{ip}] pop message is forbidden because timerWheelEnable is false")
+        if is_batch_topic(require_readable(kernel, request, "pop")):
+            # Apache's broker gives out batches whose messages no client can acknowledge.
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"topic[{header.topic}] has batch queues, it cannot be popped")
+
+    def _filter(self, header: PopMessageRequestHeader) -> MessageFilter | None:
+        """:raises RequestRefused: when the expression has no meaning."""
+        if not header.exp:
+            return None
+        kernel = self._kernel
+        message_filter = kernel.filters.own_filter(
+            header.consumer_group, header.topic, header.exp_type, header.exp)
+        if not is_tag_type(header.exp_type) and not kernel.settings.flag("enablePropertyFilter"):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter "
+                f"message by {header.exp_type}")
+        return message_filter
+
+    def _attempt(
+        self, request: Request[PopMessageRequestHeader], message_filter: MessageFilter | None
+    ) -> Attempt:
+        """Take what there is.
+
+        :raises BrokerError: when it cannot be covered by check points, or a plugin forbids it.
+        """
+        header, kernel = request.header, self._kernel
+        context = self._context(request, header.queue_id)
+        if context is not None:
+            refusal = kernel.hooks.refuse_consume(context)
+            if refusal is not None:
+                raise refusal
+        attempt = Attempt(header, kernel.now_ms(), self._revive_queue(header), message_filter)
+        chance = kernel.random.randrange(100)
+        retries_first = chance < kernel.settings.int("popFromRetryProbability")
+        if retries_first and not header.order:
+            self._take_retries(attempt, chance)
+        if header.queue_id < 0:
+            self._taker.take_topic(attempt, header.topic, chance)
+        else:
+            self._taker.take_queue(attempt, header.topic, header.queue_id)
+        if not retries_first and attempt.left > 0 and not header.order:
+            self._take_retries(attempt, chance)
+        if attempt.parts:
+            self._taker.cover(attempt)
+        return attempt
+
+    def _revive_queue(self, header: PopMessageRequestHeader) -> int:
+        if header.order:
+            return ORDER_REVIVE_QUEUE
+        self._next_revive_queue = (self._next_revive_queue + 1) % self._settings.revive_queues
+        return self._next_revive_queue
+
+    def _take_retries(self, attempt: Attempt, chance: int) -> None:
+        """Take from one of the group's topics of retries: a receipt names one of a kind."""
+        header, settings = attempt.header, self._settings
+        v2 = settings.retry_v2 and not (settings.retry_v1_too and chance % 2 == 0)
+        topic = pop_retry_topic(header.topic, header.consumer_group, v2)
+        self._service.revive_retry_topic(topic, header.consumer_group)
+        self._taker.take_topic(attempt, topic, chance)
+
+    def _context(
+        self, request: Request[PopMessageRequestHeader], queue_id: int, offset: int = -1
+    ) -> ConsumeContext | None:
+        hooks, header = self._kernel.hooks, request.header
+        if not hooks.before_consume and not hooks.after_consume:
+            return None
+        return ConsumeContext(self._kernel, header.consumer_group, header.topic, queue_id, offset,
+                              request.channel)
+
+    # --- its answers
+
+    def _found(self, request: Request[PopMessageRequestHeader], attempt: Attempt) -> Reply:
+        header, kernel = request.header, self._kernel
+        for part in attempt.parts:
+            topic, group, queue_id = part.key
+            result = part.result
+            kernel.stats.messages_popped(
+                group, header.topic, result.message_count, result.size,
+                retry_topic=None if topic == header.topic else topic)
+            if not header.order:
+                self._service.in_flight.add(part.key, len(part.offsets))
+            context = self._context(request, queue_id, part.start_offset)
+            if context is not None:
+                context.topic = topic
+                context.message_count, context.size_bytes = result.message_count, result.size
+                context.messages = result.messages
+                kernel.hooks.consumed(context)
+        if attempt.rest > 0:
+            self._hold.wake(header.topic, header.consumer_group, header.queue_id)
+        return self._reply(attempt, ResponseCode.SUCCESS)
+
+    def _reply(self, attempt: Attempt, code: ResponseCode) -> Reply:
+        header = attempt.header
+        starts, offsets = [], []
+        for part in attempt.parts:
+            topic, _, queue_id = part.key
+            place = f"{retry_mark(topic)} {queue_id}"
+            starts.append(f"{place} {part.start_offset}")
+            offsets.append(f"{place} {','.join(map(str, part.offsets))}")
+        answer = PopMessageResponseHeader(
+            pop_time=attempt.pop_time, invisible_time=header.invisible_time,
+            revive_qid=attempt.revive_queue, rest_num=attempt.rest,
+            start_offset_info=";".join(starts), msg_offset_info=";".join(offsets),
+            order_count_info=";".join(attempt.order_counts) if header.order else None)
+        is_found = code == ResponseCode.SUCCESS
+        body = b"".join(self._taker.messages(attempt)) if is_found else b""
+        return Reply(code, answer, body, _FOUND if is_found else _NONE)
+
+    # --- PEEK_MESSAGE
+
+    def _peek(self, request: Request[PeekMessageRequestHeader]) -> Reply:
+        """Messages as a pop would find them; they are not taken."""
+        kernel, header = self._kernel, request.header
+        config = require_readable(kernel, request, "peeking")
+        retry = pop_retry_topic(header.topic, header.consumer_group, self._settings.retry_v2)
+        queues = [(header.topic, each) for each in (
+            range(config.read_queue_nums) if header.queue_id < 0 else (header.queue_id,))]
+        if kernel.topic_config.get(retry) is not None:
+            queues.append((retry, 0))
+        messages: list[bytes] = []
+        rest = size = 0
+        for topic, queue_id in queues:
+            offset = self._taker.peek_offset((topic, header.consumer_group, queue_id))
+            rest += max(kernel.store.max_offset_in_queue(topic, queue_id) - offset, 0)
+            left = min(header.max_msg_nums, _COUNT_MAX) - len(messages)
+            if left > 0:
+                result = kernel.store.get_message(topic, queue_id, offset, left)
+                if result.status in (GetMessageStatus.OFFSET_TOO_SMALL,
+                                     GetMessageStatus.OFFSET_OVERFLOW_BADLY):
+                    result = kernel.store.get_message(
+                        topic, queue_id, result.next_begin_offset, left)
+                messages += result.messages
+                size += result.size
+        if messages:
+            kernel.stats.messages_got(header.consumer_group, header.topic, len(messages), size)
+        answer = PopMessageResponseHeader(
+            pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
+        if not messages:
+            return Reply(ResponseCode.PULL_NOT_FOUND, answer, remark=_NONE)
+        return Reply(ResponseCode.SUCCESS, answer, b"".join(messages), _FOUND)

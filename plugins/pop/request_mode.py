@@ -1,0 +1,110 @@
+"""SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE (401, 402): does a group pull or pop?
+
+``config/messageRequestMode.json`` holds it.
+
+Source: MessageRequestModeManager, QueryAssignmentProcessor.setMessageRequestMode @5.3.3.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from msgspec import field
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.wire.bodies import Body
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["RequestMode", "RequestModes", "SetMessageRequestModeRequestBody"]
+
+
+class RequestMode(StrEnum):
+    """How a group gets messages."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
+class SetMessageRequestModeRequestBody(Body):
+    """How one group gets the messages of one topic."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    mode: RequestMode = RequestMode.PULL
+    #: With so many members after it a consumer shares its queues; 0 or less: with all.
+    pop_share_queue_num: int = 0
+
+
+class _ModeTable(Body):
+    """By topic and group; the file holds it, and an answer."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
+        default_factory=dict)
+
+
+class RequestModes:
+    """How the groups of one broker get messages, where somebody set it."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._file = kernel.store.config_file("messageRequestMode.json")
+        self._saved = _ModeTable()
+
+    def load(self) -> None:
+        """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
+        self._file.load(self._decode)
+
+    def _decode(self, text: str) -> None:
+        self._saved = _ModeTable.decode_saved(text.encode())
+
+    def handlers(self) -> list[AnyHandler]:
+        return [RequestHandler(RequestCode.SET_MESSAGE_REQUEST_MODE, self._set),
+                RequestHandler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self._all)]
+
+    def mode_of(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
+        """How a group gets the messages of a topic."""
+        found = self._saved.message_request_mode_map.get(topic, {}).get(group)
+        if found is not None:
+            return found
+        settings = self._kernel.settings
+        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            return SetMessageRequestModeRequestBody(topic, group)
+        mode = RequestMode(settings.text("defaultMessageRequestMode"))
+        share = settings.int("defaultPopShareQueueNum") if mode is RequestMode.POP else 0
+        return SetMessageRequestModeRequestBody(topic, group, mode, share)
+
+    def _set(self, request: Request[Any]) -> Reply:
+        """It is answered when it is saved; :raises BrokerError: when it cannot be."""
+        kernel = self._kernel
+        body = SetMessageRequestModeRequestBody.decode(request.body)
+        topic, group = body.topic, body.consumer_group
+        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 "retry topic is not allowed to set mode")
+        if kernel.topic_config.get(topic) is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if kernel.subscription_group.find(group) is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                                 "subscription group does not exist")
+        self._forget_gone()
+        self._saved.message_request_mode_map.setdefault(topic, {})[group] = body
+        self._file.save_bytes(self._saved.encode_pretty())
+        return Reply()
+
+    def _forget_gone(self) -> None:
+        """Forget topics and groups that are not there any more."""
+        kernel, table = self._kernel, self._saved.message_request_mode_map
+        for topic, groups in list(table.items()):
+            for group in [group for group in groups if not kernel.subscription_group.has(group)]:
+                del groups[group]
+            if not groups or kernel.topic_config.get(topic) is None:
+                del table[topic]
+
+    def _all(self, request: Request[Any]) -> Reply:
+        return Reply(body=self._saved.encode())

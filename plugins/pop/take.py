@@ -1,0 +1,271 @@
+"""Taking messages out of queues for one pop.
+
+A pop goes through the queues it may take from until it has enough. What it takes of a queue is
+covered by a check point, before anybody sees it.
+
+Source: PopMessageProcessor.popMsgFromTopic, popMsgFromQueue, getPopOffset @5.3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
+from twistmq.broker.topic_names import is_light
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.headers.pop import PopMessageRequestHeader
+from twistmq.broker.wire.properties import format_properties
+from twistmq.broker.wire.record import (
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_OFFSET_POSITION,
+    decode_record,
+    encode_record,
+    record_again,
+)
+from twistmq.plugins.pop.check_point import CheckPoint, PointKey
+from twistmq.plugins.pop.names import Receipt, is_retry, retry_mark
+from twistmq.plugins.pop.offsets import SETTLED, QueueKey
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.plugins.pop.offsets import Taken
+    from twistmq.plugins.pop.service import PopService
+
+__all__ = ["Attempt", "Taker"]
+
+#: Where a new group begins: with the oldest message, or the newest. Source: ConsumeInitMode.
+INIT_MIN: Final = 0
+_MOVED: Final = (GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_OVERFLOW_BADLY,
+                 GetMessageStatus.OFFSET_FOUND_NULL)
+#: Nothing is found there, but the queue goes on behind it.
+_PASSED: Final = (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.OFFSET_FOUND_NULL,
+                  GetMessageStatus.MESSAGE_WAS_REMOVING, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What one pop takes of one queue."""
+
+    key: QueueKey
+    result: GetMessageResult
+    offsets: list[int]
+    start_offset: int
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One look for messages."""
+
+    header: PopMessageRequestHeader
+    #: Unix ms.
+    pop_time: int
+    #: ORDER_REVIVE_QUEUE where the group keeps order.
+    revive_queue: int
+    message_filter: MessageFilter | None
+    parts: list[Part] = field(default_factory=list)
+    count: int = 0
+    #: Messages that are left in the queues.
+    rest: int = 0
+    #: Whether a filter has to look at more before it is known that there is nothing.
+    has_more_to_look_at: bool = False
+    #: How often messages of a group in order were given out before.
+    order_counts: list[str] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        """Messages that are still wanted."""
+        return self.header.max_msg_nums - self.count
+
+
+class Taker:
+    """Takes messages for the pops of one broker."""
+
+    def __init__(self, kernel: Kernel, service: PopService) -> None:
+        self._kernel = kernel
+        self._service = service
+
+    # --- from which offset?
+
+    def peek_offset(self, key: QueueKey) -> int:
+        """Where the next pop of a queue will begin, when nothing comes between."""
+        topic, group, queue_id = key
+        offset = self._kernel.consumer_offset.query(group, topic, queue_id)
+        if offset < 0:
+            offset = self._kernel.store.min_offset_in_queue(topic, queue_id)
+        return max(offset, self._service.offsets.latest(key))
+
+    def _offset(self, key: QueueKey, init_mode: int) -> int:
+        """Where a pop of a queue begins; a group that is new there begins to have an offset."""
+        topic, group, queue_id = key
+        table = self._kernel.consumer_offset
+        reset = table.take_reset_offset(topic, group, queue_id)
+        if reset is not None:
+            self._service.orders.clear(key)
+            self._service.offsets.clear(key)
+            table.commit("pop", group, topic, queue_id, reset)
+            return reset
+        offset = table.query(group, topic, queue_id)
+        if offset < 0:
+            offset = self._first_offset(topic, queue_id, init_mode)
+            table.commit("pop", group, topic, queue_id, offset)
+        return max(offset, self._service.offsets.latest(key))
+
+    def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
+        store = self._kernel.store
+        least = store.min_offset_in_queue(topic, queue_id)
+        if init_mode == INIT_MIN or is_retry(topic):
+            return least
+        if (self._kernel.settings.flag("initPopOffsetByCheckMsgInMem") and least <= 0
+                and store.is_in_memory(topic, queue_id, 0)):
+            return 0
+        return max(store.max_offset_in_queue(topic, queue_id) - 1, 0)
+
+    # --- taking
+
+    def take_topic(self, attempt: Attempt, topic: str, first_queue: int) -> None:
+        """Take from all queues of a topic, beginning anywhere."""
+        config = self._kernel.topic_config.get(topic)
+        if config is not None:
+            count = config.read_queue_nums
+            for index in range(count):
+                self.take_queue(attempt, topic, (first_queue + index) % count)
+
+    def take_queue(self, attempt: Attempt, topic: str, queue_id: int) -> None:
+        """Take from a queue as many as are still wanted."""
+        header, service, store = attempt.header, self._service, self._kernel.store
+        key = topic, header.consumer_group, queue_id
+        offset = self._offset(key, header.init_mode)
+        rest = store.max_offset_in_queue(topic, queue_id) - offset
+        if header.order:
+            if service.orders.is_blocked(
+                    key, header.attempt_id, header.invisible_time, attempt.pop_time):
+                return
+            service.in_flight.clear(key)
+        elif service.in_flight.is_too_many(key):
+            attempt.rest += rest
+            return
+        if attempt.left <= 0 or not rest:
+            attempt.rest += rest
+            return
+        wants = self._filter_of(attempt, topic)
+        result = store.get_message(topic, queue_id, offset, attempt.left, wants)
+        if result.status in _MOVED:
+            # The queue is not what it was when the group was there last.
+            service.offsets.clear(key)
+            offset = result.next_begin_offset
+            self._kernel.consumer_offset.commit(
+                "pop", header.consumer_group, topic, queue_id, offset)
+            result = store.get_message(topic, queue_id, offset, attempt.left, wants)
+        attempt.rest += max(result.max_offset - result.next_begin_offset, 0)
+        if result.messages:
+            self._found(attempt, key, offset, result)
+        elif result.status in _PASSED and result.next_begin_offset > offset:
+            attempt.has_more_to_look_at |= result.next_begin_offset < result.max_offset
+            if header.order:
+                self._kernel.consumer_offset.commit(
+                    "pop", header.consumer_group, topic, queue_id, result.next_begin_offset)
+            else:
+                service.offsets.take(key, result.next_begin_offset, SETTLED)
+
+    def _filter_of(self, attempt: Attempt, topic: str) -> MessageFilter | None:
+        """What the group wants of a topic; retries are filtered as their topic is.
+
+        Differs from Apache: bitmaps beside the queue entries of retries are not asked.
+        """
+        header = attempt.header
+        if attempt.message_filter is None or topic == header.topic:
+            return attempt.message_filter
+        return self._kernel.filters.make_filter(header.exp_type, header.exp)
+
+    def _found(
+        self, attempt: Attempt, key: QueueKey, offset: int, result: GetMessageResult
+    ) -> None:
+        header = attempt.header
+        offsets = self._offsets_of(key, offset, result)
+        attempt.parts.append(Part(key, result, offsets, offset))
+        attempt.count += len(result.messages)
+        if header.order:
+            topic, group, queue_id = key
+            counts = self._service.orders.popped(
+                key, header.attempt_id, attempt.pop_time, header.invisible_time, offsets)
+            mark = retry_mark(topic)
+            attempt.order_counts += [f"{mark} qo{queue_id}%{each} {count}"
+                                     for each, count in counts.items()]
+            least = min(counts.values()) if len(counts) == len(offsets) else 0
+            attempt.order_counts.append(f"{mark} {queue_id} {least}")
+            self._kernel.consumer_offset.commit("pop", group, topic, queue_id, offset)
+
+    def _offsets_of(self, key: QueueKey, offset: int, result: GetMessageResult) -> list[int]:
+        """Queue offsets of the messages that were read."""
+        topic, _, queue_id = key
+        begin, end = QUEUE_OFFSET_POSITION, QUEUE_OFFSET_POSITION + 8
+        if not is_light(topic):
+            return [int.from_bytes(each[begin:end], "big") for each in result.messages]
+        # A record says its offset in the queue of its own topic.
+        entries = self._kernel.store.queue_entries(
+            topic, queue_id, offset, result.next_begin_offset - offset)
+        by_place = {place: offset + index for index, (place, _, _) in enumerate(entries)}
+        begin, end = PHYSICAL_OFFSET_POSITION, PHYSICAL_OFFSET_POSITION + 8
+        return [by_place[int.from_bytes(each[begin:end], "big")] for each in result.messages]
+
+    # --- check points
+
+    def cover(self, attempt: Attempt) -> None:
+        """Make the check points of what was taken.
+
+        :raises BrokerError: when they cannot be stored; nothing is taken then.
+        """
+        if attempt.header.order:
+            return
+        service, header = self._service, attempt.header
+        points: list[tuple[Part, CheckPoint]] = []
+        for part in attempt.parts:
+            topic, group, queue_id = part.key
+            point = CheckPoint(
+                PointKey(topic, group, queue_id, part.start_offset, attempt.pop_time,
+                         self._kernel.broker_name), part.offsets, header.invisible_time)
+            points.append((part, point))
+        is_kept = [service.takes(part.key, point, attempt.pop_time) for part, point in points]
+        records = [service.records.check_point(point, attempt.revive_queue)
+                   for (_, point), kept in zip(points, is_kept, strict=True) if not kept]
+        if records:
+            # All or none, so that nothing is half taken.
+            for error in service.records.store(records, [0] * len(records)).values():
+                raise error
+        stored = iter(records)
+        for (part, point), kept in zip(points, is_kept, strict=True):
+            safe_from = None if kept else next(stored).next_offset
+            taken: Taken = service.offsets.take(
+                part.key, part.result.next_begin_offset, safe_from)
+            if kept:
+                service.buffer.add(point, attempt.revive_queue, taken, attempt.pop_time)
+
+    # --- what the client gets
+
+    def messages(self, attempt: Attempt) -> list[bytes]:
+        """The messages that were taken, as they are sent."""
+        messages: list[bytes] = []
+        for part in attempt.parts:
+            if part.key[0] == attempt.header.topic or self._service.settings.actual_retry_topic:
+                messages += part.result.messages
+            else:
+                messages += [self._under_its_topic(attempt, part, index)
+                             for index in range(len(part.offsets))]
+        return messages
+
+    def _under_its_topic(self, attempt: Attempt, part: Part, index: int) -> bytes:
+        """A retry as its client knows it, under the name of its topic, with its receipt."""
+        message = decode_record(part.result.messages[index])
+        properties = message.properties_map()
+        receipt = Receipt(part.start_offset, attempt.pop_time, attempt.header.invisible_time,
+                          attempt.revive_queue, self._kernel.broker_name)
+        properties.setdefault(names.POP_CK, receipt.text(
+            message.topic, part.key[2], part.offsets[index]))
+        record = record_again(message, properties)
+        record.topic = attempt.header.topic
+        record.properties = format_properties(properties)
+        record.queue_offset = message.queue_offset
+        record.physical_offset = message.physical_offset
+        record.store_timestamp = message.store_timestamp
+        return encode_record(record)

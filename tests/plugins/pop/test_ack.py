@@ -1,0 +1,219 @@
+"""ACK_MESSAGE and BATCH_ACK_MESSAGE."""
+
+from __future__ import annotations
+
+import json
+
+from tests.plugins.pop.case import RETRY_TOPIC, PopTestCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.broker.wire.command import decode_command, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE
+
+
+class AckTests(PopTestCase):
+    """What is acknowledged does not come again."""
+
+    def acks(self) -> list[tuple[str, dict[str, object]]]:
+        """Acknowledgements that wait: (tag, what they say)."""
+        return [(message.properties_map()["TAGS"], json.loads(message.body))
+                for message in self.stored(TIMER_TOPIC)
+                if message.properties_map()["TAGS"] != "ck"]
+
+    def test_one(self) -> None:
+        """Of three messages one is acknowledged: the others come again."""
+        self.send_some(3, 1)
+        popped = self.pop()
+        self.ack(popped[1])
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [b"0", b"2"])
+
+    def test_as_stored(self) -> None:
+        """As 5.3.3 writes it."""
+        self.send(b"x")
+        [popped] = self.pop()
+        self.ack(popped)
+        self.assertEqual(self.acks(), [("ack", {
+            "ao": 0, "bn": "broker-a", "c": "g", "pt": self.box.now_ms, "q": 0, "so": 0,
+            "t": "T"})])
+        properties = self.stored(TIMER_TOPIC)[1].properties_map()
+        self.assertEqual(properties["TIMER_DELIVER_MS"], str(self.box.now_ms + 5000))
+        self.assertEqual(properties["UNIQ_KEY"], f"T@0@0@g@{self.box.now_ms}@broker-a@ack")
+
+    def test_together(self) -> None:
+        """Those of one read that belong to one check point are one message, all are one append."""
+        self.send_some(6)
+        popped = self.pop()
+        peer = self.box.peer()
+        frames = b"".join(encode_request(
+            RequestCode.ACK_MESSAGE, number, self.ack_header(each))
+            for number, each in enumerate(popped))
+        appended: list[int] = []
+        self.box.kernel.store.on_dispatch.append(lambda records: appended.append(len(records)))
+        replies = self.box.kernel.dispatcher.execute(
+            peer, FrameDecoder().feed(frames), self.box.now_ms)
+        commands = [decode_command(FrameDecoder().feed(reply)[0]) for reply in replies]
+        self.assertEqual([(each.opaque, each.code) for each in commands],
+                         [(number, ResponseCode.SUCCESS) for number in range(6)])
+        self.assertEqual(appended, [2])
+        self.assertEqual([(tag, body["aol"]) for tag, body in self.acks()],
+                         [("bAck", [0, 1, 2]), ("bAck", [0, 1, 2])])
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [])
+
+    def test_twice(self) -> None:
+        """A second acknowledgement changes nothing."""
+        self.send(b"x")
+        [popped] = self.pop()
+        self.ack(popped, popped)
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [])
+
+    def test_late(self) -> None:
+        """One that comes after the time counts as long as the message is not revived."""
+        self.send(b"x")
+        self.send(b"y")
+        popped = self.pop()
+        self.box.now_ms += 5500
+        self.ack(popped[0])
+        self.pass_time(5000)
+        self.assertEqual(self.retries(), [b"y"])
+
+    def test_refusals(self) -> None:
+        """In the codes of Apache's broker; a revive queue that is not there makes no queue."""
+        self.send(b"x")
+        [popped] = self.pop()
+        for change, code in (
+            ({"topic": "no"}, ResponseCode.TOPIC_NOT_EXIST),
+            ({"queue_id": 99}, ResponseCode.MESSAGE_ILLEGAL),
+            ({"queue_id": -1}, ResponseCode.MESSAGE_ILLEGAL),
+            ({"offset": 7}, ResponseCode.NO_MESSAGE),
+            ({"extra_info": "1 2"}, ResponseCode.SYSTEM_ERROR),
+            ({"extra_info": "0 1 2 x 0 b 0 0"}, ResponseCode.SYSTEM_ERROR),
+            ({"extra_info": "0 1 2 8 0 b 0 0"}, ResponseCode.MESSAGE_ILLEGAL),
+            ({"extra_info": "0 1 2 -1 0 b 0 0"}, ResponseCode.MESSAGE_ILLEGAL),
+        ):
+            header = self.ack_header(popped)
+            for name, value in change.items():
+                setattr(header, name, value)
+            reply = self.box.ask(RequestCode.ACK_MESSAGE, header)
+            self.assertEqual(reply.code, code, msg=str(change))
+        self.assertEqual(self.acks(), [])
+
+    def test_not_stored(self) -> None:
+        """Whoever acknowledges learns that it is not stored. Apache's broker says all is well."""
+        self.send(b"x")
+        [popped] = self.pop()
+        self.box.kernel.store.log_retention.disk_full = True
+        self.assertEqual(self.ask_ack(popped).code, ResponseCode.SERVICE_NOT_AVAILABLE)
+        self.box.kernel.store.log_retention.disk_full = False
+        self.ack(popped)
+
+
+class SyncFlushTests(PopTestCase):
+    """Under SYNC_FLUSH an acknowledgement is answered when it is durable."""
+
+    settings = {"flushDiskType": "SYNC_FLUSH"}  # noqa: RUF012
+
+    def test_durable(self) -> None:
+        """The log is durable to its end when the answer is there."""
+        self.send(b"x")
+        [popped] = self.pop()
+        self.ack(popped)
+        store = self.box.kernel.store
+        self.assertEqual(store.flushed_offset, store.max_offset)
+
+
+class BatchTests(PopTestCase):
+    """BATCH_ACK_MESSAGE."""
+
+    def test_some(self) -> None:
+        """The messages whose bits are set."""
+        self.send_some(4, 1)
+        popped = self.pop()
+        self.assertEqual(self.ask_batch_ack(popped[0], popped[2]).code, ResponseCode.SUCCESS)
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [b"1", b"3"])
+
+    def test_of_retries(self) -> None:
+        """Of a topic of retries."""
+        self.send_some(2, 1)
+        self.pop()
+        self.pass_time(8000)
+        again = self.pop()
+        self.assertEqual([each.topic for each in again], [RETRY_TOPIC, RETRY_TOPIC])
+        self.assertEqual(self.ask_batch_ack(*again).code, ResponseCode.SUCCESS)
+        self.pass_time(10_000)
+        self.assertEqual(len(self.retries()), 2)
+
+    def test_long_names(self) -> None:
+        """Older clients write names out."""
+        self.send(b"x")
+        [popped] = self.pop()
+        receipt = popped.receipt.split(" ")
+        body = {"brokerName": "broker-a", "acks": [{
+            "consumerGroup": "g", "topic": "T", "retry": "0", "startOffset": 0, "queueId": 0,
+            "reviveQueueId": int(receipt[3]), "popTime": int(receipt[1]),
+            "invisibleTime": int(receipt[2]), "bitSet": "AQ=="}]}
+        reply = self.box.ask(RequestCode.BATCH_ACK_MESSAGE, None, json.dumps(body).encode())
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [])
+
+    def test_refusals(self) -> None:
+        """Nothing, no list, bits that are none, a topic that is none."""
+        ack = {"c": "g", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1,
+               "b": "AQ=="}
+        self.send(b"x")
+        for body, code in (
+            (b"", ResponseCode.NO_MESSAGE), (b'{"acks":[]}', ResponseCode.NO_MESSAGE),
+            (b"x", ResponseCode.SYSTEM_ERROR),
+            (json.dumps({"acks": [{**ack, "b": "?"}]}).encode(), ResponseCode.SYSTEM_ERROR),
+            (json.dumps({"acks": [{**ack, "r": "7"}]}).encode(), ResponseCode.SYSTEM_ERROR),
+            (json.dumps({"acks": [{**ack, "rq": 8}]}).encode(), ResponseCode.MESSAGE_ILLEGAL),
+            (json.dumps({"acks": [{**ack, "pt": 2**70}]}).encode(), ResponseCode.SYSTEM_ERROR),
+            (json.dumps({"acks": [{**ack, "t": "no"}]}).encode(), ResponseCode.SUCCESS),
+        ):
+            reply = self.box.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
+            self.assertEqual(reply.code, code, msg=repr(body))
+
+
+class OrderTests(PopTestCase):
+    """Acknowledgements of a group that keeps order."""
+
+    def test_consumer_offset(self) -> None:
+        """It is that of the first message that is open."""
+        self.send_some(3, 1)
+        popped = self.pop(order=True)
+        self.assertEqual(popped[0].receipt.split(" ")[3], str(ORDER_REVIVE_QUEUE))
+        for index, offset in ((1, 0), (0, 2), (2, 3)):
+            self.ack(popped[index])
+            self.assertEqual(self.offset(), offset)
+
+    def test_in_a_batch(self) -> None:
+        """The same by one request."""
+        self.send_some(3, 1)
+        popped = self.pop(order=True)
+        self.assertEqual(self.ask_batch_ack(*popped).code, ResponseCode.SUCCESS)
+        self.assertEqual(self.offset(), 3)
+
+    def test_not_given_out(self) -> None:
+        """A message that was not given out is refused."""
+        self.send_some(3, 1)
+        [first] = self.pop(order=True, count=1)
+        header = self.ack_header(first)
+        header.offset = 2
+        reply = self.box.ask(RequestCode.ACK_MESSAGE, header)
+        self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
+
+    def test_of_an_older_pop(self) -> None:
+        """One whose message was given out again does not count."""
+        self.send(b"x")
+        [old] = self.pop(order=True)
+        self.box.now_ms += 6000
+        [new] = self.pop(order=True)
+        self.ack(old)
+        self.assertEqual(self.offset(), 0)
+        self.ack(new)
+        self.assertEqual(self.offset(), 1)

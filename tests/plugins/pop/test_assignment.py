@@ -1,0 +1,159 @@
+"""QUERY_ASSIGNMENT."""
+
+from __future__ import annotations
+
+import json
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.pop.case import PopTestCase
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.testing.kernel import Peer
+from twistmq.broker.wire.bodies import MessageQueue, QueueData, TopicRouteData
+from twistmq.plugins.pop.assignment import (
+    allocate_averagely,
+    allocate_by_circle,
+    allocate_for_pop,
+)
+
+QUEUES = [MessageQueue("T", "b", queue_id) for queue_id in range(8)]
+
+
+def ids(queues: list[MessageQueue]) -> list[int]:
+    return [queue.queue_id for queue in queues]
+
+
+class StrategyTests(SynchronousTestCase):
+    """Shares as Apache's clients compute them."""
+
+    def test_averagely(self) -> None:
+        """Blocks; the first members have one more."""
+        self.assertEqual([ids(allocate_averagely(QUEUES, "abc", index)) for index in range(3)],
+                         [[0, 1, 2], [3, 4, 5], [6, 7]])
+        self.assertEqual([ids(allocate_averagely(QUEUES[:2], "abc", index)) for index in range(3)],
+                         [[0], [1], []])
+
+    def test_by_circle(self) -> None:
+        """In turn."""
+        self.assertEqual([ids(allocate_by_circle(QUEUES, "abc", index)) for index in range(3)],
+                         [[0, 3, 6], [1, 4, 7], [2, 5]])
+
+    def test_pop(self) -> None:
+        """All queues, or those of some members more; nobody has none."""
+        for share in (0, -1, 2, 9):
+            self.assertEqual(set(ids(allocate_for_pop(
+                allocate_averagely, QUEUES, "abc", 0, share))), {-1})
+        self.assertEqual([sorted(ids(allocate_for_pop(
+            allocate_averagely, QUEUES, "abcd", index, 1))) for index in range(4)],
+                         [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7], [0, 1, 6, 7]])
+        self.assertEqual([ids(allocate_for_pop(allocate_averagely, QUEUES[:2], "abcd", index, 1))
+                          for index in range(4)], [[0], [1], [0], [1]])
+
+
+class AssignmentTests(PopTestCase):
+    """The request."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.send(b"x")
+        self.peers = [self.join(client) for client in ("c1", "c2")]
+
+    def join(self, client: str) -> Peer:
+        peer = self.box.peer()
+        self.box.ask(RequestCode.HEART_BEAT, None, json.dumps({
+            "clientID": client, "producerDataSet": [], "consumerDataSet": [{
+                "groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False,
+                "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}]}],
+        }).encode(), peer)
+        return peer
+
+    def query(self, client: str = "c1", **change: str) -> bytes:
+        body = {"topic": "T", "consumerGroup": "g", "clientId": client, "strategyName": "AVG",
+                "messageModel": "CLUSTERING", **change}
+        return self.box.ask(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode()).body
+
+    def queues(self, client: str = "c1", **change: str) -> list[tuple[str, int, str]] | None:
+        """(broker, queue, mode) of a consumer; None: nobody can say."""
+        found = json.loads(self.query(client, **change)).get("messageQueueAssignments")
+        return None if found is None else [
+            (each["messageQueue"]["brokerName"], each["messageQueue"]["queueId"], each["mode"])
+            for each in found]
+
+    def pop_mode(self, share: int = 0) -> None:
+        self.box.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps({
+            "topic": "T", "consumerGroup": "g", "mode": "POP",
+            "popShareQueueNum": share}).encode())
+
+    def test_pull(self) -> None:
+        """Each member has its share."""
+        self.assertEqual(self.queues("c1"), [("broker-a", 0, "PULL"), ("broker-a", 1, "PULL")])
+        self.assertEqual(self.queues("c2"), [("broker-a", 2, "PULL"), ("broker-a", 3, "PULL")])
+
+    def test_pop(self) -> None:
+        """All members pop all queues, in the words of 5.3.3."""
+        self.pop_mode()
+        self.assertEqual(self.query(), (
+            b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":-1,'
+            b'"topic":"T"},"mode":"POP"}]}'))
+
+    def test_broadcast(self) -> None:
+        """Who gets all messages has all queues, and so has everybody when a setting says so."""
+        self.assertEqual(len(self.queues(messageModel="BROADCASTING") or ()), 4)
+        self.restart(serverLoadBalancerEnable="false")
+        self.join("c1")
+        self.assertEqual(len(self.queues() or ()), 4)
+
+    def test_nobody_can_say(self) -> None:
+        """A topic, a group or a way to share that is not known: the client goes on as before."""
+        for change in ({"topic": "no"}, {"consumerGroup": "no"}, {"strategyName": "no"}):
+            self.assertEqual(self.query(**change), b"{}", msg=str(change))
+
+    def test_not_a_member(self) -> None:
+        """Who is no member has nothing."""
+        self.assertEqual(self.queues("stranger"), [])
+
+    def test_routes(self) -> None:
+        """Queues of all brokers, from the name servers; kept for a while."""
+        asked: list[str] = []
+        answers: list[TopicRouteData | BrokerError | None] = [
+            BrokerError("no name server"), None,
+            TopicRouteData(queue_datas=[QueueData("b", 1, 1, 6), QueueData("a", 2, 2, 6),
+                                        QueueData("closed", 4, 4, 2)])]
+
+        async def find(topic: str) -> TopicRouteData | None:
+            asked.append(topic)
+            answer = answers[len(asked) - 1]
+            if isinstance(answer, BrokerError):
+                raise answer
+            return answer
+
+        self.box.kernel.find_route = find
+        self.assertEqual([self.queues(), self.queues()], [None, None])
+        for _ in range(2):
+            self.assertEqual(self.queues("c1"), [("a", 0, "PULL"), ("a", 1, "PULL")])
+            self.assertEqual(self.queues("c2"), [("b", 0, "PULL")])
+        self.assertEqual(len(asked), 3)
+        answers.append(BrokerError("no name server"))
+        self.box.now_ms += 30_001
+        # What was known goes on to hold.
+        self.assertEqual(self.queues("c2"), [("b", 0, "PULL")])
+        self.assertEqual(len(asked), 4)
+
+    def test_slow_name_server(self) -> None:
+        """The answer comes when its does."""
+        waiting: Deferred[TopicRouteData] = Deferred()
+
+        async def find(topic: str) -> TopicRouteData | None:
+            return await waiting
+
+        self.box.kernel.find_route = find
+        peer = self.box.peer()
+        body = json.dumps({"topic": "T", "consumerGroup": "g", "clientId": "c1",
+                           "strategyName": "AVG"}).encode()
+        self.assertIsNone(self.box.send(peer, RequestCode.QUERY_ASSIGNMENT, None, body))
+        waiting.callback(TopicRouteData(queue_datas=[QueueData("b", 1, 1, 6)]))
+        [reply] = self.box.late_replies(peer)
+        self.assertIn(b'"brokerName":"b"', reply.body)

@@ -1,0 +1,70 @@
+"""Check points and acknowledgements as they are stored."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import WireError
+from twistmq.plugins.pop.check_point import Ack, CheckPoint, PointKey, decode_ack
+
+KEY = PointKey("T", "g", 1, 40, 1_700_000_000_000, "b")
+#: What 5.3.3 stored.
+POINT = (b'{"bm":0,"bn":"b","c":"g","d":[0,3],"it":5000,"n":2,"pt":1700000000000,"q":1,'
+         b'"reviveTime":1700000005000,"ro":0,"so":40,"t":"T"}')
+ACK = b'{"ao":43,"bn":"b","c":"g","pt":1700000000000,"q":1,"so":40,"t":"T"}'
+BATCH = b'{"ao":-1,"aol":[40,43],"bn":"b","c":"g","pt":1700000000000,"q":1,"so":40,"t":"T"}'
+
+
+class CheckPointTests(SynchronousTestCase):
+    """Check points."""
+
+    def test_as_apache_writes_it(self) -> None:
+        """To the byte, and read again."""
+        self.assertEqual(CheckPoint(KEY, [40, 43], 5000).encode(), POINT)
+        point = CheckPoint.decode(POINT, "other")
+        self.assertEqual((point.key, point.offsets, point.revive_time, point.put_times),
+                         (KEY, [40, 43], 1_700_000_005_000, 0))
+
+    def test_put_again(self) -> None:
+        """How often it was put again stands in it."""
+        data = CheckPoint(KEY, [40], 5000, 3).encode()
+        self.assertIn(b'"ro":0,"rp":"3","so":40', data)
+        self.assertEqual(CheckPoint.decode(data, "b").put_times, 3)
+
+    def test_acknowledge(self) -> None:
+        """Each of its messages once; others are not its."""
+        point = CheckPoint(KEY, [40, 43], 5000)
+        self.assertFalse(point.acknowledge(41))
+        self.assertTrue(point.acknowledge(43))
+        self.assertTrue(point.acknowledge(43))
+        self.assertEqual((point.open_offsets(), point.acknowledged(), point.is_done),
+                         ([40], [43], False))
+        point.acknowledge(40)
+        self.assertTrue(point.is_done)
+
+    def test_wrong(self) -> None:
+        """What is none is refused."""
+        for old, new in ((b'"t":"T"', b'"t":1'), (b'"c":"g",', b""), (b"[0,3]", b'["0"]'),
+                         (b'"q":1', b'"q":1.5'), (b'"so":40', b'"so":true'), (b"}", b""),
+                         (b'"d":[0,3]', b'"d":[' + b",".join([b"0"] * 33) + b"]"),
+                         (b'"d":[0,3],"it":5000,"n":2', b'"it":5000,"n":33')):
+            self.assertIn(old, POINT)
+            self.assertRaises(WireError, CheckPoint.decode, POINT.replace(old, new), "b")
+        self.assertRaises(WireError, CheckPoint.decode, b"\xff", "b")
+
+
+class AckTests(SynchronousTestCase):
+    """Acknowledgements."""
+
+    def test_one_and_several(self) -> None:
+        """As 5.3.3 writes them."""
+        self.assertEqual(decode_ack(ACK, "other", False), Ack(KEY, [43]))
+        self.assertEqual(decode_ack(BATCH, "other", True), Ack(KEY, [40, 43]))
+        self.assertEqual(decode_ack(ACK.replace(b'"bn":"b",', b""), "mine", False).key.broker_name,
+                         "mine")
+
+    def test_wrong(self) -> None:
+        """What is none is refused."""
+        for data, batch in ((ACK, True), (BATCH.replace(b"43]", b'"43"]'), True),
+                            (ACK.replace(b'"ao":43,', b""), False), (b"[]", False)):
+            self.assertRaises(WireError, decode_ack, data, "b", batch)

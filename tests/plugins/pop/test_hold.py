@@ -1,0 +1,130 @@
+"""Pops that wait."""
+
+from __future__ import annotations
+
+from tests.plugins.pop.case import PopTestCase, popped_of
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import Peer
+from twistmq.broker.wire.headers.pop import PollingInfoRequestHeader, PollingInfoResponseHeader
+
+
+class HoldTests(PopTestCase):
+    """A pop waits until there is something for it."""
+
+    def got(self, peer: Peer) -> list[bytes]:
+        """The messages that came to a peer late."""
+        return [each.body for reply in self.box.late_replies(peer) for each in popped_of(reply)]
+
+    def waiting(self, queue_id: int = -1) -> int:
+        reply = self.box.ask(RequestCode.POLLING_INFO, PollingInfoRequestHeader(
+            consumer_group="g", topic="T", queue_id=queue_id))
+        return reply.header(PollingInfoResponseHeader).polling_num
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.send(b"first")
+        self.pop()
+
+    def test_woken(self) -> None:
+        """By a message, whichever queue it is in."""
+        peer = self.box.peer()
+        self.wait_pop(peer)
+        self.assertEqual(self.waiting(), 1)
+        self.assertGreater(peer.held_bytes, 0)
+        self.send(b"x", queue_id=1)
+        self.assertEqual(self.got(peer), [b"x"])
+        self.assertEqual((self.waiting(), peer.held_bytes), (0, 0))
+
+    def test_one_for_one(self) -> None:
+        """A message wakes one pop of a group, and one of each other group."""
+        peers = [self.box.peer() for _ in range(3)]
+        self.wait_pop(peers[0])
+        self.wait_pop(peers[1])
+        self.pop(group="other")
+        self.wait_pop(peers[2], group="other")
+        self.send(b"x")
+        self.assertEqual([self.got(peer) for peer in peers], [[b"x"], [], [b"x"]])
+        self.send(b"y")
+        self.assertEqual(self.got(peers[1]), [b"y"])
+
+    def test_own_queue(self) -> None:
+        """A pop of one queue waits for that."""
+        peer = self.box.peer()
+        self.wait_pop(peer, queue_id=1)
+        self.send(b"x", queue_id=0)
+        self.assertEqual((self.got(peer), self.waiting(1)), ([], 1))
+        self.send(b"y", queue_id=1)
+        self.assertEqual(self.got(peer), [b"y"])
+
+    def test_unwanted(self) -> None:
+        """A message that its filter does not want does not end the wait."""
+        peer = self.box.peer()
+        self.wait_pop(peer, expression="a")
+        self.send(b"x", tag="b")
+        self.assertEqual(peer.written, [])
+        self.send(b"y", tag="a")
+        self.assertEqual(self.got(peer), [b"y"])
+
+    def test_time_is_up(self) -> None:
+        """It is told so, a moment before the client gives up."""
+        peer = self.box.peer()
+        self.wait_pop(peer, poll_ms=2000)
+        self.pass_time(1900, 100)
+        self.assertEqual(peer.written, [])
+        self.pass_time(100, 50)
+        [reply] = self.box.late_replies(peer)
+        self.assertEqual((reply.code, reply.remark),
+                         (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"))
+
+    def test_revived(self) -> None:
+        """A retry ends the wait at once; in Apache's broker the client's next pop finds it."""
+        peer = self.box.peer()
+        self.wait_pop(peer, poll_ms=20_000)
+        self.pass_time(8000)
+        self.assertEqual(self.got(peer), [b"first"])
+
+    def test_full(self) -> None:
+        """More than may wait are told so."""
+        self.restart(popPollingSize="1")
+        for _ in range(2):
+            self.wait_pop(self.box.peer())
+        self.assertEqual(self.ask_pop(poll_ms=5000).code, ResponseCode.POLLING_FULL)
+        self.assertEqual(self.ask_pop(queue_id=1, poll_ms=0).code, ResponseCode.POLLING_TIMEOUT)
+        self.restart(maxPopPollingSize="1")
+        self.wait_pop(self.box.peer())
+        self.assertEqual(self.ask_pop(poll_ms=5000, queue_id=1).code, ResponseCode.POLLING_FULL)
+
+    def test_client_is_lost(self) -> None:
+        """Nothing is given out to who is gone."""
+        peer = self.box.peer()
+        self.wait_pop(peer)
+        peer.active = False
+        self.box.kernel.channels.remove(peer)
+        self.send(b"x")
+        self.assertEqual([each.body for each in self.pop()], [b"x"])
+        self.pass_time(10_000)
+        self.assertEqual((self.waiting(), self.service.hold.count), (0, 0))
+        self.assertEqual(peer.written, [])
+
+    def test_stop(self) -> None:
+        """A broker that stops ends all waits."""
+        peer = self.box.peer()
+        self.wait_pop(peer)
+        self.restart()
+        self.assertEqual([reply.code for reply in self.box.late_replies(peer)],
+                         [ResponseCode.POLLING_TIMEOUT])
+
+    def test_others_have_their_turn(self) -> None:
+        """With a reactor what is woken is looked at when others had their turn."""
+        later: list[object] = []
+        self.box.kernel.run_soon = later.append
+        peers = [self.box.peer() for _ in range(2)]
+        for peer in peers:
+            self.wait_pop(peer, count=1)
+        self.send(b"x")
+        self.send(b"y")
+        self.assertEqual([self.got(peer) for peer in peers], [[], []])
+        for run in later:
+            assert callable(run)
+            run()
+        self.assertEqual([self.got(peer) for peer in peers], [[b"x"], [b"y"]])

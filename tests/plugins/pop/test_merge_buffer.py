@@ -1,0 +1,138 @@
+"""Check points that wait in memory."""
+
+from __future__ import annotations
+
+from tests.plugins.pop.case import PopTestCase
+from twistmq.broker.topic_names import TIMER_TOPIC
+
+
+class BufferTests(PopTestCase):
+    """enablePopBufferMerge."""
+
+    settings = {"enablePopBufferMerge": "true"}  # noqa: RUF012
+
+    def tags(self) -> list[str]:
+        """What is written."""
+        return [message.properties_map()["TAGS"] for message in self.stored(TIMER_TOPIC)]
+
+    def test_never_written(self) -> None:
+        """What is acknowledged soon is never written, and the offset follows."""
+        self.send_some(3, 1)
+        self.ack(*self.pop(invisible_ms=60_000))
+        self.turn()
+        self.assertEqual((self.offset(), self.tags()), (3, []))
+        self.pass_time(70_000)
+        self.assertEqual((self.tags(), self.retries()), ([], []))
+
+    def test_in_a_batch(self) -> None:
+        """The same by one request."""
+        self.send_some(3, 1)
+        self.ask_batch_ack(*self.pop(invisible_ms=60_000))
+        self.assertEqual(len(self.service.buffer), 0)
+
+    def test_offset_in_order(self) -> None:
+        """The offset does not pass what is open."""
+        self.send_some(2, 1)
+        first, second = (self.pop(invisible_ms=60_000, count=1) for _ in range(2))
+        self.ack(*second)
+        self.turn()
+        self.assertEqual(self.offset(), 0)
+        self.ack(*first)
+        self.turn()
+        self.assertEqual(self.offset(), 2)
+
+    def test_stays_too_long(self) -> None:
+        """It is written with its acknowledgements; later ones are written themselves."""
+        self.send_some(3, 1)
+        popped = self.pop(invisible_ms=60_000)
+        self.ack(popped[0])
+        self.pass_time(9500)
+        self.assertEqual((self.tags(), self.offset()), ([], 0))
+        self.pass_time(1500)
+        self.assertEqual((self.tags(), self.offset()), (["ck", "ack"], 3))
+        self.ack(popped[1])
+        self.assertEqual(self.tags(), ["ck", "ack", "ack"])
+        self.pass_time(55_000)
+        self.assertEqual(self.retries(), [b"2"])
+
+    def test_as_a_batch(self) -> None:
+        """Under enablePopBatchAck the acknowledgements are one message."""
+        self.restart(enablePopBatchAck="true")
+        self.send_some(3, 1)
+        self.ack(*self.pop(invisible_ms=60_000)[:2])
+        self.pass_time(11_000)
+        self.assertEqual(self.tags(), ["ck", "bAck"])
+        self.pass_time(60_000)
+        self.assertEqual(self.retries(), [b"2"])
+
+    def test_visible_soon(self) -> None:
+        """It is written three seconds before its messages become visible."""
+        self.send(b"x")
+        self.pop(invisible_ms=6000)
+        self.pass_time(2500)
+        self.assertEqual(self.tags(), [])
+        self.pass_time(1000)
+        self.assertEqual(self.tags(), ["ck"])
+
+    def test_no_time(self) -> None:
+        """One whose messages become visible too soon is written at once."""
+        self.send(b"x")
+        self.pop(invisible_ms=4499)
+        self.assertEqual(self.tags(), ["ck"])
+
+    def test_no_room(self) -> None:
+        """So are those for which there is no room."""
+        self.restart(popCkMaxBufferSize="0")
+        self.send_some(2, 1)
+        for tags in ([], ["ck"]):
+            self.pop(count=1, invisible_ms=60_000)
+            self.assertEqual(self.tags(), tags)
+        self.restart(popCkOffsetMaxQueueSize="0")
+        self.send(b"x")
+        self.pop(count=1, invisible_ms=60_000)
+        self.assertEqual(len(self.service.buffer), 0)
+
+    def test_kill(self) -> None:
+        """A broker that is killed gives out again what was open, and what was not passed."""
+        self.send_some(4, 1)
+        self.ack(*self.pop(count=1, invisible_ms=60_000))
+        self.turn()
+        self.box.kernel.persist()
+        self.pop(count=1, invisible_ms=60_000)
+        self.ack(*self.pop(count=1, invisible_ms=60_000))
+        self.after_kill()
+        self.assertEqual([each.body for each in self.pop()], [b"1", b"2", b"3"])
+
+    def test_stop(self) -> None:
+        """A broker that stops writes what it has; nothing comes twice."""
+        self.send_some(3, 1)
+        popped = self.pop(invisible_ms=60_000)
+        self.ack(popped[0])
+        self.restart()
+        self.assertEqual((self.tags(), self.offset()), (["ck", "ack"], 3))
+        self.ack(popped[1])
+        self.pass_time(65_000)
+        self.assertEqual(self.retries(), [b"2"])
+
+    def test_hidden_for_another_time(self) -> None:
+        """The offset passes a message only when its new check point is durable."""
+        self.send(b"x")
+        [popped] = self.pop(invisible_ms=60_000)
+        self.hide(popped, 5000)
+        self.assertEqual((self.tags(), len(self.service.buffer)), (["ck"], 0))
+        self.service.offsets.settle()
+        self.assertEqual(self.offset(), 0)
+        self.pass_time(9000)
+        self.assertEqual((self.offset(), self.retries()), (1, [b"x"]))
+
+    def test_full_disk(self) -> None:
+        """What cannot be written stays, and is written later."""
+        self.send(b"x")
+        self.pop(invisible_ms=60_000)
+        store = self.box.kernel.store
+        store.log_retention.disk_full = True
+        self.pass_time(12_000)
+        self.assertEqual((self.tags(), len(self.service.buffer)), ([], 1))
+        store.log_retention.disk_full = False
+        self.pass_time(500)
+        self.assertEqual((self.tags(), len(self.service.buffer)), (["ck"], 0))

@@ -1,0 +1,90 @@
+"""NOTIFICATION."""
+
+from __future__ import annotations
+
+from tests.plugins.pop.case import PopTestCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import Peer
+from twistmq.broker.wire.headers.pop import NotificationRequestHeader, NotificationResponseHeader
+
+
+class NotificationTests(PopTestCase):
+    """Whoever asks is told whether there is something to pop."""
+
+    def header(self, poll_ms: int = 0, queue_id: int = -1, order: bool = False
+               ) -> NotificationRequestHeader:
+        return NotificationRequestHeader(
+            consumer_group="g", topic="T", queue_id=queue_id, poll_time=poll_ms,
+            born_time=self.box.now_ms, order=order)
+
+    def has_message(self, queue_id: int = -1, order: bool = False) -> bool:
+        reply = self.box.ask(RequestCode.NOTIFICATION, self.header(0, queue_id, order))
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        return reply.header(NotificationResponseHeader).has_msg
+
+    def told(self, peer: Peer) -> list[bool]:
+        return [reply.header(NotificationResponseHeader).has_msg
+                for reply in self.box.late_replies(peer)]
+
+    def test_at_once(self) -> None:
+        """Of all queues or of one; nothing is taken."""
+        self.send(b"x", queue_id=1)
+        self.assertEqual([self.has_message(queue_id) for queue_id in (-1, 0, 1, 1)],
+                         [True, False, True, True])
+        self.assertEqual(len(self.pop()), 1)
+        self.assertFalse(self.has_message())
+
+    def test_retries(self) -> None:
+        """Retries count."""
+        self.send(b"x")
+        self.pop()
+        self.pass_time(8000)
+        self.assertTrue(self.has_message())
+
+    def test_order(self) -> None:
+        """A queue that is closed has nothing."""
+        self.send(b"x")
+        self.pop(order=True)
+        self.assertFalse(self.has_message(order=True))
+        self.box.now_ms += 6000
+        self.assertTrue(self.has_message(order=True))
+
+    def test_wait(self) -> None:
+        """Until a message comes, a retry does, or the time is up."""
+        self.send(b"x")
+        self.pop()
+        peers = [self.box.peer() for _ in range(3)]
+        self.box.send(peers[0], RequestCode.NOTIFICATION, self.header(20_000))
+        self.pass_time(8000)
+        self.assertEqual(self.told(peers[0]), [True])
+        self.pop()
+        self.box.send(peers[1], RequestCode.NOTIFICATION, self.header(1000))
+        self.pass_time(1000)
+        self.assertEqual(self.told(peers[1]), [False])
+        self.box.send(peers[2], RequestCode.NOTIFICATION, self.header(1000))
+        self.send(b"y", queue_id=3)
+        self.assertEqual(self.told(peers[2]), [True])
+
+    def test_the_newest_first(self) -> None:
+        """Of those that wait for the same the last one is told."""
+        self.send(b"x")
+        self.pop()
+        peers = [self.box.peer() for _ in range(2)]
+        for peer in peers:
+            self.box.send(peer, RequestCode.NOTIFICATION, self.header(5000))
+        self.send(b"y")
+        self.assertEqual([self.told(peer) for peer in peers], [[], [True]])
+
+    def test_full(self) -> None:
+        """More than may wait are told so."""
+        self.send(b"x")
+        self.pop()
+        self.restart(popPollingSize="0")
+        self.box.send(self.box.peer(), RequestCode.NOTIFICATION, self.header(5000))
+        reply = self.box.ask(RequestCode.NOTIFICATION, self.header(5000))
+        self.assertTrue(reply.header(NotificationResponseHeader).polling_full)
+
+    def test_refused(self) -> None:
+        """As a pop is."""
+        self.assertEqual(self.box.ask(RequestCode.NOTIFICATION, self.header()).code,
+                         ResponseCode.TOPIC_NOT_EXIST)

@@ -1,0 +1,136 @@
+"""Groups that keep order."""
+
+from __future__ import annotations
+
+from tests.plugins.pop.case import PopTestCase, popped_of
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.wire.headers.pop import PopMessageResponseHeader
+
+FILE = "/store/config/consumerOrderInfo.json"
+
+
+class OrderTests(PopTestCase):
+    """A queue gives out no more until what it gave out is acknowledged."""
+
+    def test_closed(self) -> None:
+        """It is closed to the group, whoever asks; other groups are not touched."""
+        self.send_some(4, 1)
+        popped = self.pop(order=True, count=2)
+        self.assertEqual([each.body for each in popped], [b"0", b"1"])
+        self.assertEqual(self.pop(order=True), [])
+        self.assertEqual(len(self.pop(order=True, group="other")), 4)
+        self.ack(popped[0])
+        self.assertEqual(self.pop(order=True), [])
+        self.ack(popped[1])
+        self.assertEqual([each.body for each in self.pop(order=True)], [b"2", b"3"])
+
+    def test_queues_apart(self) -> None:
+        """One queue is closed, the others are not."""
+        self.send_some(4)
+        self.pop(0, order=True)
+        self.assertEqual([each.body for each in self.pop(order=True)], [b"1", b"3"])
+
+    def test_again(self) -> None:
+        """After the time all that is open comes again, in order, with the count of its tries."""
+        self.send_some(3, 1)
+        popped = self.pop(order=True)
+        self.ack(popped[0])
+        for tries in (1, 2):
+            self.box.now_ms += 6000
+            reply = self.ask_pop(order=True)
+            self.assertEqual(reply.header(PopMessageResponseHeader).order_count_info,
+                             f"0 qo0%1 {tries};0 qo0%2 {tries};0 0 {tries}")
+        self.assertEqual(self.retries(), [])
+
+    def test_new_ones_with_old_ones(self) -> None:
+        """New messages have no tries, and so the queue has none."""
+        self.send(b"0")
+        self.pop(order=True)
+        self.send(b"1")
+        self.box.now_ms += 6000
+        reply = self.ask_pop(order=True)
+        self.assertEqual(reply.header(PopMessageResponseHeader).order_count_info, "0 qo0%0 1;0 0 0")
+
+    def test_same_attempt(self) -> None:
+        """A pop that is sent again gets the same, and that is no try."""
+        self.send_some(2, 1)
+        self.pop(order=True, attempt="a")
+        self.assertEqual(self.pop(order=True, attempt="b"), [])
+        reply = self.ask_pop(order=True, attempt="a")
+        self.assertEqual(reply.header(PopMessageResponseHeader).order_count_info, "0 0 0")
+
+    def test_restart(self) -> None:
+        """It is closed after a stop, and after a kill once that was saved."""
+        self.send_some(2, 1)
+        popped = self.pop(order=True, count=1)
+        self.restart()
+        self.assertEqual(self.pop(order=True), [])
+        self.run_task("save what groups in order have popped")
+        self.after_kill()
+        self.assertEqual(self.pop(order=True), [])
+        self.ack(*popped)
+        self.assertEqual([each.body for each in self.pop(order=True)], [b"1"])
+
+    def test_file(self) -> None:
+        """As 5.3.3 writes it."""
+        self.send_some(3, 1)
+        now_ms = self.box.now_ms
+        popped = self.pop(order=True, attempt="a")
+        self.ack(popped[0])
+        self.hide(popped[2], 1000)
+        self.run_task("save what groups in order have popped")
+        self.assertEqual(self.disk.read_file(FILE).decode(), (
+            '{\n\t"table":{\n\t\t"T@g":{0:{\n\t\t\t\t"a":"a",\n\t\t\t\t"cm":1,\n\t\t\t\t"i":5000,\n'
+            f'\t\t\t\t"l":{now_ms},\n\t\t\t\t"o":[\n\t\t\t\t\t0,\n\t\t\t\t\t1,\n\t\t\t\t\t2\n'
+            f'\t\t\t\t],\n\t\t\t\t"ot":{{2:{now_ms + 1000}\n\t\t\t\t}},\n'
+            f'\t\t\t\t"popTime":{now_ms}\n\t\t\t}}\n\t\t}}\n\t}}\n}}'))
+
+    def test_damaged_file(self) -> None:
+        """A file that cannot be read stops the start."""
+        self.send(b"x")
+        self.pop(order=True)
+        self.box.stop()
+        self.disk.write_file_atomically(FILE, b"{", keep_backup=False)
+        self.assertRaises(StoreDamaged, self.start)
+        self.disk.remove(FILE)
+        self.box = self.start()
+
+    def test_forgotten(self) -> None:
+        """Topics, groups and queues that are gone, and who is gone for a day."""
+        for number in range(3):
+            self.send(b"x", queue_id=number)
+        self.pop(order=True)
+        self.pop(order=True, group="gone")
+        self.box.kernel.subscription_group.delete("gone")
+        self.box.kernel.topic_config.table["T"].read_queue_nums = 2
+        self.restart()
+        table = self.service.orders._table
+        self.assertEqual({key: sorted(queues) for key, queues in table.items()}, {"T@g": [0, 1]})
+        self.box.now_ms += 24 * 3_600_000 + 1
+        self.pop(1, order=True)
+        self.restart()
+        self.assertEqual(sorted(self.service.orders._table["T@g"]), [1])
+
+    def test_reset_opens(self) -> None:
+        """An offset that an administrator sets opens the queue."""
+        self.send_some(3, 1)
+        self.pop(order=True)
+        self.box.kernel.consumer_offset.reset("g", "T", 0, 2)
+        self.assertEqual([each.body for each in self.pop(order=True)], [b"2"])
+
+    def test_woken_when_visible(self) -> None:
+        """A pop that waits gets what becomes visible again, and what an acknowledgement frees."""
+        self.send_some(2, 1)
+        self.pop(order=True, count=1)
+        peer = self.box.peer()
+        self.wait_pop(peer, order=True, count=1, poll_ms=20_000)
+        self.pass_time(4500)
+        self.assertEqual(peer.written, [])
+        self.pass_time(1000)
+        [reply] = self.box.late_replies(peer)
+        self.assertEqual(reply.header(PopMessageResponseHeader).msg_offset_info, "0 0 0")
+        other = self.box.peer()
+        self.wait_pop(other, order=True, count=1, poll_ms=20_000)
+        self.ack(*popped_of(reply))
+        [following] = self.box.late_replies(other)
+        self.assertEqual(following.header(PopMessageResponseHeader).msg_offset_info, "0 0 1")

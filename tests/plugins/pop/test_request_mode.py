@@ -1,0 +1,84 @@
+"""Does a group pull or pop?"""
+
+from __future__ import annotations
+
+import json
+
+from tests.plugins.pop.case import PopTestCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import StoreDamaged
+from twistmq.plugins.pop.request_mode import RequestMode, RequestModes
+
+FILE = "/store/config/messageRequestMode.json"
+
+
+class ModeTests(PopTestCase):
+    """SET_MESSAGE_REQUEST_MODE and what it leaves."""
+
+    def set_mode(
+        self, topic: str = "T", group: str = "g", mode: str = "POP", share: int = 8
+    ) -> int:
+        return self.box.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps({
+            "topic": topic, "consumerGroup": group, "mode": mode,
+            "popShareQueueNum": share}).encode()).code
+
+    def mode(self, topic: str = "T", group: str = "g") -> tuple[RequestMode, int]:
+        found = self.service.modes.mode_of(topic, group)
+        return found.mode, found.pop_share_queue_num
+
+    def test_set(self) -> None:
+        """It holds at once, after a kill, and until it is set again."""
+        self.send(b"x")
+        self.assertEqual(self.mode(), (RequestMode.PULL, 0))
+        self.assertEqual(self.set_mode(), ResponseCode.SUCCESS)
+        self.assertEqual(self.mode(), (RequestMode.POP, 8))
+        self.after_kill()
+        self.assertEqual((self.mode(), self.mode(group="other")),
+                         ((RequestMode.POP, 8), (RequestMode.PULL, 0)))
+        self.set_mode(mode="PULL", share=0)
+        self.assertEqual(self.mode(), (RequestMode.PULL, 0))
+
+    def test_file_and_answer(self) -> None:
+        """As 5.3.3 writes them."""
+        self.send(b"x")
+        self.set_mode()
+        self.assertEqual(self.disk.read_file(FILE).decode(), (
+            '{\n\t"messageRequestModeMap":{\n\t\t"T":{\n\t\t\t"g":{\n\t\t\t\t"consumerGroup":"g",\n'
+            '\t\t\t\t"mode":"POP",\n\t\t\t\t"popShareQueueNum":8,\n\t\t\t\t"topic":"T"\n\t\t\t}\n'
+            '\t\t}\n\t}\n}'))
+        reply = self.box.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        self.assertEqual(reply.body, b'{"messageRequestModeMap":{"T":{"g":{"consumerGroup":"g",'
+                                     b'"mode":"POP","popShareQueueNum":8,"topic":"T"}}}}')
+
+    def test_refusals(self) -> None:
+        """In the codes of Apache's broker."""
+        self.send(b"x")
+        self.assertEqual(self.set_mode("no"), ResponseCode.TOPIC_NOT_EXIST)
+        self.assertEqual(self.set_mode("%RETRY%g"), ResponseCode.NO_PERMISSION)
+        self.assertEqual(self.set_mode(mode="PUSH"), ResponseCode.SYSTEM_ERROR)
+        self.restart(autoCreateSubscriptionGroup="false")
+        self.assertEqual(self.set_mode(group="no"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+    def test_default(self) -> None:
+        """What holds where nobody set it; retry topics are pulled."""
+        self.restart(defaultMessageRequestMode="POP", defaultPopShareQueueNum="3")
+        self.assertEqual(self.mode(), (RequestMode.POP, 3))
+        self.assertEqual(self.mode("%RETRY%g"), (RequestMode.PULL, 0))
+
+    def test_gone(self) -> None:
+        """Topics and groups that are gone are forgotten with the next change."""
+        for topic in ("T", "U"):
+            self.send(b"x", topic)
+            for group in ("g", "h"):
+                self.set_mode(topic, group)
+        self.box.kernel.topic_config.delete("U")
+        self.box.kernel.subscription_group.delete("h")
+        self.set_mode()
+        table = self.service.modes._saved.message_request_mode_map
+        self.assertEqual({topic: sorted(groups) for topic, groups in table.items()}, {"T": ["g"]})
+
+    def test_damaged(self) -> None:
+        """A file that cannot be read stops the start."""
+        self.disk.make_directory("/store/config")
+        self.disk.write_file_atomically(FILE, b"[", keep_backup=False)
+        self.assertRaises(StoreDamaged, RequestModes(self.box.kernel).load)

@@ -1,0 +1,245 @@
+"""The revive topic is worked off."""
+
+from __future__ import annotations
+
+import json
+
+from tests.plugins.pop.case import RETRY_TOPIC, REVIVE_TOPIC, PopTestCase
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.broker.wire.record import MessageRecord
+from twistmq.plugins.pop.check_point import CheckPoint, PointKey
+
+
+class ReviveTests(PopTestCase):
+    """What was not acknowledged in time comes again."""
+
+    settings = {"reviveQueueNum": "1"}  # noqa: RUF012
+
+    def test_not_before_its_time(self) -> None:
+        """Within two ticks after it."""
+        self.send(b"x")
+        self.pop()
+        self.pass_time(5000)
+        self.assertEqual(self.retries(), [])
+        self.pass_time(2500)
+        self.assertEqual(self.retries(), [b"x"])
+
+    def test_again_and_again(self) -> None:
+        """As often as it is popped; each time is counted."""
+        self.send(b"x")
+        for tries in range(4):
+            [popped] = self.pop()
+            self.assertEqual(popped.message.reconsume_times, tries)
+            self.pass_time(8000)
+        self.assertEqual([each.reconsume_times for each in self.stored(RETRY_TOPIC)], [1, 2, 3, 4])
+
+    def test_progress(self) -> None:
+        """The revive group's offset is that of the last message that is done with."""
+        self.send_some(2, 1)
+        popped = self.pop(count=1)
+        self.pop(count=1)
+        self.ack(*popped)
+        self.pass_time(9000)
+        self.assertEqual(self.revived_to(), {0: 2})
+        self.assertEqual(len(self.stored(REVIVE_TOPIC, 0)), 3)
+
+    def test_progress_is_durable(self) -> None:
+        """It does not pass what a loss of power could take away."""
+        self.send(b"x")
+        self.pop()
+        self.pass_time(5000)
+        store = self.box.kernel.store
+        self.patch(store, "flush_step", lambda now_ms: None)
+        self.pass_time(3000)
+        self.assertEqual(self.retries(), [b"x"])
+        before = self.revived_to()
+        self.assertNotIn(1, before.values())
+        self.pass_time(2000)
+        self.assertEqual(self.revived_to(), before)
+
+    def test_restart(self) -> None:
+        """The next broker goes on; nothing comes twice."""
+        self.send_some(4, 1)
+        popped = [self.pop(count=1)[0] for _ in range(4)]
+        self.ack(popped[0])
+        for elapsed_ms in (2000, 2500, 500, 1000, 1000, 3000):
+            self.pass_time(elapsed_ms)
+            self.restart()
+        self.assertEqual(self.retries(), [b"1", b"2", b"3"])
+
+    def test_kill_before_it_is_saved(self) -> None:
+        """What was revived since comes again, the acknowledged does not."""
+        self.send_some(2, 1)
+        popped = self.pop()
+        self.ack(popped[0])
+        self.box.kernel.persist()
+        self.pass_time(9000)
+        self.assertEqual(self.retries(), [b"1"])
+        self.after_kill()
+        self.box.kernel.consumer_offset.table.pop(f"{REVIVE_TOPIC}@CID_RMQ_SYS_REVIVE_GROUP", None)
+        self.pass_time(3000)
+        self.assertEqual(self.retries(), [b"1", b"1"])
+
+    def test_message_is_gone(self) -> None:
+        """A check point of what is not there any more is passed."""
+        self.send(b"x")
+        self.pop()
+        self.box.kernel.store.delete_topic("T")
+        self.pass_time(9000)
+        self.assertEqual(self.retries(), [])
+        self.assertEqual(self.revived_to(), {0: 0})
+
+    def test_topic_is_gone(self) -> None:
+        """So is that of a topic, or a group, that is not there any more."""
+        self.restart(autoCreateSubscriptionGroup="true")
+        self.send(b"x")
+        self.pop()
+        self.box.kernel.topic_config.delete("T")
+        self.box.kernel.store.delete_topic("T")
+        self.pass_time(9000)
+        self.assertEqual(self.revived_to(), {0: 0})
+
+    def test_forgotten_topic(self) -> None:
+        """A topic whose settings a kill made forgotten has its messages: they come again."""
+        self.send(b"x")
+        self.pop()
+        self.box.kernel.topic_config.delete("T")
+        self.pass_time(9000)
+        self.assertEqual(self.retries(), [b"x"])
+
+    def test_delay_level(self) -> None:
+        """A message that had a delay is not delayed again by each retry."""
+        self.send(b"x", DELAY="0")
+        self.pop()
+        self.pass_time(9000)
+        [again] = self.stored(RETRY_TOPIC)
+        self.assertNotIn("DELAY", again.properties_map())
+
+    def test_without_meaning(self) -> None:
+        """Messages of the revive topic that say nothing are passed with a log line."""
+        host = self.box.kernel.store_host
+        bodies = [(b"x", "ck"), (b"[]", "ck"), (b'{"t":"T"}', "ck"), (b"{}", "ack"),
+                  (b'{"t":"T","c":"g","q":0,"so":0,"pt":1,"aol":["x"]}', "bAck"),
+                  (b'{"t":"T","c":"g","q":0,"so":0,"pt":1,"it":1,"d":[0],"n":1}', "other")]
+        self.box.kernel.append([
+            MessageRecord(REVIVE_TOPIC, 0, body, f"TAGS\x01{tag}\x02", 1, host, host, [])
+            for body, tag in bodies])
+        self.send(b"y")
+        self.pop()
+        self.pass_time(9000)
+        self.assertEqual(self.retries(), [b"y"])
+        self.assertEqual(self.revived_to(), {0: len(bodies)})
+
+    def test_check_points_of_older_brokers(self) -> None:
+        """Brokers before 5.0 did not list offsets; nor did all name themselves."""
+        self.send_some(4, 1)
+        now_ms = self.box.now_ms
+        host = self.box.kernel.store_host
+        self.box.kernel.subscription_group.find("g")
+        records = []
+        for tag, body in (
+            ("ck", {"so": 1, "pt": now_ms - 9000, "it": 1000, "bm": 0, "n": 3, "q": 0, "t": "T",
+                    "c": "g", "ro": 0}),
+            ("ack", {"ackOffset": 2, "startOffset": 1, "consumerGroup": "g", "topic": "T",
+                     "queueId": 0, "popTime": now_ms - 9000}),
+        ):
+            records.append(MessageRecord(
+                REVIVE_TOPIC, 0, json.dumps(body).encode(), f"TAGS\x01{tag}\x02", 1, host, host,
+                []))
+        self.box.kernel.append(records)
+        self.pass_time(3000)
+        self.assertEqual(self.retries(), [b"1", b"3"])
+
+    def test_twice_the_same_check_point(self) -> None:
+        """One that timed messages delivered twice has the acknowledgements of the first."""
+        self.send(b"x")
+        [popped] = self.pop()
+        self.ack(popped)
+        self.pass_time(5500, 100)
+        key = PointKey("T", "g", 0, 0, int(popped.receipt.split(" ")[1]), "broker-a")
+        again = self.service.records.check_point(CheckPoint(key, [0], 5000), 0)
+        self.service.records.store([again])
+        self.pass_time(5000)
+        self.assertEqual(self.retries(), [])
+
+    def test_full_disk(self) -> None:
+        """It waits, and goes on when there is room; nothing is lost."""
+        self.send_some(3, 1)
+        self.pop()
+        self.pass_time(5500)
+        self.box.kernel.store.log_retention.disk_full = True
+        self.pass_time(6000)
+        self.assertEqual(self.retries(), [])
+        self.box.kernel.store.log_retention.disk_full = False
+        self.pass_time(6000)
+        self.assertEqual(self.retries(), [b"0", b"1", b"2"])
+
+    def test_many(self) -> None:
+        """More than are read, or stored, at once."""
+        for number in range(400):
+            self.send(b"%d" % number)
+        for _ in range(400):
+            self.pop(count=1)
+        self.pass_time(9000)
+        self.assertEqual(len(self.retries()), 400)
+        self.assertEqual(self.revived_to(), {0: 399})
+
+
+class RefusedTests(PopTestCase):
+    """A message that cannot be stored for its retry."""
+
+    settings = {"reviveQueueNum": "1"}  # noqa: RUF012
+
+    def refuse(self, times: int) -> None:
+        """Have a plugin refuse the retry of "bad" so many times."""
+        self.refused = 0
+        kernel = self.box.kernel
+        append = kernel.append
+
+        def refusing(records: list[MessageRecord], owners: object = None
+                     ) -> dict[int, BrokerError]:
+            bad = {index for index, record in enumerate(records)
+                   if record.body == b"bad" and record.topic == RETRY_TOPIC}
+            if not bad or self.refused >= times:
+                return append(records, owners)  # type: ignore[arg-type]
+            self.refused += 1
+            left = [record for index, record in enumerate(records) if index not in bad]
+            self.assertEqual(append(left), {})
+            return {index: RequestRefused(13, "no") for index in bad}
+
+        kernel.append = refusing  # type: ignore[method-assign,assignment]
+
+    def points(self) -> list[dict[str, object]]:
+        return [json.loads(each.body) for each in self.stored(TIMER_TOPIC)]
+
+    def test_tried_again(self) -> None:
+        """It gets a check point of its own, later each time; others do not wait for it."""
+        self.send(b"bad")
+        self.send(b"good")
+        self.pop()
+        self.refuse(2)
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [b"good"])
+        again = self.points()[1]
+        self.assertEqual((again["so"], again["d"], again["n"], again["rp"]), (0, [0], 1, "1"))
+        self.pass_time(12_000)
+        self.assertEqual((self.refused, self.points()[2]["rp"]), (2, "2"))
+        self.pass_time(23_000)
+        self.assertEqual(self.retries(), [b"good", b"bad"])
+
+    def test_given_up(self) -> None:
+        """After 17 times, under skipWhenCKRePutReachMaxTimes; else never."""
+        self.restart(skipWhenCKRePutReachMaxTimes="true")
+        self.send(b"bad")
+        self.refuse(1000)
+        now_ms = self.box.now_ms
+        point = CheckPoint(PointKey("T", "g", 0, 0, now_ms - 100, "broker-a"), [0], 0, 17)
+        self.box.kernel.subscription_group.find("g")
+        self.service.records.store([self.service.records.check_point(point, 0)])
+        self.pass_time(3000)
+        self.assertEqual((self.refused, self.points()), (1, []))
+        self.box.settings.put("skipWhenCKRePutReachMaxTimes", False)
+        self.service.records.store([self.service.records.check_point(point, 0)])
+        self.pass_time(3000)
+        self.assertEqual([each["rp"] for each in self.points()], ["18"])
