@@ -1,0 +1,57 @@
+"""What a frame asks for, as quickly as it can be told.
+
+What is refused is many, and what refuses it must be quick.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from twistmq.broker.errors import HeaderError
+from twistmq.broker.wire.command import RESPONSE_FLAG, decode_command
+from twistmq.broker.wire.frame import ROCKETMQ, Frame
+from twistmq.broker.wire.header import Int32
+
+__all__ = ["Found", "look"]
+
+#: What a binary header begins with: code, language, version, opaque, flag; nothing else of a header
+#: matters here.
+_BEGIN: Final = struct.Struct(">hbhii")
+#: Code, opaque and flag of a request.
+Found = tuple[int, int, int]
+
+
+class _Begin(msgspec.Struct, gc=False):
+    """What matters here of a JSON header."""
+
+    code: Int32
+    opaque: Int32
+    flag: Int32 = 0
+
+
+_decode_begin: Final = msgspec.json.Decoder(_Begin).decode
+
+
+def look(frame: Frame) -> Found | None:
+    """What a frame asks for; None: nothing, or nobody can tell: it is let pass."""
+    serialize_type, header, _ = frame
+    code: int
+    opaque: int
+    flag: int
+    if serialize_type == ROCKETMQ and len(header) >= _BEGIN.size:
+        code, _, _, opaque, flag = _BEGIN.unpack_from(header)
+    else:
+        try:
+            begin = _decode_begin(header)
+            code, opaque, flag = begin.code, begin.opaque, begin.flag
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # A binary header that is too short, or a header that says it in another way.
+            try:
+                command = decode_command(frame)
+            except HeaderError:
+                return None
+            code, opaque, flag = command.code, command.opaque, command.flag
+    return None if flag & RESPONSE_FLAG else (code, opaque, flag)

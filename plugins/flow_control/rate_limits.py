@@ -1,0 +1,102 @@
+"""How many messages a second one client, and one topic, may send: off unless a setting says so.
+
+A second's worth may come at once. What comes beyond is refused with SYSTEM_BUSY, and the next
+second's begins to come in at once: who sends evenly at the rate is never refused.
+
+Apache's broker has no such limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.settings import Setting, Settings
+
+if TYPE_CHECKING:
+    from twistmq.broker.request.send_context import SendBatch
+
+__all__ = ["RATE_SETTINGS", "RateLimits", "read_topic_rates"]
+
+CLIENT_RATE: Final = "flow_control.client_rate_max"
+TOPIC_RATE: Final = "flow_control.topic_rate_max"
+TOPIC_RATES: Final = "flow_control.topic_rates"
+
+RATE_SETTINGS: Final = (
+    Setting(CLIENT_RATE, "int", 0, "Messages that one connection may send; 0: any number.",
+            unit="messages/s"),
+    Setting(TOPIC_RATE, "int", 0,
+            "Messages that all may send to one topic, where flow_control.topic_rates does not name "
+            "it; 0: any number.", unit="messages/s"),
+    Setting(TOPIC_RATES, "names", (),
+            "The same of single topics, as TOPIC=MESSAGES; 0: any number."),
+)
+
+
+def read_topic_rates(settings: Settings) -> dict[str, int]:
+    """Read the setting; :raises SettingsError: when a part of it is no topic and number."""
+    rates: dict[str, int] = {}
+    for part in settings.names(TOPIC_RATES):
+        topic, _, number = part.rpartition("=")
+        if not topic or not (number.isascii() and number.isdigit()):
+            raise SettingsError(f"{TOPIC_RATES}: {part} is not TOPIC=MESSAGES")
+        rates[topic] = int(number)
+    return rates
+
+
+class RateLimits:
+    """The counts of one broker; registered as a plugin while any limit is set."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client_rate = settings.int(CLIENT_RATE)
+        self._topic_rate = settings.int(TOPIC_RATE)
+        self._topic_rates = read_topic_rates(settings)
+        #: Of each client and topic: what it may still send, and when that was counted, Unix ms.
+        self._left: dict[Hashable, tuple[float, int]] = {}
+        self.refused = 0
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self._client_rate or self._topic_rate or any(self._topic_rates.values()))
+
+    @hookimpl
+    def before_send(self, batch: SendBatch) -> Mapping[int, BrokerError] | None:
+        refusals: dict[int, BrokerError] = {}
+        for index, request in enumerate(batch.requests):
+            if batch.replies[index] is not None or not batch.records[index]:
+                continue
+            count = sum(record.message_count for record in batch.records[index])
+            topic: str = request.header.topic
+            topic_rate = self._topic_rates.get(topic, self._topic_rate)
+            if topic_rate and not self._may(topic, topic_rate, count, request.now_ms):
+                refusals[index] = _busy(f"the topic {topic}", topic_rate)
+            elif self._client_rate and not self._may(
+                request.channel.channel_id, self._client_rate, count, request.now_ms
+            ):
+                # What was counted for the topic stays: it is gone within a second.
+                refusals[index] = _busy("a client", self._client_rate)
+        self.refused += len(refusals)
+        return refusals or None
+
+    def _may(self, who: Hashable, rate: int, count: int, now_ms: int) -> bool:
+        """Whether somebody may send so many messages now; they are counted then."""
+        left, then_ms = self._left.get(who, (float(rate), now_ms))
+        left = min(rate, left + max(0, now_ms - then_ms) * rate / 1000)
+        # A batch larger than a second's worth passes when a whole second's is there.
+        may = left >= min(count, rate)
+        self._left[who] = (left - count if may else left, now_ms)
+        return may
+
+    def forget(self, now_ms: int) -> None:
+        """Forget who sent nothing for a second: all may be sent again then; periodic."""
+        self._left = {who: (left, then_ms) for who, (left, then_ms) in self._left.items()
+                      if now_ms - then_ms <= 1000 or left < 0}
+
+
+def _busy(who: str, rate: int) -> RequestRefused:
+    return RequestRefused(
+        ResponseCode.SYSTEM_BUSY,
+        f"[RATE_LIMIT]{who} may send {rate} messages a second, start flow control for a while")

@@ -1,0 +1,58 @@
+"""Refusals as frames, put together from parts that were written once.
+
+A broker that gets eight times what it can take refuses seven requests for each that it serves: what
+a refusal costs decides whether it keeps up.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.wire.command import encode_reply
+from twistmq.broker.wire.frame import JSON, encode_frame
+
+__all__ = ["Refusal"]
+
+#: Stand for opaque and number where a frame is taken apart; so many digits have nothing else.
+_OPAQUE: Final = 1_987_654_321
+_NUMBER: Final = 1_123_456_789
+#: What a frame has before its header: two lengths, bytes.
+_PREFIX_SIZE: Final = 8
+
+
+class Refusal:
+    """SYSTEM_BUSY with one remark, for any request.
+
+    :param remark: may have one ``{}``, for a number.
+    """
+
+    __slots__ = ("_head", "_middle", "_size", "_starts", "_tail")
+
+    def __init__(self, remark: str) -> None:
+        frame = encode_reply(
+            ResponseCode.SYSTEM_BUSY, _OPAQUE, None, b"", remark.format(_NUMBER))
+        self._head, _, tail = frame[_PREFIX_SIZE:].partition(b"%d" % _OPAQUE)
+        self._middle, number, self._tail = tail.partition(b"%d" % _NUMBER)
+        if not number:
+            self._middle, self._tail = b"", tail
+        self._size = len(self._head) + len(self._middle) + len(self._tail)
+        #: What comes before the opaque, by how many digits opaque and number have together.
+        self._starts: dict[int, bytes] = {}
+
+    def frame(self, opaque: int) -> bytes:
+        """The refusal of one request; there is no number in the remark."""
+        text = b"%d" % opaque
+        return (self._starts.get(len(text)) or self._start(len(text))) + text + self._tail
+
+    def frame_with(self, opaque: int, number: int) -> bytes:
+        """The refusal of one request, with a number in the remark."""
+        text, more = b"%d" % opaque, b"%d" % number
+        digits = len(text) + len(more)
+        start = self._starts.get(digits) or self._start(digits)
+        return b"".join((start, text, self._middle, more, self._tail))
+
+    def _start(self, digits: int) -> bytes:
+        prefix = encode_frame(JSON, bytes(self._size + digits), b"")[:_PREFIX_SIZE]
+        start = self._starts[digits] = prefix + self._head
+        return start

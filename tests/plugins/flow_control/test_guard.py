@@ -1,0 +1,282 @@
+"""What is refused when the broker cannot serve all that comes, and in which words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
+from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame, FrameDecoder
+from twistmq.plugins import flow_control
+from twistmq.plugins.flow_control import flow_control_of
+from twistmq.plugins.flow_control.guard import PAGE_CACHE, SWITCH
+
+SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
+REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+
+
+class Waiting:
+    """What waits, as the connections would have it."""
+
+    def __init__(self, requests: int = 0, size: int = 0, connections: int = 1) -> None:
+        self.request_count, self.size_bytes = requests, size
+        self.connection_count = connections
+
+    def head_wait_ms(self) -> int:
+        return 17
+
+    def frames(self) -> Iterator[Frame]:
+        return iter(frames(*[SEND] * self.request_count))
+
+
+def frames(*codes: int, oneway: bool = False, first: int = 0) -> list[Frame]:
+    return FrameDecoder().feed(b"".join(
+        encode_request(code, first + opaque, oneway=oneway) for opaque, code in enumerate(codes)))
+
+
+def passed(answer: tuple[Sequence[Frame], Sequence[bytes]]) -> list[int]:
+    return [decode_command(frame).opaque for frame in answer[0]]
+
+
+def refusals(answer: tuple[Sequence[Frame], Sequence[bytes]]) -> list[RemotingCommand]:
+    decoder = FrameDecoder()
+    return [decode_command(frame) for data in answer[1] for frame in decoder.feed(data)]
+
+
+class GuardTestCase(SynchronousTestCase):
+    """A broker's flow control."""
+
+    def make(self, **settings: str) -> None:
+        self.box = KernelBox([("flow_control", flow_control)], settings)
+        self.addCleanup(self.box.stop)
+        self.control = flow_control_of(self.box.kernel)
+        self.assertIs(self.box.kernel.flow_control, self.control)
+
+    def set(self, **settings: str) -> None:
+        self.box.settings.update(settings)
+
+
+class TimeoutTests(GuardTestCase):
+    """Requests that waited too long."""
+
+    def setUp(self) -> None:
+        self.make()
+
+    def due(self, waited_ms: int, *codes: int, waiting: int = 0) -> Any:
+        return self.control.due(frames(*codes), waited_ms, Waiting(waiting))
+
+    def test_values_of_apache(self) -> None:
+        """Of the two settings that tests of other things change for both brokers."""
+        settings = self.box.kernel.settings
+        self.assertEqual((settings.flag(SWITCH), settings.int(PAGE_CACHE)), (True, 1000))
+
+    def test_words(self) -> None:
+        """SYSTEM_BUSY, with how long it waited and how many wait behind it."""
+        answer = self.due(201, SEND, SEND, waiting=40)
+        self.assertEqual(passed(answer), [])
+        self.assertEqual([(r.opaque, r.code, r.remark) for r in refusals(answer)], [
+            (opaque, ResponseCode.SYSTEM_BUSY,
+             "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+             f"201ms, size of queue: {41 - opaque}") for opaque in (0, 1)])
+
+    def test_limits(self) -> None:
+        """Each kind has its own time; what has none is always served."""
+        limits = {SEND: 200, RequestCode.CONSUMER_SEND_MSG_BACK: 200, PULL: 5000,
+                  RequestCode.LITE_PULL_MESSAGE: 5000, RequestCode.HEART_BEAT: 31_000,
+                  RequestCode.END_TRANSACTION: 3000, RequestCode.ACK_MESSAGE: 3000,
+                  RequestCode.GET_BROKER_RUNTIME_INFO: 5000, 99_999: 5000}
+        for code, limit_ms in limits.items():
+            self.assertEqual(passed(self.due(limit_ms - 1, code)), [0], msg=str(code))
+            self.assertEqual(passed(self.due(limit_ms, code)), [], msg=str(code))
+        for code in (RequestCode.QUERY_MESSAGE, RequestCode.UNREGISTER_CLIENT,
+                     RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.SEND_REPLY_MESSAGE):
+            self.assertEqual(passed(self.due(3_600_000, code)), [0], msg=str(code))
+
+    def test_binary_headers(self) -> None:
+        """Requests with binary headers are told apart as those with JSON ones."""
+        binary = FrameDecoder().feed(b"".join(
+            encode_request(code, opaque, serialize_type=ROCKETMQ)
+            for opaque, code in enumerate((PULL, SEND, RequestCode.HEART_BEAT))))
+        answer = self.control.due(binary, 200, Waiting())
+        self.assertEqual(passed(answer), [0, 2])
+        self.assertEqual([(r.opaque, r.code) for r in refusals(answer)], [(1, 2)])
+        short = (ROCKETMQ, b"\x01\x36", b"")
+        self.assertEqual(self.control.due([short], 200, Waiting()), ([short], []))
+
+    def test_others_pass(self) -> None:
+        """Of what waited together only what waited too long for its kind is refused."""
+        answer = self.due(200, PULL, SEND, RequestCode.HEART_BEAT)
+        self.assertEqual(passed(answer), [0, 2])
+        self.assertEqual([r.opaque for r in refusals(answer)], [1])
+
+    def test_oneway(self) -> None:
+        """Who wants no answer gets none; it is refused and counted all the same."""
+        answer = self.control.due(frames(SEND, oneway=True), 200, Waiting())
+        self.assertEqual(answer, ([], []))
+        self.assertEqual(self.control.refused["TIMEOUT_CLEAN_QUEUE"], 1)
+
+    def test_what_is_no_request(self) -> None:
+        """A response and a header nobody can read are left to who handles them."""
+        response = decode_command(frames(SEND)[0])
+        self.assertFalse(response.is_response)
+        answers = [(JSON, b'{"code":0,"flag":1,"opaque":4}', b""), (JSON, b"{", b"")]
+        for waited_ms in (200, 31_000):
+            self.assertEqual(self.control.due(answers, waited_ms, Waiting()), (answers, []))
+        self.assertEqual(self.control.reject(answers), (answers, []))
+
+    def test_settings(self) -> None:
+        """Times change while the broker runs; with the switch off nobody is too late."""
+        self.set(waitTimeMillsInSendQueue="50")
+        self.assertEqual(passed(self.due(50, SEND)), [])
+        self.set(brokerFastFailureEnable="false")
+        self.assertEqual(passed(self.due(60_000, SEND)), [0])
+
+
+class OverloadTests(GuardTestCase):
+    """Requests that are too many to wait."""
+
+    def setUp(self) -> None:
+        self.make(sendThreadPoolQueueCapacity="10", adminBrokerThreadPoolQueueCapacity="20",
+                  pullThreadPoolQueueCapacity="30", **{"flow_control.queue_bytes_max": "1000"})
+
+    def test_capacity(self) -> None:
+        """Sends are refused when so many wait, other kinds when more do."""
+        answer = self.control.arrived(frames(*[SEND] * 6), 8, Waiting(8))
+        self.assertEqual(passed(answer), [0, 1])
+        self.assertEqual({(r.code, r.remark) for r in refusals(answer)},
+                         {(ResponseCode.SYSTEM_BUSY, OVERLOAD)})
+        for waiting, count in ((19, 1), (20, 0)):
+            answer = self.control.arrived(frames(RequestCode.GET_BROKER_CONFIG), 20,
+                                          Waiting(waiting))
+            self.assertEqual(len(passed(answer)), count)
+        for waiting, count in ((29, 1), (30, 0)):
+            self.assertEqual(
+                len(passed(self.control.arrived(frames(PULL), 20, Waiting(waiting)))), count)
+
+    def test_room(self) -> None:
+        """While there is room nothing is looked at."""
+        several = frames(*[SEND] * 10)
+        self.assertEqual(self.control.arrived(several, 0, Waiting(0)), (several, ()))
+        self.assertEqual(self.control.refused, {})
+
+    def test_share(self) -> None:
+        """Who has less than its share is not refused for what another has waiting."""
+        for own, count in ((0, 2), (1, 1), (2, 0), (9, 0)):
+            answer = self.control.arrived(frames(SEND, SEND), own, Waiting(10, connections=4))
+            self.assertEqual(len(passed(answer)), count, msg=str(own))
+
+    def test_bytes(self) -> None:
+        """Sends are refused when what waits is too large, however few; nothing else is."""
+        answer = self.control.arrived(frames(SEND, PULL), 0, Waiting(1, 1000))
+        self.assertEqual(passed(answer), [1])
+        self.assertEqual([r.remark for r in refusals(answer)], [OVERLOAD])
+
+
+class RejectTests(GuardTestCase):
+    """A disk that does not take what is written, and a slave."""
+
+    def setUp(self) -> None:
+        self.make(osPageCacheBusyTimeOutMills="300")
+
+    def slow_append(self, elapsed_ms: int) -> None:
+        """An append that took so long, as the store counts it."""
+        self.box.kernel.store.stats.put(1, 100, elapsed_ms)
+        self.box.now_ms += elapsed_ms
+
+    def round(self) -> bool:
+        self.control.begin_round(Waiting())
+        return self.control.rejects
+
+    def test_slow_append(self) -> None:
+        """What waited behind it is refused, and what is read first after it; then all is well."""
+        self.assertFalse(self.round())
+        self.slow_append(300)
+        self.assertFalse(self.round(), msg="no longer than it may")
+        self.slow_append(1400)
+        self.assertTrue(self.round())
+        answer = self.control.due(frames(SEND, PULL), 3, Waiting(5))
+        self.assertEqual(passed(answer), [1])
+        self.assertEqual(
+            [(r.code, r.remark) for r in refusals(answer)],
+            [(ResponseCode.SYSTEM_BUSY, "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a "
+              "while, period in queue: 3ms, size of queue: 6")])
+        answer = self.control.reject(frames(SEND, PULL, RequestCode.SEND_BATCH_MESSAGE))
+        self.assertEqual(passed(answer), [1])
+        self.assertEqual([(r.code, r.remark) for r in refusals(answer)],
+                         [(ResponseCode.SYSTEM_BUSY, REJECT)] * 2)
+        self.box.now_ms += 11
+        self.assertFalse(self.round())
+        self.assertEqual(passed(self.control.due(frames(SEND), 3, Waiting())), [0],
+                         msg="it came after the append")
+        self.assertEqual(passed(self.control.due(frames(SEND), 12, Waiting())), [])
+
+    def test_switch(self) -> None:
+        """Without fast failure what waits is served; what would be appended is still rejected."""
+        self.set(brokerFastFailureEnable="false")
+        self.slow_append(1400)
+        self.assertTrue(self.round())
+        self.assertEqual(passed(self.control.due(frames(SEND), 3, Waiting())), [0])
+
+    def test_slave(self) -> None:
+        """A slave takes no sends, and with slaveReadEnable=false no pulls; a master takes both."""
+        kernel = self.box.kernel
+        kernel.set_role("SLAVE", 1)
+        self.assertTrue(self.round())
+        several = frames(SEND, PULL, RequestCode.LITE_PULL_MESSAGE, RequestCode.HEART_BEAT,
+                         RequestCode.RECALL_MESSAGE)
+        self.assertEqual(passed(self.control.reject(several)), [3, 4])
+        self.set(slaveReadEnable="true")
+        self.assertEqual(passed(self.control.reject(several)), [1, 2, 3, 4])
+        kernel.set_role("ASYNC_MASTER", 0)
+        self.assertFalse(self.round())
+
+    def test_no_pool(self) -> None:
+        """There is no pool of buffers that could be empty, whatever the settings say of one."""
+        self.make(transientStorePoolEnable="true", transientStorePoolSize="1")
+        self.assertFalse(self.round())
+
+
+class PeopleTests(GuardTestCase):
+    """What people are told."""
+
+    def test_runtime_rows(self) -> None:
+        """The rows of the send queue are real ones, and refusals are counted by their words."""
+        self.make()
+        info = self.box.kernel.hooks.runtime_info(self.box.kernel)
+        self.assertEqual(info["sendThreadPoolQueueSize"], "0")
+        self.control.begin_round(Waiting(5))
+        self.control.due(frames(SEND, SEND), 500, Waiting())
+        info = self.box.kernel.hooks.runtime_info(self.box.kernel)
+        self.assertEqual(
+            {name: value for name, value in info.items()
+             if re.search("send|_CLEAN|OVERLOAD", name)},
+            {"sendThreadPoolQueueSize": "5", "sendThreadPoolQueueHeadWaitTimeMills": "17",
+             "sendThreadPoolQueueCapacity": "10000", "flowControl_OVERLOAD": "0",
+             "flowControl_TIMEOUT_CLEAN_QUEUE": "2", "flowControl_PCBUSY_CLEAN_QUEUE": "0"})
+
+    def test_metrics(self) -> None:
+        """A scrape is told what waits now."""
+        self.make()
+        self.control.begin_round(Waiting(5))
+        [family] = self.box.kernel.hooks.metrics(self.box.kernel).values()
+        self.assertEqual(family.name, "rocketmq_processor_watermark")
+        self.assertEqual(dict(family.samples)["send",], 5)
+
+    def test_log(self) -> None:
+        """A line now and then says how many were refused since the last one."""
+        self.make()
+        lines: list[str] = []
+        self.patch(self.control, "log", type("Log", (), {
+            "warn": lambda _, text, **fields: lines.append(text.format(**fields))})())
+        self.control.log_refusals(0)
+        self.control.due(frames(SEND, SEND), 500, Waiting())
+        self.control.log_refusals(0)
+        self.control.log_refusals(0)
+        self.assertEqual(lines, ["more comes than can be served, refused since the last such line: "
+                                 "2 TIMEOUT_CLEAN_QUEUE"])

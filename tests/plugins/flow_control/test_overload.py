@@ -1,0 +1,68 @@
+"""A broker that gets more than it can take, over sockets."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing import running_broker
+from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+from twistmq.broker.wire.command import encode_request
+
+COUNT = 6000
+
+
+class Slow:
+    """A plugin that makes each append take 20 ms."""
+
+    @hookimpl
+    def before_append(self) -> None:
+        time.sleep(0.020)
+
+
+class OverloadTests(SynchronousTestCase):
+    """Sends that nobody waits for the answers of."""
+
+    timeout = 60
+
+    def flood(self, client: BlockingClient) -> list[tuple[int, str]]:
+        """Send many at once; :returns: code and remark of each answer."""
+        client._socket.sendall(b"".join(
+            encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header("T", 1), b"x" * 100)
+            for opaque in range(10_000, 10_000 + COUNT)))
+        answers = [client.reply(opaque) for opaque in range(10_000, 10_000 + COUNT)]
+        return [(answer.code, answer.remark or "") for answer in answers]
+
+    def test_refused_and_over(self) -> None:
+        """All are answered, many SYSTEM_BUSY in Apache's words; then all is as before.
+
+        What was accepted is there, nothing else is, and another client is served all the time.
+        """
+        with running_broker({"sendThreadPoolQueueCapacity": "3000",
+                             "waitTimeMillsInSendQueue": "100"},
+                            plugins=[("slow", Slow())]) as broker, \
+                broker.client() as client, broker.client() as other:
+            client.send("T", b"before")
+            answers = self.flood(client)
+            words = Counter(remark.partition("]")[0].lstrip("[") for _, remark in answers)
+            accepted = words.pop("")
+            self.assertEqual(Counter(code for code, _ in answers), {
+                ResponseCode.SUCCESS: accepted, ResponseCode.SYSTEM_BUSY: COUNT - accepted})
+            self.assertEqual(set(words), {"OVERLOAD", "TIMEOUT_CLEAN_QUEUE"}, msg=str(words))
+            client.send("T", b"after")
+            self.assertEqual(client.max_offset("T"), accepted + 2)
+            info = broker.call(lambda: broker.kernel.hooks.runtime_info(broker.kernel))
+            self.assertEqual(int(info["flowControl_OVERLOAD"]), words["OVERLOAD"])
+            self.assertEqual(info["sendThreadPoolQueueSize"], "0")
+            other.send("T", b"other")
+
+    def test_without(self) -> None:
+        """Without the plugin nothing is refused: who sends too much waits."""
+        with running_broker({"plugins.disabled": "flow_control"},
+                            plugins=[("slow", Slow())]) as broker, broker.client() as client:
+            client.send("T", b"before")
+            self.assertEqual({code for code, _ in self.flood(client)}, {ResponseCode.SUCCESS})

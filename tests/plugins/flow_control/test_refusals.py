@@ -1,0 +1,34 @@
+"""Refusals that are put together are what the broker's own encoder writes."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.wire.command import encode_reply
+from twistmq.plugins.flow_control.refusals import Refusal
+
+#: Of each length, with and without a sign.
+NUMBERS = (0, 7, -1, 10, 99, 123_456, 2**31 - 1, -2**31, 1_987_654_321, 1_123_456_789)
+
+
+class RefusalTests(SynchronousTestCase):
+    """Byte for byte."""
+
+    def test_frames(self) -> None:
+        """For any opaque, again and again."""
+        for remark in ("[OVERLOAD]system busy", "", 'quotes " and \\ and \u00fc'):
+            refusal = Refusal(remark)
+            for opaque in (*NUMBERS, *NUMBERS):
+                self.assertEqual(refusal.frame(opaque), encode_reply(
+                    ResponseCode.SYSTEM_BUSY, opaque, None, b"", remark), msg=str(opaque))
+
+    def test_numbers(self) -> None:
+        """For any opaque and any number in the remark."""
+        refusal = Refusal("[X]period in queue: 7ms, size of queue: {} or so")
+        for opaque in NUMBERS:
+            for number in NUMBERS:
+                self.assertEqual(refusal.frame_with(opaque, number), encode_reply(
+                    ResponseCode.SYSTEM_BUSY, opaque, None, b"",
+                    f"[X]period in queue: 7ms, size of queue: {number} or so"),
+                    msg=f"{opaque} {number}")

@@ -1,0 +1,79 @@
+"""How many requests of each kind wait, as metrics have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.flow_control.test_guard import Waiting, frames
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.frame import JSON, Frame
+from twistmq.plugins.flow_control.watermark import LOOKS_MAX, watermark
+
+#: A code of each kind, and the name Apache's broker gives its queue.
+PROCESSORS = {
+    RequestCode.SEND_MESSAGE_V2: "send", RequestCode.PULL_MESSAGE: "pull",
+    RequestCode.POP_MESSAGE: "pull", RequestCode.LITE_PULL_MESSAGE: "lite_pull",
+    RequestCode.ACK_MESSAGE: "ack", RequestCode.QUERY_MESSAGE: "query_message",
+    RequestCode.UNREGISTER_CLIENT: "client_manager", RequestCode.HEART_BEAT: "heartbeat",
+    RequestCode.END_TRANSACTION: "transaction",
+    RequestCode.UPDATE_CONSUMER_OFFSET: "consumer_manager",
+    RequestCode.GET_BROKER_CONFIG: "admin", RequestCode.SEND_REPLY_MESSAGE: "reply",
+    RequestCode.QUERY_ASSIGNMENT: "load_balance",
+}
+
+
+class These(Waiting):
+    """So many waiting requests as there are frames."""
+
+    def __init__(self, found: list[Frame]) -> None:
+        super().__init__(len(found))
+        self._found = found
+
+    def frames(self) -> Iterator[Frame]:
+        return iter(self._found)
+
+
+class WatermarkTests(SynchronousTestCase):
+    """The family."""
+
+    def counts(self, waiting: Waiting | None) -> dict[str, Any]:
+        """What is not 0, by the processor."""
+        return {labels[0]: count for labels, count in watermark(waiting).samples if count}
+
+    def test_processors(self) -> None:
+        """Each kind is counted under the name of its processor, also when nothing waits."""
+        for code, processor in PROCESSORS.items():
+            self.assertEqual(self.counts(These(frames(code))), {processor: 1}, msg=code.name)
+        for waiting in (None, These([])):
+            self.assertEqual({labels[0]: count for labels, count in watermark(waiting).samples},
+                             dict.fromkeys(PROCESSORS.values(), 0))
+
+    def test_a_few(self) -> None:
+        """As many as are looked at are counted, what nobody can read is not."""
+        found = frames(*[RequestCode.SEND_MESSAGE] * (LOOKS_MAX - 3), RequestCode.PULL_MESSAGE,
+                       RequestCode.PULL_MESSAGE)
+        self.assertEqual(self.counts(These([*found, (JSON, b"{", b"")])),
+                         {"send": LOOKS_MAX - 3, "pull": 2})
+
+    def test_many(self) -> None:
+        """Of many each that is looked at stands for its neighbours, wherever they are."""
+        found = frames(*[RequestCode.SEND_MESSAGE] * 9 * LOOKS_MAX,
+                       *[RequestCode.HEART_BEAT] * 3 * LOOKS_MAX)
+        counts = self.counts(These(found))
+        self.assertEqual(counts, {"send": 9 * LOOKS_MAX, "heartbeat": 3 * LOOKS_MAX})
+
+    def test_number_of_looks(self) -> None:
+        """However many there are, only so many are read."""
+        seen = []
+
+        class Counted(tuple):  # type: ignore[type-arg]
+            def __iter__(self) -> Iterator[Any]:
+                seen.append(1)
+                return super().__iter__()
+
+        [frame] = frames(RequestCode.PULL_MESSAGE)
+        self.counts(These([Counted(frame)] * (10 * LOOKS_MAX + 7)))
+        self.assertTrue(LOOKS_MAX // 2 < len(seen) <= 2 * LOOKS_MAX, msg=str(len(seen)))
