@@ -1,0 +1,122 @@
+"""Metrics for Prometheus, and what a health check wants to know, on a port of their own.
+
+    GET /metrics   the numbers, in Prometheus's text format
+    GET /health    200, or 503 with the reasons, as JSON
+
+It is on with ``metricsExporterType=PROM``; until then nothing of it is imported. The numbers are
+read when they are asked for, from what the broker counts anyway. Names and labels are Apache's,
+with the units of its exporter: ``tests/plugins/metrics`` says which there are, and why others are
+not. What begins with ``twistmq_`` and ``process_`` is ours and the client library's.
+
+A name server has them too, by the same settings: ``namesrv_families`` has the names, all of them
+ours, because Apache's name server has no metrics. Under ``twistmq up`` they are on the broker's
+page.
+
+Source: BrokerMetricsManager, DefaultStoreMetricsManager, RemotingMetricsManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker import hookimpl
+from twistmq.broker.settings import Setting
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.metrics import MetricFamily
+    from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.plugins.metrics.exporter import Exporter
+    from twistmq.plugins.metrics.namesrv_families import RequestCounts
+    from twistmq.plugins.metrics.rpc_latency import RpcLatency
+
+__all__: list[str] = ["find_exporter"]
+
+_exporters: WeakKeyDictionary[Kernel | NameServer, Exporter] = WeakKeyDictionary()
+#: What is counted by request, of each name server.
+_counted: WeakKeyDictionary[NameServer, list[RequestCounts | RpcLatency]] = WeakKeyDictionary()
+
+
+def find_exporter(server: Kernel | NameServer) -> Exporter | None:
+    """The exporter of a server that runs; None while it has none."""
+    return _exporters.get(server)
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting("metricsExporterType", "text", "DISABLE",
+                "Whether metrics are there for Prometheus to fetch: PROM. Needs "
+                "`pip install 'twistmq[metrics]'`.",
+                choices=("DISABLE", "PROM"), source="BrokerConfig", at_start=True),
+        Setting("metricsPromExporterPort", "int", 5557,
+                "The port of /metrics and /health; 0 takes a free one.",
+                most=65_535, source="BrokerConfig", at_start=True),
+        Setting("metricsPromExporterHost", "text", "",
+                "The address that port is bound to. Who can reach it sees the names of topics and "
+                "groups.", source="BrokerConfig", default_text="bindAddress", at_start=True),
+        Setting("metricsLabel", "text", "",
+                "Labels that all of Apache's metrics get, and a name server's own: name:value, "
+                "separated by commas.",
+                source="BrokerConfig", default_text="none", at_start=True),
+        Setting("metrics.rpc_latency", "flag", False,
+                "Whether rocketmq_rpc_latency_milliseconds is there too, of a name server "
+                "twistmq_namesrv_rpc_latency_seconds: a broker has no other metric that costs "
+                "something for each request.", at_start=True),
+    )
+
+
+@hookimpl
+def on_start(kernel: Kernel) -> None:
+    """:raises SettingsError: when a setting has no meaning, or the port cannot be had."""
+    if kernel.settings.text("metricsExporterType") != "PROM" or kernel.serve_http is None:
+        return
+    from twistmq.plugins.metrics.exporter import broker_exporter  # it takes some megabytes
+
+    _exporters[kernel] = broker_exporter(kernel, kernel.serve_http)
+
+
+@hookimpl
+def on_stop(kernel: Kernel) -> Deferred[None] | None:
+    exporter = _exporters.pop(kernel, None)
+    return None if exporter is None else exporter.stop()
+
+
+@hookimpl
+def on_namesrv_start(name_server: NameServer) -> None:
+    """:raises SettingsError: as :func:`on_start`."""
+    if name_server.settings.text("metricsExporterType") != "PROM":
+        return
+    from twistmq.plugins.metrics.exporter import namesrv_exporter, register
+    from twistmq.plugins.metrics.namesrv_families import PREFIX, RequestCounts
+    from twistmq.plugins.metrics.rpc_latency import RpcLatency
+
+    counted: list[RequestCounts | RpcLatency] = [RequestCounts()]
+    if name_server.settings.flag("metrics.rpc_latency"):
+        counted.append(RpcLatency(name_server.now_ms, f"{PREFIX}rpc_latency_seconds", 1000))
+    if name_server.serve_http is not None:
+        _exporters[name_server] = namesrv_exporter(name_server, name_server.serve_http)
+    for each in counted:
+        register(name_server.hooks, f"metrics_{type(each).__name__}", each)
+    _counted[name_server] = counted
+
+
+@hookimpl
+def collect_namesrv_metrics(name_server: NameServer) -> Sequence[MetricFamily] | None:
+    counted = _counted.get(name_server)
+    if counted is None:
+        return None
+    from twistmq.plugins.metrics.namesrv_families import collect
+
+    return [*collect(name_server), *(each.family() for each in counted)]
+
+
+@hookimpl
+def on_namesrv_stop(name_server: NameServer) -> Deferred[None] | None:
+    _counted.pop(name_server, None)
+    exporter = _exporters.pop(name_server, None)
+    return None if exporter is None else exporter.stop()

@@ -1,0 +1,174 @@
+"""What went in and out, who is connected, what is stored.
+
+Source: BrokerMetricsManager.initStatsMetrics, initRequestMetrics, initConnectionMetrics,
+DefaultStoreMetricsManager.init @5.3.3.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.metrics import MetricFamily, single
+from twistmq.broker.statistics import Sums
+from twistmq.broker.topic_names import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    is_system_topic,
+)
+from twistmq.broker.wire.bodies import ConsumeType
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.request.client_table import Client
+
+__all__ = ["collect", "flag", "is_system_group"]
+
+_PROTOCOL: Final = "remoting"
+_STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
+_MODES: Final = {ConsumeType.CONSUME_ACTIVELY: "pull", ConsumeType.CONSUME_PASSIVELY: "push",
+                 ConsumeType.CONSUME_POP: "pop"}
+#: V3_9_1; from its snapshot on each version has two numbers, its snapshot's and its own, up to
+#: V5_9_9. Source: MQVersion.
+_FIRST_VERSION, _FIRST_RELEASE = 195, 391
+_LAST_VERSION: Final = 611
+
+
+def flag(value: bool) -> str:
+    """A boolean as labels have it."""
+    return "true" if value else "false"
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a group is a broker's own, as metrics see it."""
+    return group.upper().startswith(SYSTEM_GROUP_PREFIX)
+
+
+def collect(kernel: Kernel) -> Iterator[MetricFamily]:
+    """Make the families."""
+    yield single("rocketmq_broker_permission", "What clients may do: 4 read, 2 write, 6 both.",
+                 kernel.settings.int("brokerPermission"))
+    yield single("rocketmq_topic_number", "Topics.", len(kernel.topic_config.table))
+    yield single("rocketmq_consumer_group_number", "Consumer groups that have settings.",
+                 len(kernel.subscription_group.table))
+    yield from _traffic(kernel)
+    yield _dead_letters(kernel)
+    yield _producers(kernel)
+    yield _consumers(kernel)
+    yield from _storage(kernel)
+
+
+def _is_counted(topic: str) -> bool:
+    """Whether what passes counts as messages in and out: next tries and dead letters do not."""
+    return not topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
+
+
+def _traffic(kernel: Kernel) -> Iterator[MetricFamily]:
+    """Messages and their bytes as stored, by topic, and by group where they go out."""
+    labels = ("topic", "is_system")
+    count = MetricFamily("rocketmq_messages_in", "counter", "Messages that were stored.", labels)
+    size = MetricFamily("rocketmq_throughput_in", "counter", "Their bytes as stored.", labels)
+    for (topic,), sums in kernel.stats.all_sums("TOPIC_PUT"):
+        if _is_counted(topic):
+            values = (topic, flag(is_system_topic(topic)))
+            count.add(sums.count, *values)
+            size.add(sums.size, *values)
+    yield count
+    yield size
+    yield from _out(kernel)
+
+
+def _out(kernel: Kernel) -> Iterator[MetricFamily]:
+    """What consumers got: only of what was popped it is said whether it were retries.
+
+    Pulls of retries do not count. Source: DefaultPullMessageResultHandler, PopMessageProcessor.
+    """
+    labels = ("topic", "consumer_group", "is_system", "is_retry")
+    count = MetricFamily("rocketmq_messages_out", "counter", "Messages sent to consumers.", labels)
+    size = MetricFamily("rocketmq_throughput_out", "counter", "Their bytes as stored.", labels)
+    popped = kernel.stats.popped_sums()
+    none = Sums()
+    for (topic, group), sums in kernel.stats.all_sums("GROUP_GET"):
+        pops = popped.get((topic, group, False), none)
+        if _is_counted(topic) and sums.count > pops.count:
+            values = (topic, group, flag(is_system_topic(topic) or is_system_group(group)), "")
+            count.add(sums.count - pops.count, *values)
+            size.add(sums.size - pops.size, *values)
+    for (topic, group, is_retry), pops in popped.items():
+        values = (topic, group, flag(is_system_topic(topic) or is_system_group(group)),
+                  flag(is_retry))
+        count.add(pops.count, *values)
+        size.add(pops.size, *values)
+    yield count
+    yield size
+
+
+def _dead_letters(kernel: Kernel) -> MetricFamily:
+    family = MetricFamily(
+        "rocketmq_send_to_dlq_messages", "counter", "Messages that a group gave up.",
+        ("topic", "consumer_group", "is_system"))
+    for (topic, group), sums in kernel.stats.all_sums("SNDBCK2DLQ_TIMES"):
+        family.add(sums.count, topic, group,
+                   flag(is_system_topic(topic) or is_system_group(group)))
+    return family
+
+
+def _version(client: Client) -> str:
+    """A client's version by its name; one before V3_9_1 by its number."""
+    number = client.version
+    if number > _LAST_VERSION:
+        return "higher_version"
+    if number < _FIRST_VERSION:
+        return str(number)
+    name = "v" + "_".join(str(_FIRST_RELEASE + (number - _FIRST_VERSION + 1) // 2))
+    return name if number % 2 else f"{name}_snapshot"
+
+
+def _producers(kernel: Kernel) -> MetricFamily:
+    family = MetricFamily("rocketmq_producer_connections", "gauge", "Producers, once a group.",
+                          ("language", "version", "protocol_type"))
+    counts = Counter((client.language.lower(), _version(client))
+                     for clients in kernel.clients.producers.values()
+                     for client in clients.values())
+    for (language, version), count in counts.items():
+        family.add(count, language, version, _PROTOCOL)
+    return family
+
+
+def _consumers(kernel: Kernel) -> MetricFamily:
+    family = MetricFamily(
+        "rocketmq_consumer_connections", "gauge", "Consumers.",
+        ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"))
+    for name, group in kernel.clients.consumers.items():
+        mode = _MODES.get(group.data.consume_type, "") if group.data.consume_type else ""
+        counts = Counter((client.language.lower(), _version(client))
+                         for client in group.clients.values())
+        for (language, version), count in counts.items():
+            family.add(count, name, language, version, mode, _PROTOCOL,
+                       flag(is_system_group(name)))
+    return family
+
+
+def _storage(kernel: Kernel) -> Iterator[MetricFamily]:
+    store = kernel.store
+    try:
+        space = shutil.disk_usage(store.settings.store_path_root_dir)
+    except OSError:
+        pass  # A folder that is gone has no size.
+    else:
+        yield single("rocketmq_storage_size_bytes", "What is used of the store's disk.",
+                     space.total - space.free, labels=_STORAGE)
+    yield single("rocketmq_storage_flush_behind_bytes",
+                 "What of the commit log a loss of power would lose.",
+                 store.max_offset - store.flushed_offset, labels=_STORAGE)
+    yield single("rocketmq_storage_dispatch_behind_bytes",
+                 "What of the commit log is in no queue yet.", store.dispatch_behind_bytes(),
+                 labels=_STORAGE)
+    earliest_ms = store.earliest_store_time()
+    if earliest_ms > 0:
+        yield single("rocketmq_storage_message_reserve_time_milliseconds",
+                     "Since when the oldest message is stored.", kernel.now_ms() - earliest_ms,
+                     labels=_STORAGE)

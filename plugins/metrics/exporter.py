@@ -1,0 +1,198 @@
+"""The exporter of one server: makes what /metrics says, and serves it with /health.
+
+A broker's scrape is made in slices, with everybody's turn in between; who asks while one is being
+made gets the same. A name server has few numbers, which are made at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.metrics import MetricFamily
+from twistmq.broker.pauses import without_pauses
+from twistmq.broker.settings import Settings
+from twistmq.plugins.metrics import broker_families, lag_families, process_families
+from twistmq.plugins.metrics.namesrv_families import PREFIX as NAMESRV_PREFIX
+from twistmq.plugins.metrics.pages import HealthChecks, root_page
+from twistmq.plugins.metrics.rpc_latency import RpcLatency
+
+if TYPE_CHECKING:
+    from twistmq.broker.hooks import Hooks
+    from twistmq.broker.interfaces import ServeHttp
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.plugins.metrics.exposition import Exposition
+
+__all__ = ["Exporter", "broker_exporter", "namesrv_exporter"]
+
+T = TypeVar("T")
+
+#: A page is made by a generator, which yields where it can pause.
+Making = Generator[None, None, T]
+
+_RPC_LATENCY: Final = "metrics_rpc_latency"
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+#: The metrics of a broker as others know them; they have its labels.
+_APACHES: Final = "rocketmq_"
+
+
+class Exporter:
+    """The metrics of one server; it serves them when it is made.
+
+    :param collecting: makes the families.
+    :param run: does what a generator does, at once or later.
+    :param name: what the health page calls the server: a key, and what gives its value.
+    :param checks: what must hold, by name; asked each time, since plugins may add to it.
+    :raises SettingsError: when the port cannot be had.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, settings: Settings, serve_http: ServeHttp, exposition: Exposition,
+        collecting: Callable[[], Making[dict[str, MetricFamily]]],
+        run: Callable[[Making[bytes]], Deferred[bytes]],
+        name: dict[str, Callable[[], str]], checks: Callable[[], HealthChecks],
+    ) -> None:
+        self._exposition = exposition
+        self._collecting = collecting
+        self._run = run
+        #: Those that wait for the scrape that is being made; None: none is.
+        self._waiting: list[Deferred[bytes]] | None = None
+        interface = settings.text("metricsPromExporterHost").strip() or settings.text("bindAddress")
+        try:
+            self._port = serve_http(root_page(self.scrape, name, checks),
+                                    settings.int("metricsPromExporterPort"), interface)
+        except OSError as error:
+            raise settings.error("metricsPromExporterPort", "is no port that can be listened on at "
+                                 f"{interface}: {error.strerror or error}") from None
+        self.log.info("metrics and health are on {interface}:{port}", interface=interface,
+                      port=self.port)
+
+    @property
+    def port(self) -> int:
+        """The real one."""
+        return self._port.port
+
+    def stop(self) -> Deferred[None]:
+        return self._port.stop()
+
+    def scrape(self) -> Deferred[bytes]:
+        """The page of the numbers as they are now."""
+        answer: Deferred[bytes] = Deferred()
+        if self._waiting is not None:
+            self._waiting.append(answer)
+            return answer
+        self._waiting = [answer]
+        self._run(self._make()).addBoth(self._made)
+        return answer
+
+    def _make(self) -> Making[bytes]:
+        parts: list[bytes] = []
+        for family in (yield from self._collecting()).values():
+            for part in self._exposition.writing(family):
+                parts.append(part)
+                yield
+        parts.append(self._exposition.of_process())
+        return b"".join(parts)
+
+    def _made(self, result: bytes | Failure) -> None:
+        waiting, self._waiting = self._waiting, None
+        if isinstance(result, Failure):
+            self.log.failure("the metrics cannot be told", failure=result)
+        for answer in waiting or ():
+            answer.callback(result) if isinstance(result, bytes) else answer.errback(result)
+
+
+def broker_exporter(kernel: Kernel, serve_http: ServeHttp) -> Exporter:
+    """That of a broker, and of the name server in its process.
+
+    :raises SettingsError: when a setting has no meaning, or the port cannot be had.
+    """
+    labels = {"cluster": kernel.cluster_name, "node_type": "broker", "node_id": kernel.broker_name}
+    exposition = _exposition(kernel.settings, labels, _APACHES)
+    latency: RpcLatency | None = None
+    if kernel.settings.flag("metrics.rpc_latency"):
+        latency = RpcLatency(kernel.now_ms)
+        register(kernel.hooks, _RPC_LATENCY, latency)
+
+    def collecting() -> Making[dict[str, MetricFamily]]:
+        families = {family.name: family for family in (
+            *broker_families.collect(kernel), *process_families.collect(kernel),
+            *process_families.of_store(kernel))}
+        yield
+        for family in (yield from lag_families.collecting(kernel)):
+            families[family.name] = family
+        if latency is not None:
+            family = latency.family()
+            families[family.name] = family
+        if kernel.name_server is not None:
+            families.update(kernel.name_server.hooks.namesrv_metrics(kernel.name_server))
+        families.update(kernel.hooks.metrics(kernel))
+        return families
+
+    def checks() -> HealthChecks:
+        if kernel.name_server is None:
+            return kernel.health_checks
+        # They are told under names of their own: both servers have one of whether they answer.
+        return kernel.health_checks | {
+            f"name server: {name}": check
+            for name, check in kernel.name_server.health_checks.items()}
+
+    return Exporter(kernel.settings, serve_http, exposition, collecting, kernel.slices.run,
+                    {"broker": lambda: kernel.broker_name}, checks)
+
+
+def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter:
+    """That of a name server that has its process to itself.
+
+    :raises SettingsError: when a setting has no meaning, or the port cannot be had.
+    """
+    exposition = _exposition(name_server.settings, {}, NAMESRV_PREFIX)
+
+    def collecting() -> Making[dict[str, MetricFamily]]:
+        families = {family.name: family for family in process_families.collect(name_server)}
+        yield
+        families.update(name_server.hooks.namesrv_metrics(name_server))
+        return families
+
+    return Exporter(name_server.settings, serve_http, exposition, collecting,
+                    lambda making: maybeDeferred(without_pauses, making),
+                    {"name_server": lambda: name_server.address},
+                    lambda: name_server.health_checks)
+
+
+def register(hooks: Hooks, name: str, plugin: object) -> None:
+    """Have hooks of each request called from now on."""
+    hooks.register(name, plugin)
+    hooks.freeze()
+
+
+def _exposition(settings: Settings, own: dict[str, str], labelled: str) -> Exposition:
+    """What writes the pages of a server.
+
+    :param own: labels that say which one it is.
+    :param labelled: how the names begin of metrics that have labels of all.
+    :raises SettingsError: when the client library is not there, or a label has no meaning.
+    """
+    try:
+        from twistmq.plugins.metrics.exposition import Exposition
+    except ImportError:
+        raise SettingsError("metricsExporterType=PROM needs Prometheus's client library: pip "
+                            "install 'twistmq[metrics]'") from None
+    labels = dict(own)
+    for pair in filter(None, settings.text("metricsLabel").split(",")):
+        name, colon, value = (part.strip() for part in pair.partition(":"))
+        if not (colon and _LABEL.fullmatch(name)) or name.startswith("__") or name in labels:
+            raise settings.error(
+                "metricsLabel", f"says {pair!r}, which is no name:value, or no name that a label "
+                                "may be given here")
+        labels[name] = value
+    return Exposition(labels, labelled)

@@ -1,0 +1,88 @@
+"""Writes families in Prometheus's text format, by its client library.
+
+A part at a time, because ten thousand topics take a while. A label without a value is left out,
+which is the same to Prometheus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from itertools import accumulate
+from typing import Any, Final
+
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+
+from twistmq.broker.metrics import Histogram, MetricFamily
+
+__all__ = ["Exposition"]
+
+#: Samples that are written at once: about a millisecond.
+_PART_SAMPLES: Final = 100
+
+
+class _Given:
+    """What the library calls a collector: it gives what it was given."""
+
+    def __init__(self, families: Iterable[Any]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Any]:
+        return self._families
+
+
+class Exposition:
+    """The text of one server's metrics.
+
+    :param labels: that samples get.
+    :param labelled: how the names of their metrics begin; those of the process have no labels.
+    """
+
+    def __init__(self, labels: Mapping[str, str], labelled: str) -> None:
+        self._labelled = labelled
+        self._names = tuple(labels)
+        self._values = tuple(labels.values())
+        self._process = ProcessCollector(registry=None)
+
+    def writing(self, family: MetricFamily) -> Generator[bytes, None, None]:
+        """Yield the text of a family in parts; none when it has no samples."""
+        for begin in range(0, len(family.samples), _PART_SAMPLES):
+            text: bytes = generate_latest(_Given([
+                self._library_family(family, family.samples[begin:begin + _PART_SAMPLES])]))
+            # What the family is may be said only once.
+            yield text if not begin else b"".join(
+                line for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
+
+    def of_process(self) -> bytes:
+        """The library's own metrics of a process: memory, time, open files."""
+        text: bytes = generate_latest(_Given(self._process.collect()))
+        return text
+
+    def _library_family(
+        self, family: MetricFamily, samples: Iterable[tuple[tuple[str, ...], float | Histogram]]
+    ) -> Any:
+        names, values = self._names, self._values
+        if not family.name.startswith(self._labelled):
+            names, values = (), ()
+        kind = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily,
+                "histogram": HistogramMetricFamily}[family.kind]
+        made = kind(family.name, family.help, labels=(*family.labels, *names))
+        for labels, value in samples:
+            if isinstance(value, Histogram):
+                made.add_metric((*labels, *values), _buckets(value), value.total)
+            else:
+                made.add_metric((*labels, *values), value)
+        for sample in made.samples:
+            for name in [name for name, value in sample.labels.items() if not value]:
+                del sample.labels[name]
+        return made
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, int]]:
+    """Upper ends, and how many are not larger."""
+    ends = [*(str(float(end)) for end in histogram.ends), "+Inf"]
+    return list(zip(ends, accumulate(histogram.counts), strict=True))

@@ -1,0 +1,87 @@
+"""What a name server counts. Apache's has no metrics: all names are ours.
+
+    twistmq_namesrv_brokers                    gauge      cluster
+    twistmq_namesrv_broker_names               gauge
+    twistmq_namesrv_topics                     gauge
+    twistmq_namesrv_silence_longest_seconds    gauge
+    twistmq_namesrv_registrations_total        counter    result: taken, refused
+    twistmq_namesrv_brokers_left_total         counter    reason
+    twistmq_namesrv_requests_total             counter    request_code, response_code
+    twistmq_namesrv_kv_entries                 gauge
+    twistmq_namesrv_kv_bytes                   gauge
+    twistmq_namesrv_rpc_latency_seconds        histogram  with metrics.rpc_latency only
+
+Connections of a process are ``twistmq_connections``, as a broker's are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from twistmq.broker import hookimpl
+from twistmq.broker.metrics import MetricFamily, MetricKind, single
+from twistmq.broker.namesrv.route_info import LEAVE_REASONS
+from twistmq.broker.remoting import Reply, Request
+from twistmq.plugins.metrics.rpc_latency import counted_code, request_name, response_name
+
+if TYPE_CHECKING:
+    from twistmq.broker.namesrv.requests import NameServer
+
+__all__ = ["PREFIX", "RequestCounts", "collect"]
+
+PREFIX: Final = "twistmq_namesrv_"
+
+
+class RequestCounts:
+    """The requests of one name server, by code and by the code of their answer."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[int, int]] = Counter()
+
+    @hookimpl
+    def after_response(self, request: Request[Any], reply: Reply) -> None:
+        self.counts[counted_code(request.command.code), reply.code] += 1
+
+    def family(self) -> MetricFamily:
+        family = _family("requests", "counter", "Requests that were answered.",
+                         "request_code", "response_code")
+        for (code, answer), count in self.counts.items():
+            family.add(count, request_name(code), response_name(answer))
+        return family
+
+
+def collect(name_server: NameServer) -> Iterator[MetricFamily]:
+    """Make the families, but for what is counted by request."""
+    routes = name_server.routes
+    tables = routes.tables
+    brokers = _family("brokers", "gauge", "Brokers that are registered.", "cluster")
+    for cluster, count in Counter(key.cluster for key in tables.live).items():
+        brokers.add(count, cluster)
+    yield brokers
+    yield single(PREFIX + "broker_names", "Names of brokers: a master and its slaves share one.",
+                 len(tables.brokers))
+    yield single(PREFIX + "topics", "Topics that have a route.", len(tables.topics))
+    now_ms = name_server.now_ms()
+    yield single(PREFIX + "silence_longest_seconds",
+                 "Since when a broker gave no sign of life, of all the longest.",
+                 max((max(now_ms - live.last_update_ms, 0)
+                      for live in tables.live.values()), default=0) / 1000)
+    registrations = _family("registrations", "counter",
+                            "Registrations of brokers, each time one says what it serves.",
+                            "result")
+    registrations.add(routes.taken_count, "taken")
+    registrations.add(routes.refused_count, "refused")
+    yield registrations
+    left = _family("brokers_left", "counter", "Brokers that were forgotten.", "reason")
+    for reason in LEAVE_REASONS:
+        left.add(routes.left_counts[reason], reason)
+    yield left
+    entries, size_bytes = name_server.kv_config.size()
+    yield single(PREFIX + "kv_entries", "Values of the key-value configuration.", entries)
+    yield single(PREFIX + "kv_bytes", "What they count as against kv.total_size_max.", size_bytes)
+
+
+def _family(name: str, kind: MetricKind, text: str, *labels: str) -> MetricFamily:
+    return MetricFamily(PREFIX + name, kind, text, labels)

@@ -1,0 +1,103 @@
+"""The pages of an exporter: /metrics and /health, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from twisted.web.pages import notFound
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+
+__all__ = ["HealthChecks", "root_page"]
+
+#: What must hold, by name; each says what is wrong, if it is.
+HealthChecks: TypeAlias = Mapping[str, Callable[[], str]]
+
+
+def root_page(
+    scrape: Callable[[], Deferred[bytes]], name: Mapping[str, Callable[[], str]],
+    checks: Callable[[], HealthChecks],
+) -> Resource:
+    """What a port serves.
+
+    :param scrape: makes the page of metrics.
+    :param name: what the health page calls the server: a key, and what gives its value.
+    :param checks: what must hold now.
+    """
+    root = _Root()  # type: ignore[no-untyped-call]
+    root.putChild(b"metrics", _MetricsPage(scrape))
+    root.putChild(b"health", _HealthPage(name, checks))
+    return root
+
+
+class _Root(Resource):
+    """What has no page here is not there."""
+
+    def getChild(self, path: bytes, request: object) -> Any:
+        return notFound()
+
+
+class _Page(Resource):
+    """A page that is read and nothing else."""
+
+    isLeaf = True
+
+    def render(self, request: Any) -> Any:
+        if request.method in (b"GET", b"HEAD"):
+            return super().render(request)  # type: ignore[no-untyped-call]
+        request.setResponseCode(405)
+        request.setHeader(b"allow", b"GET, HEAD")
+        return b""
+
+
+class _MetricsPage(_Page):
+    """GET /metrics."""
+
+    def __init__(self, scrape: Callable[[], Deferred[bytes]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._scrape = scrape
+
+    def render_GET(self, request: Any) -> Any:
+        request.setHeader(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+        gone: list[object] = []
+        request.notifyFinish().addErrback(gone.append)
+
+        def write(page: bytes) -> None:
+            if not gone:
+                request.write(page)
+                request.finish()
+
+        def fail(_: Failure) -> None:
+            if not gone:
+                request.setResponseCode(500)
+                request.finish()
+
+        self._scrape().addCallbacks(write, fail)
+        return NOT_DONE_YET
+
+
+class _HealthPage(_Page):
+    """GET /health."""
+
+    def __init__(
+        self, name: Mapping[str, Callable[[], str]], checks: Callable[[], HealthChecks]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._name = name
+        self._checks = checks
+
+    def render_GET(self, request: Any) -> bytes:
+        faults = {name: check() for name, check in self._checks().items()}
+        is_well = not any(faults.values())
+        request.setResponseCode(200 if is_well else 503)
+        request.setHeader(b"content-type", b"application/json")
+        return json.dumps({
+            "status": "ok" if is_well else "broken",
+            **{key: value() for key, value in self._name.items()},
+            "reasons": [f"{name}: {fault}" for name, fault in faults.items() if fault],
+            "checks": {name: fault or "ok" for name, fault in faults.items()},
+        }).encode() + b"\n"

@@ -1,0 +1,53 @@
+"""What Apache's broker does not tell: how the one thread does, what connections keep, disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.compiled import describe_build
+from twistmq.broker.metrics import MetricFamily, MetricKind, single
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.namesrv.requests import NameServer
+
+__all__ = ["collect", "of_store"]
+
+#: The server's figures that are told: kind, and what they are.
+_FIGURES: Final[dict[str, tuple[MetricKind, str]]] = {
+    "connections": ("gauge", "Connections of clients."),
+    "connections_refused": ("counter", "Connections refused for want of descriptors."),
+    "requests_in_flight_bytes": ("gauge", "Bytes of requests that wait for their replies."),
+    "kept_bytes": ("gauge", "Bytes of half frames, and of replies that nobody takes."),
+    "held_pulls": ("gauge", "Pulls that wait for a message."),
+    "reactor_stalls": ("counter", "Times that one piece of work held the reactor for over 10 ms."),
+    "reactor_stall_longest_seconds": ("gauge", "The longest of them."),
+    "slow_requests": ("counter", "Requests that took longer than log.slow_request."),
+    "slow_request_longest_seconds": ("gauge", "The longest of them."),
+}
+
+
+def collect(server: Kernel | NameServer) -> Iterator[MetricFamily]:
+    """Make the families that each server has."""
+    yield single("twistmq_build_info", "What runs; always 1.", 1,
+                 labels={"version": version("twistmq"), "build": describe_build()})
+    yield single("twistmq_start_time_seconds", "When it began, Unix time.",
+                 server.started_ms / 1000)
+    for name, (kind, text) in _FIGURES.items():
+        figure = server.figures.get(name)
+        if figure is not None:
+            yield single(f"twistmq_{name}", text, figure(), kind)
+
+
+def of_store(kernel: Kernel) -> Iterator[MetricFamily]:
+    """Make those of a store."""
+    yield single("twistmq_messages_not_stored", "Messages that the store refused.",
+                 kernel.store.stats.put_failed, "counter")
+    disks = MetricFamily("twistmq_disk_used_ratio", "gauge",
+                         "Used part of the disks of commit log and queues, 0 to 1.", ("of",))
+    for of, ratio in zip(("commitlog", "store"), kernel.store.disk_ratios(), strict=True):
+        if ratio >= 0:
+            disks.add(ratio, of)
+    yield disks

@@ -1,0 +1,166 @@
+"""Numbers of single families, on a kernel whose clock the test moves."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.metrics import MetricFamily
+from twistmq.broker.pauses import without_pauses
+from twistmq.broker.request.client_table import Client
+from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.bodies import ConsumerData, ConsumeType, SubscriptionData
+from twistmq.plugins.metrics import broker_families, lag_families, process_families
+
+Values = dict[str, dict[tuple[str, ...], object]]
+
+
+def values(families: list[MetricFamily]) -> Values:
+    """By name, by the values of the labels."""
+    return {family.name: dict(family.samples) for family in families}
+
+
+class FamiliesTestCase(SynchronousTestCase):
+    """A kernel with no plugin."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox()
+        self.addCleanup(self.box.stop)
+        self.kernel = self.box.kernel
+
+    def sends(self, body: bytes) -> None:
+        """Store a message in queue 0 of T."""
+        header = send_header("T", self.box.now_ms)
+        reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, header, body)
+        self.assertEqual(reply.code, 0, msg=reply.remark)
+
+    def lag(self) -> Values:
+        return values(without_pauses(lag_families.collecting(self.kernel)))
+
+    def joins(self, group: str, *topics: str, version: int = 479) -> None:
+        """Let a consumer join."""
+        peer = self.box.peer()
+        self.kernel.clients.register_consumer(
+            ConsumerData(group_name=group, consume_type=ConsumeType.CONSUME_PASSIVELY,
+                         subscription_data_set=[SubscriptionData(topic=topic, sub_string="*")
+                                                for topic in topics]),
+            Client("c", peer, "JAVA", version, self.box.now_ms), notify=False)
+
+
+class LagTests(FamiliesTestCase):
+    """What a group has not consumed."""
+
+    def test_a_new_group(self) -> None:
+        """A group that consumed nothing yet is not behind."""
+        self.sends(b"1")
+        self.joins("g", "T")
+        labels = ("g", "T", "false", "false")
+        self.assertEqual({name: rows[labels] for name, rows in self.lag().items()}, dict.fromkeys((
+            "rocketmq_consumer_lag_messages", "rocketmq_consumer_lag_latency_milliseconds",
+            "rocketmq_consumer_inflight_messages",
+            "rocketmq_consumer_queueing_latency_milliseconds",
+            "rocketmq_consumer_ready_messages"), 0))
+
+    def test_progress(self) -> None:
+        """Committed, pulled, and left; and how old the first of what is left is."""
+        for number in range(6):
+            self.sends(b"%d" % number)
+            self.box.now_ms += 100
+        self.joins("g", "T", "no such topic", "%RETRY%g")
+        offsets = self.kernel.consumer_offset
+        offsets.commit("here", "g", "T", 0, 2)
+        offsets.pulled("g", "T", 0, 5)
+        rows = self.lag()
+        labels = ("g", "T", "false", "false")
+        self.assertEqual(set(rows["rocketmq_consumer_lag_messages"]), {labels})
+        self.assertEqual([rows[f"rocketmq_consumer_{name}"][labels] for name in (
+            "lag_messages", "inflight_messages", "ready_messages", "lag_latency_milliseconds",
+            "queueing_latency_milliseconds")], [4, 3, 1, 400, 100])
+
+    def test_groups_without_members(self) -> None:
+        """They are not there: nobody knows what they subscribe to."""
+        self.sends(b"1")
+        self.kernel.consumer_offset.commit("here", "g", "T", 0, 0)
+        self.assertEqual(set().union(*self.lag().values()), set())
+
+    def test_pauses(self) -> None:
+        """There is a pause after each queue."""
+        self.sends(b"1")
+        self.joins("g", "T")
+        count = sum(1 for _ in lag_families.collecting(self.kernel))
+        config = self.kernel.topic_config.get("T")
+        assert config is not None
+        self.assertEqual(count, config.write_queue_nums)
+
+
+class BrokerTests(FamiliesTestCase):
+    """What went in and out, who is connected."""
+
+    def test_traffic(self) -> None:
+        """By topic; tries and dead letters are no messages in; system topics say so."""
+        stats = self.kernel.stats
+        stats.messages_put({"T": (2, 20), "%RETRY%g": (1, 1), "%DLQ%g": (1, 1),
+                            "SCHEDULE_TOPIC_XXXX": (3, 30)})
+        stats.messages_got("g", "T", 5, 50)
+        stats.messages_got("CID_RMQ_SYS_TRANS", "T", 1, 10)
+        stats.dead_letter("g", "T")
+        rows = values(list(broker_families.collect(self.kernel)))
+        self.assertEqual(rows["rocketmq_messages_in"], {
+            ("T", "false"): 2, ("SCHEDULE_TOPIC_XXXX", "true"): 3})
+        self.assertEqual(rows["rocketmq_throughput_in"], {
+            ("T", "false"): 20, ("SCHEDULE_TOPIC_XXXX", "true"): 30})
+        self.assertEqual(rows["rocketmq_messages_out"], {
+            ("T", "g", "false", ""): 5, ("T", "CID_RMQ_SYS_TRANS", "true", ""): 1})
+        self.assertEqual(rows["rocketmq_send_to_dlq_messages"], {("T", "g", "false"): 1})
+
+    def test_pops(self) -> None:
+        """Apart from pulls; retries under the name of their topic, where pulls of them are not."""
+        stats = self.kernel.stats
+        stats.messages_got("g", "T", 5, 50)
+        stats.messages_got("g", "%RETRY%g", 1, 10)
+        stats.messages_popped("g", "T", 2, 20)
+        stats.messages_popped("g", "T", 3, 40, retry_topic="%RETRY%g_T")
+        stats.messages_popped("h", "T", 1, 10)
+        stats.messages_popped("CID_RMQ_SYS_TRANS", "T", 1, 10)
+        rows = values(list(broker_families.collect(self.kernel)))
+        self.assertEqual(rows["rocketmq_messages_out"], {
+            ("T", "g", "false", ""): 5, ("T", "g", "false", "false"): 2,
+            ("T", "g", "false", "true"): 3, ("T", "h", "false", "false"): 1,
+            ("T", "CID_RMQ_SYS_TRANS", "true", "false"): 1})
+        self.assertEqual(rows["rocketmq_throughput_out"]["T", "g", "false", ""], 50)
+        self.assertEqual(rows["rocketmq_throughput_out"]["T", "g", "false", "true"], 40)
+
+    def test_versions(self) -> None:
+        """A client's version by Apache's name, a snapshot's too."""
+        for number, version in enumerate((479, 478, 411, 195, 194, 63, 0, 611, 612)):
+            self.joins(f"g{number}", "T", version=version)
+        rows = values(list(broker_families.collect(self.kernel)))["rocketmq_consumer_connections"]
+        self.assertEqual([labels[2] for labels in rows], [
+            "v5_3_3", "v5_3_3_snapshot", "v4_9_9", "v3_9_1", "194", "63", "0", "v5_9_9",
+            "higher_version"])
+        self.assertEqual({(labels[1], *labels[3:]) for labels in rows},
+                         {("java", "push", "remoting", "false")})
+
+    def test_storage(self) -> None:
+        """What is not on disk yet, and how old the oldest message is."""
+        self.sends(b"1")
+        self.box.now_ms += 5000
+        rows = values(list(broker_families.collect(self.kernel)))
+        place = ("local", "disk")
+        behind = rows["rocketmq_storage_flush_behind_bytes"][place]
+        self.assertEqual(behind, self.kernel.store.max_offset - self.kernel.store.flushed_offset)
+        self.assertGreater(behind, 0)
+        self.assertEqual(rows["rocketmq_storage_message_reserve_time_milliseconds"][place], 5000)
+
+
+class ProcessTests(FamiliesTestCase):
+    """Ours."""
+
+    def test_figures(self) -> None:
+        """Those that the process has are told, each is asked when it is wanted."""
+        self.kernel.figures["reactor_stalls"] = lambda: 7
+        rows = values(list(process_families.collect(self.kernel)))
+        self.assertEqual(rows["twistmq_reactor_stalls"], {(): 7})
+        self.assertEqual(rows["twistmq_held_pulls"], {(): 0})
+        self.assertNotIn("twistmq_connections", rows)

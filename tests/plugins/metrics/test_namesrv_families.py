@@ -1,0 +1,202 @@
+"""The pages of a name server, alone and in one process with a broker."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from tests.plugins.metrics.case import NO_LIBRARY, MetricsTestCase, Samples, samples_of
+from twistmq.broker.client.remoting_client import RemotingClient
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge import boot
+from twistmq.broker.edge.clock import monotonic, now_ms
+from twistmq.broker.edge.services import make_namesrv_service
+from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.hooks import Hooks
+from twistmq.broker.testing.name_server import make_registration
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.namesrv import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from twistmq.plugins.metrics import find_exporter
+from twistmq.plugins.metrics.namesrv_families import PREFIX
+
+
+def of(samples: Samples, name: str, **labels: str) -> float | None:
+    """One sample of a name server's; None: it is not there."""
+    return samples.get((PREFIX + name, frozenset(labels.items())))
+
+
+class AloneTests(TestCase):
+    """A name server that has its process to itself."""
+
+    timeout = 60
+    if NO_LIBRARY:
+        skip = NO_LIBRARY
+
+    async def start(self, **settings: str) -> None:
+        found = boot.namesrv_settings(None, {
+            "listenPort": "0", "bindAddress": "127.0.0.1", "metricsExporterType": "PROM",
+            "metricsPromExporterPort": "0", "kvConfigPath": f"{self.mktemp()}/kvConfig.json",
+            **{name.replace("__", "."): text for name, text in settings.items()}})
+        self.service = make_namesrv_service(reactor, found)
+        self.name_server = self.service.name_server
+        self.service.startService()
+        self.addCleanup(self.service.stopService)
+        await self.service.started
+        exporter = find_exporter(self.name_server)
+        assert exporter is not None
+        self.url = f"http://127.0.0.1:{exporter.port}"
+        self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
+        self.addCleanup(self.client.close)
+
+    async def ask(self, code: int, header: CommandHeader | None = None) -> int:
+        """:returns: the code of the answer."""
+        reply = await self.client.invoke(
+            f"127.0.0.1:{self.service.port}", code, header, timeout_ms=5000)
+        return reply.code
+
+    async def page(self, path: str = "/metrics") -> tuple[int, str]:
+        def read() -> tuple[int, str]:
+            try:
+                with urllib.request.urlopen(self.url + path, timeout=20) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, error.read().decode()
+
+        found: tuple[int, str] = await deferToThread(read)
+        return found
+
+    async def samples(self) -> Samples:
+        return samples_of((await self.page())[1])
+
+    async def test_what_is_counted(self) -> None:
+        """Brokers that come and go, requests by code and answer, connections."""
+        await self.start(metrics__rpc_latency="true", metricsLabel="zone:a")
+        names = {"broker_name": "a", "broker_addr": "10.0.0.1:10911", "cluster_name": "C"}
+        register = RegisterBrokerRequestHeader(ha_server_addr="", broker_id=0, **names)
+        for _ in range(2):
+            self.assertEqual(await self.ask(RequestCode.REGISTER_BROKER, register), 0)
+        self.name_server.routes.register(
+            make_registration("10.0.0.2:10911", name="b", cluster="D"), now_ms() - 60_000)
+        self.name_server.routes.register(
+            make_registration("10.0.0.3:10911", {"T": 6}, name="c"), now_ms())
+        self.assertEqual(await self.ask(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="none")),
+            ResponseCode.TOPIC_NOT_EXIST)
+        self.assertEqual(await self.ask(54_321), ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        samples = await self.samples()
+        for name, value, labels in (
+            ("broker_names", 2, {}), ("topics", 2, {}), ("kv_entries", 0, {}),
+            ("registrations_total", 3, {"result": "taken"}),
+            ("registrations_total", 1, {"result": "refused"}),
+            ("brokers_left_total", 0, {"reason": "unregistered"}),
+            ("requests_total", 2, {"request_code": "register_broker", "response_code": "success"}),
+            ("requests_total", 1, {"request_code": "get_routeinfo_by_topic",
+                                   "response_code": "topic_not_exist"}),
+            ("requests_total", 1, {"request_code": "unknown",
+                                   "response_code": "request_code_not_supported"}),
+            ("rpc_latency_seconds_count", 2, {
+                "protocol_type": "remoting", "request_code": "register_broker",
+                "response_code": "success", "is_long_polling": "false", "result": "success"}),
+        ):
+            self.assertEqual(of(samples, name, **labels), value, msg=f"{name} {labels}")
+        silence = of(samples, "silence_longest_seconds")
+        assert silence is not None
+        self.assertTrue(60 <= silence < 90, msg=silence)
+        self.assertEqual(samples["twistmq_connections", frozenset()], 1)
+        lines = (await self.page())[1].splitlines()
+        for wanted in ('topics{zone="a"} 2.0', 'brokers{cluster="C",zone="a"} 1.0',
+                       'brokers{cluster="D",zone="a"} 1.0'):
+            self.assertIn(PREFIX + wanted, lines)
+        await self.ask(RequestCode.UNREGISTER_BROKER,
+                       UnRegisterBrokerRequestHeader(broker_id=0, **names))
+        samples = await self.samples()
+        self.assertEqual(of(samples, "brokers_left_total", reason="unregistered"), 1)
+        self.assertEqual(of(samples, "broker_names"), 1)
+        self.assertEqual({name for name, _ in samples if name.startswith("rocketmq_")}, set())
+
+    async def test_health(self) -> None:
+        """200 while all is well; else 503, and the reasons."""
+        await self.start()
+        status, text = await self.page("/health")
+        page: dict[str, Any] = json.loads(text)
+        self.assertEqual((status, page["status"], page["name_server"], page["reasons"]), (
+            200, "ok", f"127.0.0.1:{self.service.port}", []))
+        self.assertEqual(set(page["checks"]), {"answers", "key-value configuration"})
+        put = self.name_server.kv_config.put
+        disk_full = StoreError("no space")
+        self.patch(self.name_server.kv_config._file, "save", self.raising(disk_full))
+        await self.assertFailure(put("n", "k", "v"), StoreError)
+        status, text = await self.page("/health")
+        self.assertEqual((status, json.loads(text)["reasons"]), (
+            503, ["key-value configuration: no space"]))
+        self.patch(self.name_server.kv_config._file, "save", lambda text: True)
+        await put("n", "k", "v")
+        self.assertEqual((await self.page("/health"))[0], 200)
+
+    @staticmethod
+    def raising(error: Exception) -> Any:
+        def raises(*_: object) -> None:
+            raise error
+        return raises
+
+    async def test_port_in_use(self) -> None:
+        """It stops the start, and names the setting; the port is free after a stop."""
+        await self.start()
+        port = self.url.rpartition(":")[2]
+        other = make_namesrv_service(reactor, boot.namesrv_settings(None, {
+            "listenPort": "0", "bindAddress": "127.0.0.1", "metricsExporterType": "PROM",
+            "metricsPromExporterPort": port, "kvConfigPath": f"{self.mktemp()}/kvConfig.json"}))
+        other.startService()
+        error = await self.assertFailure(other.started, SettingsError)
+        self.assertIn(f"metricsPromExporterPort={port} ", str(error))
+        await other.stopService()
+        await self.service.stopService()
+        self.assertIsNone(find_exporter(self.name_server))
+        await self.start(metricsPromExporterPort=port)
+
+    async def test_off(self) -> None:
+        """Without the setting nothing is counted by request, and nothing listens."""
+        found = boot.namesrv_settings(None, {
+            "listenPort": "0", "bindAddress": "127.0.0.1",
+            "kvConfigPath": f"{self.mktemp()}/kvConfig.json"})
+        service = make_namesrv_service(reactor, found)
+        service.startService()
+        self.addCleanup(service.stopService)
+        await service.started
+        self.assertEqual(service.name_server.hooks.plugin_names, ["metrics"])
+        self.assertEqual(service.name_server.hooks.after_response, ())
+        self.assertIsNone(find_exporter(service.name_server))
+
+
+class WithABrokerTests(MetricsTestCase):
+    """``twistmq up``: one port for both."""
+
+    def test_one_page(self) -> None:
+        """The name server's metrics and health are among the broker's."""
+        self.start(metricsLabel="zone:a")
+        samples = self.samples()
+        self.assertEqual(of(samples, "brokers"), 1)
+        taken = of(samples, "requests_total", request_code="register_broker",
+                   response_code="success")
+        assert taken is not None
+        self.assertEqual(of(samples, "registrations_total", result="taken"), taken)
+        self.assertIn(("rocketmq_topic_number", frozenset()), samples)
+        self.assertLessEqual({"name server: answers", "store"}, set(self.health()[1]["checks"]))
+        self.assertIsNone(find_exporter(self.broker.service.namesrv.name_server))
+
+    def test_disabled(self) -> None:
+        """Who does without the plugin has neither."""
+        found = boot.namesrv_settings(None, {"plugins.disabled": "metrics"})
+        self.assertEqual(make_namesrv_service(reactor, found).name_server.hooks.plugin_names, [])
