@@ -1,0 +1,220 @@
+"""The commands ``twistmq admin updateStaticTopic`` and ``remappingStaticTopic``.
+
+What is there and what is to be is written into two files of the temporary folder before anything
+is changed, as mqadmin does: the first brings it back by ``--mapFile``, the second goes on with what
+broke off.
+
+Source: UpdateStaticTopicSubCommand, RemappingStaticTopicSubCommand, MQAdminUtils @5.3.3.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from twistmq.broker.admin.rows import Row
+from twistmq.broker.admin.session import AdminError, Session
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import WireError
+from twistmq.broker.wire.bodies import TopicStatsTable
+from twistmq.broker.wire.headers.topic import (
+    CreateTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+from twistmq.plugins.static_topic.checks import check_brokers, logical_queues
+from twistmq.plugins.static_topic.mapping import TopicConfigAndQueueMapping
+from twistmq.plugins.static_topic.plans import (
+    TopicRemappingDetailWrapper,
+    decided,
+    empty_config,
+    growing_plan,
+    remapping_plan,
+)
+
+__all__ = ["remapping_static_topic", "update_static_topic"]
+
+#: Apache's broker asks that there is one, and takes the topic's own settings.
+_DEFAULT_TOPIC: Final = "TBW102"
+
+Configs = dict[str, TopicConfigAndQueueMapping]
+
+
+class _LogicalTopicConfigRequestHeader(GetTopicConfigRequestHeader):
+    """How is a topic set up, and which logical queues has it there?"""
+
+    logical: bool = msgspec.field(default=True, name="lo")
+
+
+def update_static_topic(
+    session: Session, *, topic: str, brokers: str | None, clusters: str | None, total: int,
+    file: str | None, force: bool,
+) -> Iterator[Row]:
+    """Create a static topic, or give it more queues."""
+    if file is not None:
+        wrapper, files = _read(file, topic), ("", file)
+        _complete(session, wrapper)
+    else:
+        targets = _targets(session, brokers, clusters)
+        configs = _existing(session, topic)
+        before = _write(topic, "CREATE_OR_UPDATE", configs, ".before")
+        wrapper = growing_plan(topic, total, sorted({*targets, *configs}), configs, _now_ms(),
+                               random.choice)
+        files = (before, _write_wrapper(wrapper, ".after"))
+        _complete(session, wrapper)
+        force = False
+    yield from _tell(session, wrapper, wrapper.broker_config_map, force, files)
+
+
+def remapping_static_topic(
+    session: Session, *, topic: str, brokers: str | None, clusters: str | None,
+    file: str | None, force: bool,
+) -> Iterator[Row]:
+    """Move the queues of a static topic, so that these brokers share them.
+
+    The new leaders take messages first, then the old ones do so no more; where a new part begins
+    is decided when it is known where the old one ended.
+    """
+    if file is not None:
+        wrapper, files = _read(file, topic), ("", file)
+    else:
+        targets = _targets(session, brokers, clusters)
+        for name in targets:
+            session.named(name)
+        configs = _existing(session, topic)
+        if not configs:
+            raise AdminError("No topic route to do the remapping")
+        before = _write(topic, "CREATE_OR_UPDATE", configs, ".before")
+        wrapper = remapping_plan(topic, targets, configs, _now_ms(), random.choice)
+        files = (before, _write_wrapper(wrapper, ".after"))
+        _complete(session, wrapper)
+        force = False
+    for name in wrapper.broker_config_map:
+        session.named(name)
+    map_in, map_out = sorted(wrapper.broker_to_map_in), sorted(wrapper.broker_to_map_out)
+    for _ in _tell(session, wrapper, map_in, force, files):
+        pass
+    out = list(_tell(session, wrapper, map_out, force, files))
+    decided(wrapper, _ends(session, topic, map_out))
+    yield from _tell(session, wrapper, map_in, force, files)
+    yield from (row for row in out if row[0] not in wrapper.broker_to_map_in)
+    yield from _tell(session, wrapper, [name for name in wrapper.broker_config_map if name not in
+                                        {*map_in, *map_out}], force, files)
+
+
+# --- what there is
+
+
+def _targets(session: Session, brokers: str | None, clusters: str | None) -> list[str]:
+    """The names of the brokers that are meant; :raises AdminError: when there are none."""
+    names: set[str] = set()
+    if brokers is not None:
+        names.update(name.strip() for name in brokers.split(",") if name.strip())
+    for cluster in (clusters or "").split(","):
+        names |= session.cluster_info().cluster_addr_table.get(cluster.strip(), set())
+    if not names:
+        raise AdminError("Find none brokers, do nothing")
+    return sorted(names)
+
+
+def _existing(session: Session, topic: str) -> Configs:
+    """What each broker has of a topic, by broker name."""
+    configs: Configs = {}
+    for broker in session.brokers():
+        reply = session.ask(broker.address, RequestCode.GET_TOPIC_CONFIG,
+                            _LogicalTopicConfigRequestHeader(topic),
+                            taken=(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST))
+        if reply.code == ResponseCode.SUCCESS:
+            configs[broker.name] = TopicConfigAndQueueMapping.decode(reply.body)
+    if configs:
+        check_brokers(topic, configs)
+    return configs
+
+
+def _ends(session: Session, topic: str, brokers: Iterable[str]) -> dict[tuple[str, int], int]:
+    """Where the physical queues of brokers end."""
+    ends: dict[tuple[str, int], int] = {}
+    for name in brokers:
+        reply = session.ask(session.named(name).address, RequestCode.GET_TOPIC_STATS_INFO,
+                            GetTopicStatsInfoRequestHeader(topic=topic))
+        for queue, bounds in TopicStatsTable.decode(reply.body).offset_table.items():
+            ends[queue.broker_name, queue.queue_id] = bounds.max_offset
+    return ends
+
+
+# --- what is to be
+
+
+def _complete(session: Session, wrapper: TopicRemappingDetailWrapper) -> None:
+    """Have the other brokers of the same clusters told as well: that they have no queue."""
+    configs = wrapper.broker_config_map
+    detail = next(iter(configs.values())).mapping_detail
+    assert detail is not None
+    for names in session.cluster_info().cluster_addr_table.values():
+        if names & configs.keys():
+            for name in sorted(names - configs.keys()):
+                configs[name] = empty_config(detail.topic, detail.total_queues, name, detail.epoch)
+
+
+def _tell(
+    session: Session, wrapper: TopicRemappingDetailWrapper, names: Iterable[str], force: bool,
+    files: tuple[str, str],
+) -> Iterator[Row]:
+    """Tell brokers what they are to have; the first that refuses is the last that is told."""
+    places = [(session.named(name), wrapper.broker_config_map[name]) for name in names]
+    for broker, config in places:
+        detail = config.mapping_detail
+        assert detail is not None
+        session.ask(broker.address, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+                    CreateTopicRequestHeader(
+                        topic=config.topic_name, default_topic=_DEFAULT_TOPIC,
+                        read_queue_nums=config.read_queue_nums,
+                        write_queue_nums=config.write_queue_nums, perm=config.perm,
+                        topic_filter_type=config.topic_filter_type.value,
+                        topic_sys_flag=config.topic_sys_flag, order=config.order, force=force),
+                    detail.encode())
+        yield (broker.name, broker.address, config.topic_name, config.read_queue_nums,
+               config.write_queue_nums, len(detail.led()), detail.epoch, *files)
+
+
+# --- files
+
+
+def _write(topic: str, kind: str, configs: Configs, suffix: str) -> str:
+    epoch = check_brokers(topic, configs)[0] if configs else _now_ms()
+    return _write_wrapper(TopicRemappingDetailWrapper(topic, kind, epoch, configs), suffix)
+
+
+def _write_wrapper(wrapper: TopicRemappingDetailWrapper, suffix: str) -> str:
+    """Write it into the temporary folder; :returns: the file."""
+    path = Path(tempfile.gettempdir()) / f"{wrapper.topic}-{wrapper.epoch}{suffix}"
+    try:
+        path.write_bytes(wrapper.encode())
+    except OSError as error:
+        raise AdminError(f"{path}: {error.strerror}") from None
+    return str(path)
+
+
+def _read(file: str, topic: str) -> TopicRemappingDetailWrapper:
+    """Read one of these files; :raises AdminError: when it is none, or not of the topic."""
+    try:
+        wrapper = TopicRemappingDetailWrapper.decode_saved(Path(file).read_bytes())
+    except OSError as error:
+        raise AdminError(f"{file}: {error.strerror}") from None
+    except WireError as error:
+        raise AdminError(f"{file}: {error}") from None
+    if not wrapper.broker_config_map:
+        raise AdminError(f"{file}: it names no broker")
+    check_brokers(topic, wrapper.broker_config_map)
+    logical_queues(wrapper.broker_config_map)
+    return wrapper
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,224 @@
+"""What must hold of the mapping of a static topic; what does not is told in Apache's words.
+
+Source: TopicQueueMappingUtils, TopicQueueMappingManager.updateTopicQueueMapping @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from twistmq.broker.errors import BrokerError
+from twistmq.plugins.static_topic.mapping import (
+    LogicQueueMappingItem,
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
+
+__all__ = [
+    "LogicalQueue", "MappingError", "check_brokers", "check_items", "check_physical_queues",
+    "check_whole", "logical_queues", "merged",
+]
+
+
+class MappingError(BrokerError):
+    """A mapping contradicts itself, or what was there before; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalQueue:
+    """A logical queue as the broker that leads it knows it. Source: TopicQueueMappingOne."""
+
+    topic: str
+    number: int
+    bname: str
+    items: list[LogicQueueMappingItem]
+
+
+# --- one broker's mapping
+
+
+def check_items(items: Sequence[LogicQueueMappingItem]) -> None:
+    """:raises MappingError: when these cannot be the parts of a logical queue."""
+    following: LogicQueueMappingItem | None = None
+    for item in reversed(items):
+        if min(item.start_offset, item.gen, item.queue_id) < 0:
+            raise MappingError("The field is illegal, should not be negative")
+        if following is not None and not item.is_decided:
+            raise MappingError("The non-latest item has negative logic offset")
+        if following is not None and item.gen >= following.gen:
+            raise MappingError("The gen does not increase monotonically")
+        if item.end_offset != -1 and item.end_offset < item.start_offset:
+            raise MappingError("The endOffset is smaller than the start offset")
+        if following is not None and following.is_decided:
+            if item.logic_offset >= following.logic_offset:
+                raise MappingError("The base logic offset does not increase monotonically")
+            if item.logical_end >= following.logic_offset:
+                raise MappingError("The max logic offset does not increase monotonically")
+        following = item
+
+
+def merged(
+    new: TopicQueueMappingDetail, old: TopicQueueMappingDetail | None, force: bool
+) -> TopicQueueMappingDetail:
+    """What replaces a mapping: the new one, with the queues of the old that it leaves out.
+
+    :param force: whether it may be older, and say of a queue what contradicts the old one.
+    :raises MappingError: when it must not replace it.
+    """
+    for items in new.hosted_queues.values():
+        check_items(items)
+    if old is None:
+        return new
+    if not force:
+        if new.epoch < old.epoch:
+            raise MappingError(
+                f"Can't accept data with small epoch {new.epoch} < {old.epoch}")
+        if new.scope != old.scope:
+            raise MappingError(
+                f"Can't accept data with unmatched scope {new.scope} != {old.scope}")
+        for number, items in old.hosted_queues.items():
+            _check_follows(items, new.hosted_queues.get(number), new.epoch == old.epoch)
+    new.hosted_queues = {**old.hosted_queues, **new.hosted_queues}
+    return new
+
+
+def _check_follows(
+    old: Sequence[LogicQueueMappingItem], new: Sequence[LogicQueueMappingItem] | None,
+    is_same_epoch: bool,
+) -> None:
+    """:raises MappingError: when the parts of a queue must not become these others."""
+    if new is None:
+        if is_same_epoch:
+            raise MappingError("Cannot accept equal epoch with null data")
+        return
+    if not old:
+        return
+    if not new:
+        raise MappingError("The new item list is null or empty")
+    known = {item.gen: item for item in old}
+    for item in new:
+        before = known.get(item.gen)
+        if before is not None and not _is_same(before, item):
+            # Differs from Apache: it asserts this, and assertions are off there.
+            raise MappingError(f"The item of gen {item.gen} must not change: {before} {item}")
+    if is_same_epoch and _place(old[-1]) != _place(new[-1]):
+        raise MappingError("The new leader is different but epoch equal")
+
+
+def _is_same(old: LogicQueueMappingItem, new: LogicQueueMappingItem) -> bool:
+    return _place(old) == _place(new) and (
+        old.logic_offset in (-1, new.logic_offset))
+
+
+def _place(item: LogicQueueMappingItem) -> tuple[int, str, int, int]:
+    return item.gen, item.bname, item.queue_id, item.start_offset
+
+
+# --- those of all brokers
+
+
+Configs = Mapping[str, TopicConfigAndQueueMapping]
+
+
+def check_brokers(topic: str, configs: Configs) -> tuple[int, int]:
+    """Compare what brokers say of a topic as a whole.
+
+    :param configs: by broker name, not empty.
+    :returns: the epoch and the number of logical queues.
+    :raises MappingError: when they contradict each other, or the topic is not static there.
+    """
+    seen: TopicQueueMappingDetail | None = None
+    for broker, config in configs.items():
+        detail = config.mapping_detail
+        if detail is None:
+            raise MappingError(f"Mapping info should not be null in broker {broker}")
+        if detail.bname != broker:
+            raise MappingError(f"The broker name is not equal {broker} != {detail.bname} ")
+        if detail.dirty:
+            raise MappingError(f"The mapping info is dirty in broker  {broker}")
+        if config.topic_name != detail.topic:
+            raise MappingError(f"The topic name is inconsistent in broker  {broker}")
+        if detail.topic != topic:
+            raise MappingError(f"The topic name is not match for broker  {broker}")
+        seen = seen or detail
+        if seen.scope != detail.scope:
+            raise MappingError(
+                f"scope does not match {detail.scope} != {seen.scope} in {broker}")
+        if seen.epoch != detail.epoch:
+            raise MappingError(f"epoch does not match {seen.epoch} != {detail.epoch} in {broker}")
+        if seen.total_queues != detail.total_queues:
+            raise MappingError("total queue number does not match "
+                               f"{seen.total_queues} != {detail.total_queues} in {broker}")
+    assert seen is not None
+    return seen.epoch, seen.total_queues
+
+
+def logical_queues(configs: Configs) -> dict[int, LogicalQueue]:
+    """All logical queues of a topic, by number, each as its leader knows it.
+
+    :raises MappingError: when one is missing, is led by two brokers, or shares a physical queue.
+    """
+    details = [config.mapping_detail for config in configs.values()
+               if config.mapping_detail is not None]
+    queues: dict[int, LogicalQueue] = {}
+    for detail in details:
+        for number, items in detail.hosted_queues.items():
+            check_items(items)
+            if not detail.leads(items):
+                continue
+            if number in queues:
+                raise MappingError("The queue id is duplicated in broker "
+                                   f"{detail.bname} {queues[number].bname}")
+            queues[number] = LogicalQueue(
+                detail.topic, number, detail.bname or "", items)
+    total = max((detail.total_queues for detail in details), default=0)
+    if total != len(queues):
+        raise MappingError("The total queue number in config does not match the real hosted "
+                           f"queues {total} != {len(queues)}")
+    for number in range(total):
+        if number not in queues:
+            raise MappingError(f"The queue number {number} is not in globalIdMap")
+    _check_not_shared(queues.values())
+    return dict(sorted(queues.items()))
+
+
+def _check_not_shared(queues: Iterable[LogicalQueue]) -> None:
+    owners: dict[tuple[str, int], LogicalQueue] = {}
+    for queue in queues:
+        for item in queue.items:
+            place = (item.bname, item.queue_id)
+            if place in owners:
+                raise MappingError(
+                    f"Topic {queue.topic} global queue id {queue.number} and "
+                    f"{owners[place].number} shared the same physical queue "
+                    f"{item.bname}-{item.queue_id}")
+            owners[place] = queue
+
+
+def check_physical_queues(configs: Configs) -> None:
+    """:raises MappingError: when a part lies in a physical queue that its broker has not."""
+    for config in configs.values():
+        if config.read_queue_nums < config.write_queue_nums:
+            raise MappingError("Read queues is smaller than write queues")
+        assert config.mapping_detail is not None
+        for items in config.mapping_detail.hosted_queues.values():
+            for item in items:
+                if item.start_offset != 0:
+                    raise MappingError("The start offset does not begin from 0")
+                place = configs.get(item.bname)
+                if place is None:
+                    raise MappingError("The broker of item does not exist")
+                if item.queue_id >= place.write_queue_nums:
+                    raise MappingError("The physical queue id is overflow the write queues")
+
+
+def check_whole(topic: str, configs: Configs) -> tuple[int, dict[int, LogicalQueue]]:
+    """Check all of a topic; :returns: its epoch and its logical queues by number.
+
+    :raises MappingError: when something of it does not hold.
+    """
+    epoch, _ = check_brokers(topic, configs)
+    queues = logical_queues(configs)
+    check_physical_queues(configs)
+    return epoch, queues

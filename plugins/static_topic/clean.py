@@ -1,0 +1,154 @@
+"""Forgets parts of logical queues that hold no message any more, and queues that went on.
+
+In the hours of ``deleteWhen``. Of a queue that is led here the first part is forgotten when the
+broker that has it says that it is empty. A queue that is led elsewhere stays known here while its
+leader is the one this broker handed it to, and is forgotten when that one has handed it on.
+
+Source: TopicQueueMappingCleanService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.wire.bodies import MessageQueue, TopicRouteData, TopicStatsTable
+from twistmq.broker.wire.headers.topic import (
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+from twistmq.plugins.static_topic.mapping import (
+    LogicQueueMappingItem,
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
+from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
+from twistmq.plugins.static_topic.table import QueueMappings
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["CleanService", "route_leaders"]
+
+#: Source: TopicQueueMappingCleanService.run.
+_PERIOD_MS: Final = 5 * 60_000
+
+
+class CleanService:
+    """Cleans the mappings of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, mappings: QueueMappings, others: OtherBrokers) -> None:
+        self._kernel = kernel
+        self._mappings = mappings
+        self._others = others
+
+    def tasks(self) -> list[PeriodicTask]:
+        return [PeriodicTask("clean static topics", _PERIOD_MS, _PERIOD_MS, self._step)]
+
+    def _step(self, now_ms: int) -> Deferred[None] | None:
+        hours = self._kernel.store.settings.delete_hours
+        if not self._mappings.table or datetime.fromtimestamp(now_ms / 1000).hour not in hours:
+            return None
+        return Deferred.fromCoroutine(self.clean())
+
+    async def clean(self) -> None:
+        """Look at all static topics once; those that cannot be looked at stay as they are."""
+        for topic in list(self._mappings.table):
+            for one in (self._without_empty, self._without_led_on):
+                detail = self._mappings.table.get(topic)
+                if detail is None:
+                    break
+                try:
+                    queues = await one(detail)
+                except BrokerError as error:
+                    self.log.warn("static topic {topic} is not cleaned: {error}", topic=topic,
+                                  error=str(error))
+                    continue
+                # It may have been changed or deleted while others were asked.
+                if queues != detail.hosted_queues and self._mappings.table.get(topic) is detail:
+                    self._mappings.put(replace(detail, hosted_queues=queues))
+        if self._mappings.dirty:
+            self._kernel.saves.save(self._mappings)
+
+    # --- parts that are empty
+
+    async def _without_empty(
+        self, detail: TopicQueueMappingDetail
+    ) -> dict[int, list[LogicQueueMappingItem]]:
+        """The queues without first parts that are empty."""
+        queues = dict(detail.hosted_queues)
+        bounds: dict[str, TopicStatsTable] = {}
+        for number, items in detail.hosted_queues.items():
+            if len(items) < 2 or not items[1].is_decided or not detail.leads(items):
+                continue
+            first = items[0]
+            if first.bname not in bounds:
+                bounds[first.bname] = await self._bounds(detail.topic, first.bname)
+            found = bounds[first.bname].offset_table.get(
+                MessageQueue(detail.topic, first.bname, first.queue_id))
+            if found is not None and found.max_offset in (0, found.min_offset):
+                self.log.info("{topic} {number}: part {item} is empty and forgotten",
+                              topic=detail.topic, number=number, item=first)
+                queues[number] = items[1:]
+        return queues
+
+    async def _bounds(self, topic: str, broker: str) -> TopicStatsTable:
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        reply = await self._others.ask(
+            broker, RequestCode.GET_TOPIC_STATS_INFO, forwarded(header, broker))
+        return TopicStatsTable.decode(reply.body)
+
+    # --- queues that went on
+
+    async def _without_led_on(
+        self, detail: TopicQueueMappingDetail
+    ) -> dict[int, list[LogicQueueMappingItem]]:
+        """The queues without those whose leader is not the one they went to from here."""
+        gone = {number: items[-1].bname for number, items in detail.hosted_queues.items()
+                if items and not detail.leads(items)}
+        if not gone or self._kernel.find_route is None:
+            return detail.hosted_queues
+        route = await self._kernel.find_route(detail.topic)
+        leaders = {} if route is None else route_leaders(route, detail.scope)
+        details: dict[str, TopicQueueMappingDetail | None] = {}
+        queues = dict(detail.hosted_queues)
+        for number, successor in gone.items():
+            leader = leaders.get(number)
+            if leader is None or leader == successor:
+                continue
+            if leader not in details:
+                details[leader] = await self._detail(detail.topic, leader)
+            theirs = details[leader]
+            if theirs is not None and theirs.leads(theirs.hosted_queues.get(number)) and (
+                    (theirs.total_queues, theirs.epoch) == (detail.total_queues, detail.epoch)):
+                self.log.info("{topic} {number} went on to {leader} and is forgotten",
+                              topic=detail.topic, number=number, leader=leader)
+                del queues[number]
+        return queues
+
+    async def _detail(self, topic: str, broker: str) -> TopicQueueMappingDetail | None:
+        """What another broker has of a topic."""
+        header = forwarded(GetTopicConfigRequestHeader(topic=topic), broker, logical=True)
+        reply = await self._others.ask(broker, RequestCode.GET_TOPIC_CONFIG, header)
+        detail = TopicConfigAndQueueMapping.decode(reply.body).mapping_detail
+        return detail if detail is not None and detail.bname == broker else None
+
+
+def route_leaders(route: TopicRouteData, scope: str) -> dict[int, str]:
+    """Which broker leads each logical queue, by the newest that any of them said.
+
+    Source: ClientMetadata.topicRouteData2EndpointsForStaticTopic @5.3.3.
+    """
+    infos = [info for info in (route.topic_queue_mapping_by_broker or {}).values()
+             if info.scope == scope and info.bname is not None]
+    return {number: info.bname or "" for info in sorted(infos, key=lambda info: info.epoch)
+            for number in info.curr_id_map}

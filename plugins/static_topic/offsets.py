@@ -1,0 +1,243 @@
+"""Offsets of groups and bounds of queues of static topics: 14, 15, 29-32.
+
+Each is asked of the part of the logical queue that knows it, here or on another broker. What a
+group has consumed is kept beside the physical queue it is about.
+
+Source: ConsumerManageProcessor.rewriteRequestForStaticTopic, AdminBrokerProcessor
+(rewriteRequestForStaticTopic, handleGetMinOffsetForStaticTopic) @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace as changed
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers import offset as headers
+from twistmq.plugins.static_topic.mapping import LogicQueueMappingItem, find_item, latest_item
+from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
+from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrapped_row
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["wrapped_offset_rows"]
+
+#: Answers, or says which request is to be served as it is by the row that is wrapped.
+Answer = Callable[
+    [Request[Any], LogicalPlace], "Coroutine[Any, Any, Reply] | Request[Any]"]
+
+_CODES: Final = (
+    RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET, RequestCode.GET_EARLIEST_MSG_STORETIME)
+
+
+def wrapped_offset_rows(
+    kernel: Kernel, rows: Mapping[int, AnyHandler], mappings: QueueMappings, others: OtherBrokers
+) -> list[AnyHandler]:
+    """The rows of offsets, of those that there are, that know static topics."""
+    questions = _OffsetQuestions(kernel, others)
+    answers: dict[int, Answer] = dict(zip(_CODES, (
+        questions.query, questions.update, questions.search, questions.maximum,
+        questions.minimum, questions.earliest_time), strict=True))
+    return [_wrapped(rows[code], answer, mappings) for code, answer in answers.items()
+            if code in rows]
+
+
+def _wrapped(row: AnyHandler, answer: Answer, mappings: QueueMappings) -> AnyHandler:
+    def handle(request: Request[Any], place: LogicalPlace) -> Handled:
+        result = answer(request, place)
+        if isinstance(result, Request):
+            return row.handle(result)
+        return Deferred.fromCoroutine(result)
+
+    return wrapped_row(row, mappings, handle)
+
+
+def _with(request: Request[Any], **fields: object) -> Request[Any]:
+    """The same request with other fields in its header."""
+    return Request(request.command, changed(request.header, **fields), request.channel,
+                   request.now_ms)
+
+
+class _OffsetQuestions:
+    """Answers them for one broker."""
+
+    def __init__(self, kernel: Kernel, others: OtherBrokers) -> None:
+        self._kernel = kernel
+        self._others = others
+
+    # --- groups
+
+    def query(
+        self, request: Request[headers.QueryConsumerOffsetRequestHeader], place: LogicalPlace
+    ) -> Coroutine[Any, Any, Reply] | Request[Any]:
+        """How far a group has come: what the last part that it has begun says."""
+        if len(place.items) == 1 and place.leader.logic_offset == 0:
+            return _with(request, queue_id=place.leader.queue_id)
+        return self._query(request, place)
+
+    async def _query(
+        self, request: Request[headers.QueryConsumerOffsetRequestHeader], place: LogicalPlace
+    ) -> Reply:
+        header = request.header
+        for item in reversed(place.items):
+            if not item.is_decided:
+                # Differs from Apache: no offset of it can be told yet.
+                continue
+            if place.is_here(item):
+                offset = self._kernel.consumer_offset.query(
+                    header.consumer_group, header.topic, item.queue_id)
+            else:
+                offset = await self._query_there(request, item)
+            if offset >= 0:
+                return Reply(header=headers.QueryConsumerOffsetResponseHeader(
+                    offset=item.logical(offset)))
+        raise RequestRefused(ResponseCode.QUERY_NOT_FOUND,
+                             "Not found, maybe this group consumer boot first")
+
+    async def _query_there(
+        self, request: Request[headers.QueryConsumerOffsetRequestHeader],
+        item: LogicQueueMappingItem,
+    ) -> int:
+        """The same asked of another broker; -1: it does not know the group."""
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        reply = await self._others.ask(
+            item.bname, code, forwarded(
+                changed(request.header, queue_id=item.queue_id, set_zero_if_not_found=False),
+                item.bname, request),
+            (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND))
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return -1
+        return reply.header(headers.QueryConsumerOffsetResponseHeader).offset
+
+    def update(
+        self, request: Request[headers.UpdateConsumerOffsetRequestHeader], place: LogicalPlace
+    ) -> Coroutine[Any, Any, Reply] | Request[Any]:
+        """A group has come this far: that is kept beside the part that has the offset."""
+        offset = request.header.commit_offset
+        if offset is None:
+            return request
+        item = _required(find_item(place.items, offset))
+        physical = _with(request, queue_id=item.queue_id, commit_offset=item.physical(offset))
+        return physical if place.is_here(item) else self._update_there(physical, item)
+
+    async def _update_there(self, request: Request[Any], item: LogicQueueMappingItem) -> Reply:
+        reply = await self._others.ask(
+            item.bname, RequestCode.UPDATE_CONSUMER_OFFSET,
+            forwarded(request.header, item.bname, request))
+        return Reply(reply.code, remark=reply.remark)
+
+    # --- queues
+
+    async def maximum(self, request: Request[Any], place: LogicalPlace) -> Reply:
+        """Where the queue ends: where the last part does whose begin is known.
+
+        Differs from Apache, which asks that part's broker for the queue of another.
+        """
+        item = _required(latest_item(place.items))
+        return Reply(header=headers.GetMaxOffsetResponseHeader(
+            offset=item.logical(await self._end(request, place, item))))
+
+    async def _end(
+        self, request: Request[Any], place: LogicalPlace, item: LogicQueueMappingItem
+    ) -> int:
+        """Where a part ends, physical."""
+        topic = request.header.topic
+        if place.is_here(item):
+            return self._kernel.store.max_offset_in_queue(topic, item.queue_id)
+        reply = await self._ask(request, item, RequestCode.GET_MAX_OFFSET,
+                                headers.GetMaxOffsetRequestHeader(topic, item.queue_id))
+        return reply.header(headers.GetMaxOffsetResponseHeader).offset
+
+    async def minimum(self, request: Request[Any], place: LogicalPlace) -> Reply:
+        """Where the queue begins: where its first part does."""
+        item, topic = _required(find_item(place.items, 0)), request.header.topic
+        if place.is_here(item):
+            offset = self._kernel.store.min_offset_in_queue(topic, item.queue_id)
+        else:
+            reply = await self._ask(request, item, RequestCode.GET_MIN_OFFSET,
+                                    headers.GetMinOffsetRequestHeader(topic, item.queue_id))
+            offset = reply.header(headers.GetMinOffsetResponseHeader).offset
+        return Reply(header=headers.GetMinOffsetResponseHeader(
+            offset=item.logical_inside(offset)))
+
+    async def earliest_time(self, request: Request[Any], place: LogicalPlace) -> Reply:
+        """When the oldest message of the first part was stored.
+
+        Differs from Apache, which asks for the physical queue of the logical one's number.
+        """
+        timestamp = await self._begin_time(request, place, _required(find_item(place.items, 0)))
+        return Reply(header=headers.GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
+
+    async def _begin_time(
+        self, request: Request[Any], place: LogicalPlace, item: LogicQueueMappingItem
+    ) -> int:
+        """When the oldest message of a part was stored, Unix ms; -1: it has none."""
+        topic = request.header.topic
+        if place.is_here(item):
+            return self._kernel.store.earliest_store_time(topic, item.queue_id)
+        reply = await self._ask(
+            request, item, RequestCode.GET_EARLIEST_MSG_STORETIME,
+            headers.GetEarliestMsgStoretimeRequestHeader(topic, item.queue_id))
+        return reply.header(headers.GetEarliestMsgStoretimeResponseHeader).timestamp
+
+    async def search(
+        self, request: Request[headers.SearchOffsetRequestHeader], place: LogicalPlace
+    ) -> Reply:
+        """The first message stored at a time or later; of "upper" the last one until then.
+
+        Differs from Apache, which takes what the last part says, and of one here no offset 0.
+        """
+        header = request.header
+        is_upper = (header.boundary_type or "").lower() == "upper"
+        parts = [item for item in place.items if item.is_decided]
+        _required(parts[0] if parts else None)
+        for item in parts[:0:-1] if is_upper else parts[:-1]:
+            if is_upper:
+                if 0 <= await self._begin_time(request, place, item) <= header.timestamp:
+                    break
+            elif 0 <= (found := await self._search(request, place, item)) < (
+                    await self._end(request, place, item)):
+                return _found(item, found)
+        else:
+            item = parts[0 if is_upper else -1]
+        return _found(item, await self._search(request, place, item))
+
+    async def _search(
+        self, request: Request[headers.SearchOffsetRequestHeader], place: LogicalPlace,
+        item: LogicQueueMappingItem,
+    ) -> int:
+        header = request.header
+        if place.is_here(item):
+            is_upper = (header.boundary_type or "").lower() == "upper"
+            return self._kernel.store.offset_by_time(
+                header.topic, item.queue_id, header.timestamp, "upper" if is_upper else "lower")
+        reply = await self._ask(request, item, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                                changed(header, queue_id=item.queue_id))
+        return reply.header(headers.SearchOffsetResponseHeader).offset
+
+    async def _ask(
+        self, request: Request[Any], item: LogicQueueMappingItem, code: int, header: CommandHeader
+    ) -> RemotingCommand:
+        return await self._others.ask(
+            item.bname, code, forwarded(header, item.bname, request))
+
+
+def _required(item: LogicQueueMappingItem | None) -> LogicQueueMappingItem:
+    """:raises BrokerError: when no part of a logical queue is decided."""
+    if item is None:
+        raise BrokerError("where the queue's first part begins is not decided yet")
+    return item
+
+
+def _found(item: LogicQueueMappingItem, offset: int) -> Reply:
+    return Reply(header=headers.SearchOffsetResponseHeader(offset=item.logical(offset)))

@@ -1,0 +1,204 @@
+"""What a static topic becomes: which broker gets which logical queue, when it is made or moved.
+
+Source: TopicQueueMappingUtils (createTopicConfigMapping, remappingStaticTopic, MappingAllocator),
+TopicRemappingDetailWrapper, MQAdminUtils.remappingStaticTopic @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from twistmq.broker.wire.bodies import Body
+from twistmq.plugins.static_topic.checks import LogicalQueue, MappingError, check_whole
+from twistmq.plugins.static_topic.mapping import (
+    LogicQueueMappingItem,
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
+
+__all__ = ["BLOCK_SIZE", "TopicRemappingDetailWrapper", "decided", "empty_config", "growing_plan",
+           "remapping_plan", "round_up"]
+
+#: A new part begins at a multiple of so many offsets. Source: DEFAULT_BLOCK_SEQ_SIZE.
+BLOCK_SIZE: Final = 10_000
+#: Epochs are times; two changes are at least so far apart, ms.
+_EPOCH_STEP: Final = 1000
+
+Configs = dict[str, TopicConfigAndQueueMapping]
+#: Chooses one of several broker names.
+Choose = Callable[[list[str]], str]
+
+
+class TopicRemappingDetailWrapper(Body):
+    """A change of a static topic, as mqadmin writes it into a file."""
+
+    topic: str | None = None
+    #: CREATE_OR_UPDATE or REMAPPING.
+    type: str | None = None
+    epoch: int = 0
+    #: What each broker is to be told, by its name.
+    broker_config_map: dict[str, TopicConfigAndQueueMapping] = msgspec.field(default_factory=dict)
+    broker_to_map_in: set[str] = msgspec.field(default_factory=set)
+    broker_to_map_out: set[str] = msgspec.field(default_factory=set)
+
+
+def empty_config(topic: str, total: int, broker: str, epoch: int) -> TopicConfigAndQueueMapping:
+    """What a broker without a queue of the topic is told of it."""
+    return TopicConfigAndQueueMapping(
+        topic_name=topic, read_queue_nums=0, write_queue_nums=0,
+        mapping_detail=TopicQueueMappingDetail(
+            topic=topic, total_queues=total, bname=broker, epoch=epoch))
+
+
+def growing_plan(
+    topic: str, total: int, targets: Collection[str], configs: Configs, now_ms: int,
+    choose: Choose,
+) -> TopicRemappingDetailWrapper:
+    """Make a static topic, or give it more logical queues.
+
+    :param total: how many it is to have.
+    :param targets: names of the brokers that share them.
+    :param configs: what there is of it, by broker name; changed into what is to be.
+    :raises MappingError: when that cannot be; nothing may be told then.
+    """
+    for name, config in configs.items():
+        detail = config.mapping_detail
+        if detail is not None and detail.hosted_queues and name not in targets:
+            raise MappingError(f"The existed broker {name} does not in target brokers ")
+    epoch, queues = check_whole(topic, configs) if configs else (now_ms, {})
+    if total < len(queues):
+        raise MappingError("Cannot decrease the queue num for static topic "
+                           f"{total} < {len(queues)}")
+    if total == len(queues):
+        raise MappingError("The topic queue num is equal the existed queue num, do nothing")
+    counts = Counter(dict.fromkeys(targets, 0))
+    counts.update(queue.bname for queue in queues.values())
+    for number in range(len(queues), total):
+        broker = _next_broker(counts, {}, choose)
+        config = configs.setdefault(broker, empty_config(topic, total, broker, epoch))
+        _put_part(config, number, [], 0)
+    _date(configs, total, max(epoch + _EPOCH_STEP, now_ms))
+    epoch, _ = check_whole(topic, configs)
+    return TopicRemappingDetailWrapper(topic, "CREATE_OR_UPDATE", epoch, configs)
+
+
+def remapping_plan(
+    topic: str, targets: Collection[str], configs: Configs, now_ms: int, choose: Choose
+) -> TopicRemappingDetailWrapper:
+    """Move logical queues so that brokers share them evenly.
+
+    A broker gets queues or gives some away, never both.
+
+    :param targets: names of the brokers that are to lead all of them.
+    :param configs: what there is of it, by broker name, not empty; changed into what is to be.
+    :raises MappingError: when that cannot be; nothing may be told then.
+    """
+    epoch, queues = check_whole(topic, configs)
+    before = Counter(queue.bname for queue in queues.values())
+    wanted = Counter(dict.fromkeys(targets, 0))
+    for _ in queues:
+        _next_broker(wanted, before, choose)
+    moving: list[LogicalQueue] = []
+    for queue in queues.values():
+        if wanted[queue.bname] > 0:
+            wanted[queue.bname] -= 1
+        else:
+            moving.append(queue)
+    epoch = max(epoch + _EPOCH_STEP, now_ms)
+    map_in: set[str] = set()
+    map_out: set[str] = set()
+    for queue, broker in zip(moving, wanted.elements(), strict=True):
+        config = configs.setdefault(broker, empty_config(topic, len(queues), broker, epoch))
+        parts = _put_part(config, queue.number, queue.items, -1)
+        old = configs[queue.bname].mapping_detail
+        assert old is not None
+        old.hosted_queues[queue.number] = parts
+        map_in.add(broker)
+        map_out.add(queue.bname)
+    _date(configs, len(queues), epoch)
+    _, queues = check_whole(topic, configs)
+    for queue in queues.values():
+        if queue.bname not in targets:
+            raise MappingError("The leader broker does not in target broker")
+    return TopicRemappingDetailWrapper(topic, "REMAPPING", epoch, configs, map_in, map_out)
+
+
+def _next_broker(counts: Counter[str], before: Mapping[str, int], choose: Choose) -> str:
+    """The broker that gets one more: of those with the fewest the one that had most before."""
+    least = min(counts.values())
+    names = [name for name in counts if counts[name] == least]
+    most = max(before.get(name, 0) for name in names)
+    broker = choose([name for name in names if before.get(name, 0) == most])
+    counts[broker] += 1
+    return broker
+
+
+def _put_part(
+    config: TopicConfigAndQueueMapping, number: int, items: Iterable[LogicQueueMappingItem],
+    logic_offset: int,
+) -> list[LogicQueueMappingItem]:
+    """Have a broker lead a logical queue, in a physical queue that it gets for it."""
+    detail = config.mapping_detail
+    assert detail is not None
+    parts = list(items)
+    parts.append(LogicQueueMappingItem(
+        gen=parts[-1].gen + 1 if parts else 0, queue_id=config.write_queue_nums,
+        bname=detail.bname or "", logic_offset=logic_offset))
+    config.write_queue_nums += 1
+    config.read_queue_nums += 1
+    detail.hosted_queues[number] = parts
+    return parts
+
+
+def _date(configs: Configs, total: int, epoch: int) -> None:
+    for config in configs.values():
+        assert config.mapping_detail is not None
+        config.mapping_detail.epoch = epoch
+        config.mapping_detail.total_queues = total
+
+
+def decided(
+    wrapper: TopicRemappingDetailWrapper, ends: Mapping[tuple[str, int], int],
+    block_size: int = BLOCK_SIZE,
+) -> None:
+    """Decide where the parts begin that were put at the end of logical queues.
+
+    :param ends: where the physical queues that nobody sends to any more end, by broker and queue.
+    :raises MappingError: when an end is not known.
+    """
+    configs = wrapper.broker_config_map
+    for broker in sorted(wrapper.broker_to_map_out):
+        detail = configs[broker].mapping_detail
+        assert detail is not None
+        for number, items in detail.hosted_queues.items():
+            leader = configs[items[-1].bname].mapping_detail
+            assert leader is not None
+            if len(items) < 2 or leader.hosted_queues.get(number) != items or (
+                    items[-1].is_decided):
+                # Differs from Apache, which takes what the broker has of a queue that left it
+                # long ago for what is to be.
+                continue
+            last = items[-2]
+            end = ends.get((last.bname, last.queue_id))
+            if end is None:
+                raise MappingError(f"Cannot get the max offset for old leader {last}")
+            if end < last.start_offset:
+                raise MappingError(
+                    f"The max offset is smaller then the start offset {last} {end}")
+            items = [*items[:-1], msgspec.structs.replace(
+                items[-1], logic_offset=round_up(last.logical(end), block_size))]
+            detail.hosted_queues[number] = items
+            leader.hosted_queues[number] = items
+
+
+def round_up(offset: int, block_size: int) -> int:
+    """The next multiple of a block's size, or the one after it when that is near.
+
+    Messages may still be on their way to the part that ends.
+    """
+    blocks, rest = divmod(offset, block_size)
+    return (blocks + (1 if rest < block_size // 2 else 2)) * block_size

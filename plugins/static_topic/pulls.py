@@ -1,0 +1,171 @@
+"""Pulls of static topics: from the part that has the offset, here or on another broker.
+
+A part that lies here is pulled by the row that is wrapped, with physical offsets; one that lies
+elsewhere is pulled there, without waiting. The answer has logical offsets, and ``offsetDelta``,
+which the client adds to the offsets of the messages. At the end of a part the client is sent to
+where the next one begins.
+
+Source: PullMessageProcessor.rewriteRequestForStaticTopic, rewriteResponseForStaticTopic @5.3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from msgspec.structs import replace as changed
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.plugins.static_topic.mapping import (
+    LogicQueueMappingItem,
+    find_item,
+    latest_item,
+    next_item,
+)
+from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
+from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrapped_row
+
+__all__ = ["PULL_CODES", "Bounds", "physical_header", "rewritten", "wrapped_pull"]
+
+PULL_CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+#: Bits of a pull's system flag. Source: PullSysFlag.
+_COMMIT_OFFSET, _SUSPEND = 0x1, 0x2
+#: What another broker may answer to a pull.
+_TAKEN: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
+                 ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+
+
+def wrapped_pull(row: AnyHandler, mappings: QueueMappings, others: OtherBrokers) -> AnyHandler:
+    """A row of pulling that knows static topics."""
+    def _pull(request: Request[PullMessageRequestHeader], place: LogicalPlace) -> Handled:
+        item = find_item(place.items, request.header.queue_offset)
+        if item is None:
+            # Differs from Apache, which answers with an exception until the offset is decided.
+            return Reply(ResponseCode.PULL_NOT_FOUND, _nothing(request.header.queue_offset))
+        header = physical_header(request.header, place, item)
+        if not place.is_here(item):
+            return Deferred.fromCoroutine(_pull_there(request, header, place, item))
+        physical = Request(request.command, header, request.channel, request.now_ms)
+        answer = row.handle(physical)
+        if isinstance(answer, Deferred):
+            request.kept_bytes = getattr(physical, "kept_bytes", 0)
+            return answer.addCallback(lambda reply: None if reply is None else _logical(
+                reply, header.queue_offset, place, item))
+        assert isinstance(answer, Reply)
+        return _logical(answer, header.queue_offset, place, item)
+
+    async def _pull_there(
+        request: Request[PullMessageRequestHeader], header: PullMessageRequestHeader,
+        place: LogicalPlace, item: LogicQueueMappingItem,
+    ) -> Reply:
+        answer = await others.ask(
+            item.bname, RequestCode.PULL_MESSAGE, forwarded(header, item.bname, request), _TAKEN)
+        reply = Reply(answer.code, answer.header(PullMessageResponseHeader), answer.body,
+                      answer.remark)
+        return _logical(reply, header.queue_offset, place, item)
+
+    return wrapped_row(row, mappings, _pull)
+
+
+def physical_header(
+    header: PullMessageRequestHeader, place: LogicalPlace, item: LogicQueueMappingItem
+) -> PullMessageRequestHeader:
+    """The header of a pull from one part of a logical queue."""
+    sys_flag = header.sys_flag
+    commit_offset = header.commit_offset
+    committed = find_item(place.items, commit_offset) if sys_flag & _COMMIT_OFFSET else None
+    if committed is item and place.is_here(item):
+        # Differs from Apache, which commits the logical offset as if it were a physical one.
+        commit_offset = item.physical(commit_offset)
+    else:
+        # The client tells its offsets by a request of their own as well.
+        sys_flag &= ~_COMMIT_OFFSET
+    if item is not place.leader:
+        # Nothing comes to it any more.
+        sys_flag &= ~_SUSPEND
+    count = header.max_msg_nums
+    if item.is_end_decided:
+        count = min(count, item.end_offset - item.start_offset)
+    return changed(header, queue_id=item.queue_id, max_msg_nums=count, sys_flag=sys_flag,
+                   queue_offset=item.physical(header.queue_offset), commit_offset=commit_offset)
+
+
+@dataclass(slots=True)
+class Bounds:
+    """What the answer to a pull says: physical offsets of one part of a logical queue."""
+
+    code: int
+    next_begin: int
+    minimum: int
+    maximum: int
+    item: LogicQueueMappingItem
+
+
+def rewritten(bounds: Bounds, asked: int, items: list[LogicQueueMappingItem]) -> Bounds:
+    """What is to be answered instead to a pull that brought no messages.
+
+    :param asked: the physical offset that was pulled from.
+    :param items: the parts of the logical queue.
+    """
+    item, code = bounds.item, bounds.code
+    result = replace(bounds)
+    is_leader = items[-1].gen == item.gen
+    earliest = find_item(items, 0)
+    is_earliest = earliest is not None and earliest.gen == item.gen
+    if is_leader:
+        if asked > bounds.maximum:
+            if code == ResponseCode.PULL_OFFSET_MOVED:
+                result.next_begin = bounds.maximum
+        elif asked < bounds.minimum:
+            result.next_begin = bounds.minimum
+            result.code = ResponseCode.PULL_RETRY_IMMEDIATELY
+    if is_earliest or not is_leader:
+        if asked < bounds.minimum:
+            result.next_begin = bounds.minimum
+            result.code = (ResponseCode.PULL_OFFSET_MOVED if is_earliest
+                           else ResponseCode.PULL_RETRY_IMMEDIATELY)
+        elif asked >= bounds.maximum:
+            following = next_item(items, item)
+            if following is None:
+                # There is no next part, or it is not decided where it begins.
+                result.code = ResponseCode.PULL_NOT_FOUND
+            else:
+                begin = following.start_offset
+                return Bounds(ResponseCode.PULL_RETRY_IMMEDIATELY, begin, begin, begin, following)
+        else:
+            result.code = code
+    return result
+
+
+def _logical(
+    reply: Reply, asked: int, place: LogicalPlace, item: LogicQueueMappingItem
+) -> Reply:
+    """An answer with the offsets of the logical queue."""
+    header = reply.header
+    if not isinstance(header, PullMessageResponseHeader):
+        return reply
+    bounds = Bounds(reply.code, header.next_begin_offset, header.min_offset, header.max_offset,
+                    item)
+    if reply.code != ResponseCode.SUCCESS:
+        bounds = rewritten(bounds, asked, place.items)
+    item = bounds.item
+    next_begin = bounds.next_begin
+    if item.is_end_decided:
+        next_begin = min(next_begin, item.end_offset)
+    latest = latest_item(place.items)
+    assert latest is not None
+    reply.code = bounds.code
+    reply.header = changed(
+        header, next_begin_offset=item.logical(next_begin),
+        min_offset=item.logical(max(item.start_offset, bounds.minimum)),
+        max_offset=max(item.logical(bounds.maximum), latest.logical_end),
+        offset_delta=item.offset_delta)
+    return reply
+
+
+def _nothing(offset: int) -> PullMessageResponseHeader:
+    return PullMessageResponseHeader(suggest_which_broker_id=0, next_begin_offset=offset,
+                                     min_offset=0, max_offset=offset)

@@ -1,0 +1,100 @@
+"""Requests to other brokers that hold parts of a logical queue.
+
+Where a broker is name servers say; they are asked once, and again after a request failed. A
+request that is forwarded says by ``lo=false`` that its queue is a physical one, and is given up
+after ``forwardTimeout``.
+
+With access control a forwarded request is not signed: the brokers' addresses have to be white.
+
+Source: RpcClientImpl, ClientMetadata, RpcRequestHeader, TopicRequestHeader @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from msgspec.structs import asdict
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
+from twistmq.broker.remoting import Request
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["OtherBrokers", "forwarded"]
+
+@cache
+def _forwarded_type(header_type: type[CommandHeader]) -> type[CommandHeader]:
+    """A header class with the fields that say where and how a request is forwarded."""
+    return cast(type[CommandHeader], msgspec.defstruct(
+        f"Forwarded{header_type.__name__}",
+        [("lo", bool, False), ("bname", str | None, None), ("ns", str | None, None),
+         ("nsd", str | None, None)],
+        bases=(header_type,)))
+
+
+def forwarded(
+    header: CommandHeader, broker_name: str, request: Request[Any] | None = None, *,
+    logical: bool = False,
+) -> CommandHeader:
+    """A header as another broker is to be sent it.
+
+    :param request: the one that is forwarded: it may name a namespace.
+    :param logical: whether its queues are logical ones of a static topic.
+    """
+    given = {} if request is None else request.command.fields()
+    return _forwarded_type(type(header))(
+        **asdict(header), lo=logical, bname=broker_name, ns=given.get("ns"), nsd=given.get("nsd"))
+
+
+class OtherBrokers:
+    """Asks other brokers of the cluster; nothing waits for longer than ``forwardTimeout``."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        #: The masters' addresses by broker name.
+        self._addresses: dict[str, str] = {}
+
+    async def ask(
+        self, broker_name: str, code: int, header: CommandHeader,
+        taken: Collection[int] = (ResponseCode.SUCCESS,),
+    ) -> RemotingCommand:
+        """Ask the master of a broker name.
+
+        :param header: as :func:`forwarded` makes it.
+        :param taken: the codes of an answer that is returned.
+        :raises RequestRefused: with another code.
+        :raises BrokerError: when it cannot be asked, or does not answer in time.
+        """
+        kernel = self._kernel
+        if kernel.ask_server is None:
+            raise BrokerError(f"cannot find addr for broker {broker_name}")
+        timeout_ms = kernel.settings.int("forwardTimeout")
+        end_ms = kernel.now_ms() + timeout_ms
+        address = self._addresses.get(broker_name) or await self._find(broker_name)
+        try:
+            reply = await kernel.ask_server(
+                address, code, header, timeout_ms=max(end_ms - kernel.now_ms(), 1))
+        except RemotingError as error:
+            # It may have gone elsewhere.
+            self._addresses.pop(broker_name, None)
+            raise BrokerError(f"broker {broker_name}: {error}") from None
+        if reply.code not in taken:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"broker {broker_name} at {address} answered {reply.code}: "
+                                 f"{reply.remark or 'no remark'}")
+        return reply
+
+    async def _find(self, broker_name: str) -> str:
+        find = self._kernel.find_broker
+        address = None if find is None else await find(broker_name)
+        if address is None:
+            raise BrokerError(f"cannot find addr for broker {broker_name}")
+        self._addresses[broker_name] = address
+        return address

@@ -1,0 +1,93 @@
+"""Sends to static topics: to the physical queue, and the answer back to the logical one.
+
+The rows of sending are wrapped: what comes for other topics goes through as it is, and while a
+broker has no static topic a batch of requests costs one truth test.
+
+Source: SendMessageProcessor.processRequest, rewriteResponseForStaticTopic @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from msgspec.structs import replace as changed
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.remoting import AnyHandler, Handled, Held, Reply, Request
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.broker.wire.properties import TRAN_MSG
+from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings
+
+__all__ = ["SEND_CODES", "wrapped_send"]
+
+SEND_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2,
+                     RequestCode.SEND_BATCH_MESSAGE)
+_HALF: Final = f"{TRAN_MSG}\x01true"
+
+
+def wrapped_send(row: AnyHandler, mappings: QueueMappings) -> AnyHandler:
+    """A row of sending that knows static topics.
+
+    :param row: what handles the sends themselves, together.
+    """
+    inner = row.handle_batch
+    assert inner is not None
+    table = mappings.table
+
+    def handle_batch(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+        if not table:
+            return inner(requests)
+        return _send(requests)
+
+    def _send(requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+        places: dict[int, LogicalPlace] = {}
+        refused: dict[int, Handled] = {}
+        passed: list[Request[Any]] = []
+        for index, request in enumerate(requests):
+            place = None
+            if request.header.topic in table:
+                try:
+                    place = mappings.place(request, choose=True)
+                except BrokerError as error:
+                    refused[index] = Reply(error.response_code, remark=str(error))
+                    continue
+            if place is not None:
+                places[index] = place
+                request = Request(request.command, changed(
+                    request.header, queue_id=place.leader.queue_id), request.channel,
+                    request.now_ms)
+            passed.append(request)
+        answers = iter(inner(passed) if passed else ())
+        return [refused[index] if index in refused else _answered(
+            next(answers), places.get(index), request) for index, request in enumerate(requests)]
+
+    return replace(row, handle=lambda request: handle_batch([request])[0],
+                   handle_batch=handle_batch)
+
+
+def _answered(answer: Handled, place: LogicalPlace | None, request: Request[Any]) -> Handled:
+    """Have an answer name the logical queue."""
+    if place is None:
+        return answer
+    if isinstance(answer, Held):
+        _rewrite(answer.reply, place, request)
+    elif isinstance(answer, Reply):
+        _rewrite(answer, place, request)
+    elif isinstance(answer, Deferred):
+        return answer.addCallback(_rewrite, place, request)
+    return answer
+
+
+def _rewrite(reply: Reply, place: LogicalPlace, request: Request[Any]) -> Reply:
+    header = reply.header
+    if reply.code == ResponseCode.SUCCESS and isinstance(header, SendMessageResponseHeader):
+        # A half message's offset is one of the topic of half messages, by which it is ended.
+        # Differs from Apache, whose transactions fail once a queue was moved.
+        is_half = _HALF in (request.header.properties or "")
+        reply.header = changed(header, queue_id=place.number, queue_offset=header.queue_offset
+                               if is_half else place.leader.logical_inside(header.queue_offset))
+    return reply

@@ -1,0 +1,179 @@
+"""The static topics of a broker: their table, its file, and which queue a request means.
+
+Source: TopicQueueMappingManager, TopicQueueMappingContext @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused, StoreDamaged
+from twistmq.broker.remoting import AnyHandler, Handled, Request
+from twistmq.broker.request.saved_table import SavedTable, Saving
+from twistmq.broker.wire.bodies import DataVersion
+from twistmq.plugins.static_topic.checks import MappingError, merged
+from twistmq.plugins.static_topic.mapping import (
+    LogicQueueMappingItem,
+    TopicQueueMappingDetail,
+    TopicQueueMappingSerializeWrapper,
+)
+
+if TYPE_CHECKING:
+    from twistmq.broker.store.config_file import ConfigFile
+
+__all__ = ["LogicalPlace", "QueueMappings", "wrapped_row"]
+
+#: What is said of a queue that is led elsewhere, in Apache's words.
+_REMARK: Final = "{queue} does not exit in request process of current broker {broker}"
+_PULL_REMARK: Final = (
+    "{queue} cannot find mapping item in request process of current broker {broker}")
+_REMARKS: Final[dict[int, str]] = {
+    RequestCode.PULL_MESSAGE: _PULL_REMARK, RequestCode.LITE_PULL_MESSAGE: _PULL_REMARK,
+    RequestCode.GET_MIN_OFFSET: "{queue} is not leader in broker {broker}, "
+                                f"request code {RequestCode.GET_MIN_OFFSET:d}"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalPlace:
+    """A logical queue that is led here, as a request found it."""
+
+    number: int
+    detail: TopicQueueMappingDetail
+    #: Its parts, oldest first, at least one.
+    items: list[LogicQueueMappingItem]
+
+    @property
+    def leader(self) -> LogicQueueMappingItem:
+        """The part that messages are sent to."""
+        return self.items[-1]
+
+    def is_here(self, item: LogicQueueMappingItem) -> bool:
+        """Whether a part lies on this broker."""
+        return item.bname == self.detail.bname
+
+
+class QueueMappings(SavedTable):
+    """The static topics of a broker, by name.
+
+    :param file: topicQueueMapping.json.
+    :param broker_name: of the broker itself.
+    :param now_ms: the clock, for the data version.
+    """
+
+    log = Logger()
+
+    def __init__(self, file: ConfigFile, broker_name: str, now_ms: Callable[[], int]) -> None:
+        super().__init__(file)
+        self._broker_name = broker_name
+        self._now_ms = now_ms
+        self.data_version = DataVersion(timestamp=now_ms())
+        #: Empty: no request needs to be looked at.
+        self.table: dict[str, TopicQueueMappingDetail] = {}
+
+    # --- file
+
+    def load(self) -> None:
+        """Take over what was saved.
+
+        :raises StoreDamaged: when it cannot be read, or is of a broker with another name, whose
+            part of the topics nobody would find here.
+        """
+        self._file.load(self._decode)
+        for topic, detail in self.table.items():
+            if detail.bname != self._broker_name:
+                raise StoreDamaged(f"{self._file.path}: topic {topic} is of broker "
+                                   f"{detail.bname}, this one is {self._broker_name}")
+
+    def _decode(self, text: str) -> None:
+        saved = TopicQueueMappingSerializeWrapper.decode_saved(text.encode())
+        table = saved.topic_queue_mapping_info_map
+        for name, detail in table.items():
+            if name != detail.topic:
+                raise ValueError(f"{name!r} is {detail.topic!r}")
+        self.table.update(table)
+        self.data_version.assign(saved.data_version)
+
+    def saving(self) -> Saving:
+        """See SavedTable."""
+        yield
+        text = TopicQueueMappingSerializeWrapper(self.table, self.data_version).encode_pretty()
+        self.dirty = False
+
+        def save() -> None:
+            self._file.save_bytes(text)
+
+        return save
+
+    # --- change
+
+    def checked(self, new: TopicQueueMappingDetail, force: bool) -> TopicQueueMappingDetail:
+        """What a topic's mapping becomes by a new one; nothing is changed yet.
+
+        :raises MappingError: when it must not.
+        """
+        if new.bname != self._broker_name:
+            raise MappingError(
+                f"the mapping is of broker {new.bname}, this is {self._broker_name}")
+        return merged(new, self.table.get(new.topic), force)
+
+    def put(self, detail: TopicQueueMappingDetail) -> None:
+        """Take a mapping that was checked."""
+        self.log.info("static topic {topic}: epoch {epoch}, {count} of {total} queues led here",
+                      topic=detail.topic, epoch=detail.epoch, count=len(detail.led()),
+                      total=detail.total_queues)
+        self.table[detail.topic] = detail
+        self._changed()
+
+    def delete(self, topic: str) -> None:
+        """Let a topic be static no more; it may not be."""
+        if self.table.pop(topic, None) is not None:
+            self._changed()
+
+    def _changed(self) -> None:
+        self.data_version.next_version(self._now_ms())
+        self.dirty = True
+
+    # --- look-up
+
+    def place(self, request: Request[Any], *, choose: bool = False) -> LogicalPlace | None:
+        """The logical queue a request means; None: its topic is not static, or it is forwarded.
+
+        :param choose: whether any queue is meant when it names none.
+        :raises RequestRefused: NOT_LEADER_FOR_QUEUE when it is not led here.
+        """
+        header = request.header
+        detail = self.table.get(header.topic)
+        if detail is None or request.command.fields().get("lo", "").lower() == "false":
+            return None
+        number: int = header.queue_id if header.queue_id is not None else -1
+        if number < 0 and choose:
+            number = next(iter(detail.led()), number)
+        items = detail.hosted_queues.get(number)
+        if items is None or not detail.leads(items):
+            raise RequestRefused(
+                ResponseCode.NOT_LEADER_FOR_QUEUE, _REMARKS.get(
+                    request.command.code, _REMARK).format(
+                        queue=f"{detail.topic}-{number}", broker=detail.bname))
+        return LogicalPlace(number, detail, items)
+
+
+def wrapped_row(
+    row: AnyHandler, mappings: QueueMappings,
+    answer: Callable[[Request[Any], LogicalPlace], Handled],
+) -> AnyHandler:
+    """A row whose requests are answered otherwise when they mean a logical queue.
+
+    While there is no static topic a request costs one truth test.
+    """
+    inner, table = row.handle, mappings.table
+
+    def handle(request: Request[Any]) -> Handled:
+        place = mappings.place(request) if table else None
+        return inner(request) if place is None else answer(request, place)
+
+    return replace(row, handle=handle)

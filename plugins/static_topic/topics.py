@@ -1,0 +1,144 @@
+"""Static topics are made, changed, deleted, described: 513, 215, 351, 208.
+
+Source: AdminBrokerProcessor.updateAndCreateStaticTopic, deleteTopic, getTopicConfig,
+getConsumeStats @5.3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import TOPIC_QUEUES_MAX
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.sliced_work import now_or_later
+from twistmq.broker.topic_names import is_system_topic, topic_fault
+from twistmq.broker.wire.bodies import ConsumeStats, TopicConfig, TopicFilterType
+from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.plugins.static_topic.mapping import (
+    TopicConfigAndQueueMapping,
+    TopicQueueMappingDetail,
+)
+from twistmq.plugins.static_topic.table import QueueMappings
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["StaticTopicRequests"]
+
+
+class StaticTopicRequests:
+    """The row of 513, and what stands before those of other requests about topics."""
+
+    def __init__(self, kernel: Kernel, mappings: QueueMappings) -> None:
+        self._kernel = kernel
+        self._mappings = mappings
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [RequestHandler(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, self._update,
+                               CreateTopicRequestHeader)]
+
+    # --- 513
+
+    def _update(self, request: Request[CreateTopicRequestHeader]) -> Handled:
+        """Make or change what this broker has of a static topic.
+
+        Differs from Apache, which has changed the topic when it refuses the mapping.
+        """
+        header, kernel, mappings = request.header, self._kernel, self._mappings
+        fault = topic_fault(header.topic)
+        if fault is not None:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+        if is_system_topic(header.topic) or kernel.topic_config.is_system_topic(header.topic):
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"The topic[{header.topic}] is conflict with system topic.")
+        for number in (header.read_queue_nums, header.write_queue_nums):
+            if not 0 <= number <= TOPIC_QUEUES_MAX:
+                raise RequestRefused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"The numbers of queues must be from 0 to {TOPIC_QUEUES_MAX}.")
+        detail = TopicQueueMappingDetail.decode(request.body)
+        if detail.topic != header.topic:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"the mapping is of topic {detail.topic}, not {header.topic}")
+        config = TopicConfig(
+            header.topic, header.read_queue_nums, header.write_queue_nums, header.perm,
+            TopicFilterType(header.topic_filter_type), header.topic_sys_flag or 0)
+        kernel.topic_config.require_room((config,))
+        detail = mappings.checked(detail, header.force)
+        kernel.topic_config.update(config, {})
+        mappings.put(detail)
+        saved = kernel.saves.save(mappings)
+        told = kernel.topics_saved_and_told()
+        if told is None:
+            return now_or_later(saved.addCallback(lambda _: Reply()))
+        both: Deferred[Reply] = saved.addCallback(lambda _: told).addCallback(lambda _: Reply())
+        return now_or_later(both)
+
+    # --- before others
+
+    def wrapped_delete(self, row: AnyHandler) -> AnyHandler:
+        """A row of 215 by which a topic stops being static: name servers are told so at once."""
+        mappings = self._mappings
+
+        def handle(request: Request[Any]) -> Handled:
+            if request.header.topic in mappings.table:
+                mappings.delete(request.header.topic)
+                self._kernel.saves.save(mappings)
+            return row.handle(request)
+
+        return replace(row, handle=handle)
+
+    def wrapped_config(self, row: AnyHandler) -> AnyHandler:
+        """A row of 351 that tells the logical queues as well, where they are asked for."""
+        table = self._mappings.table
+
+        def handle(request: Request[Any]) -> Handled:
+            answer = row.handle(request)
+            detail = table.get(request.header.topic)
+            if detail is None or not isinstance(answer, Reply) or (
+                    request.command.fields().get("lo", "").lower() != "true"):
+                return answer
+            config = TopicConfig.decode(answer.body)
+            answer.body = TopicConfigAndQueueMapping(
+                **asdict(config), mapping_detail=detail).encode()
+            return answer
+
+        return replace(row, handle=handle)
+
+    def wrapped_progress(self, row: AnyHandler) -> AnyHandler:
+        """A row of 208 that says -1 where a group has no offset.
+
+        Of a logical queue a tool takes the offset of the last part that has one.
+        """
+        table = self._mappings.table
+
+        def handle(request: Request[Any]) -> Handled:
+            answer = row.handle(request)
+            if not table:
+                return answer
+            if isinstance(answer, Deferred):
+                return answer.addCallback(self._without_zeros, request)
+            return self._without_zeros(answer, request) if isinstance(answer, Reply) else answer
+
+        return replace(row, handle=handle)
+
+    def _without_zeros(self, reply: Reply, request: Request[Any]) -> Reply:
+        if reply is None or reply.code != ResponseCode.SUCCESS:
+            return reply
+        table, group = self._mappings.table, request.header.consumer_group
+        stats = ConsumeStats.decode_saved(reply.body)
+        is_other = False
+        for queue, row in stats.offset_table.items():
+            if queue.topic in table and not row.consumer_offset and (
+                    self._kernel.consumer_offset.query(group, queue.topic, queue.queue_id) < 0):
+                row.consumer_offset = -1
+                is_other = True
+        if is_other:
+            reply.body = stats.encode()
+        return reply

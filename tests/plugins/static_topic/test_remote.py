@@ -1,0 +1,68 @@
+"""Requests to other brokers."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+
+from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import ext_fields_of
+from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader
+from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
+
+
+class ForwardedTests(ClusterCase):
+    """The fields of a forwarded request."""
+
+    def test_fields(self) -> None:
+        """Its own, and how it is forwarded."""
+        self.assertEqual(ext_fields_of(forwarded(GetMaxOffsetRequestHeader(TOPIC, 3), B)), {
+            "topic": TOPIC, "queueId": "3", "committed": "true", "lo": "false", "bname": B})
+        self.assertEqual(ext_fields_of(forwarded(
+            GetMaxOffsetRequestHeader(TOPIC, 3), B, logical=True))["lo"], "true")
+
+    def test_namespace(self) -> None:
+        """What a request said of its namespace goes along."""
+        self.updated(A, [item(0, B, 0, 0), item(1, A, 1, -1)])
+        self.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(TOPIC, 0), ns="n",
+                 nsd="true")
+        [(_, _, fields)] = self.asked
+        self.assertEqual((fields["ns"], fields["nsd"], fields["lo"]), ("n", "true", False))
+
+
+class AskTests(ClusterCase):
+    """Who is asked, and what is done when that fails."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.others = OtherBrokers(self.boxes[A].kernel)
+
+    def asking(self, name: str = B) -> Deferred[RemotingCommand]:
+        return Deferred.fromCoroutine(self.others.ask(
+            name, RequestCode.GET_MAX_OFFSET,
+            forwarded(GetMaxOffsetRequestHeader(TOPIC, 0), name)))
+
+    def test_answer(self) -> None:
+        """Name servers are asked once."""
+        for _ in range(2):
+            reply = self.successResultOf(self.asking())
+            self.assertEqual(reply.header(GetMaxOffsetResponseHeader).offset, 0)
+        self.assertEqual(self.found, [B])
+
+    def test_unknown(self) -> None:
+        """A broker that no name server knows, and no name server at all."""
+        error = self.failureResultOf(self.asking("broker-z"), BrokerError).value
+        self.assertEqual(str(error), "cannot find addr for broker broker-z")
+        self.boxes[A].kernel.find_broker = None
+        self.failureResultOf(self.asking("broker-z"), BrokerError)
+        self.boxes[A].kernel.ask_server = None
+        self.failureResultOf(self.asking(), BrokerError)
+
+    def test_refused(self) -> None:
+        """Another code than those that are taken is an error that says which."""
+        asked = Deferred.fromCoroutine(self.others.ask(
+            B, 30_000, forwarded(GetMaxOffsetRequestHeader(TOPIC, 0), B)))
+        error = self.failureResultOf(asked, RequestRefused).value
+        self.assertIn(f"broker {B} at {B} answered 3:", str(error))

@@ -1,0 +1,119 @@
+"""Sends to static topics."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from unittest import mock
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.remoting import RequestHandler
+from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.wire.batch import encode_batch
+from twistmq.broker.wire.command import decode_command, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.plugins.static_topic.sends import wrapped_send
+
+
+class NoStaticTopicTests(SynchronousTestCase):
+    """A broker that has none."""
+
+    def test_nothing_is_looked_at(self) -> None:
+        """What is handled together is passed on as it is: these are no requests at all."""
+        row = RequestHandler(RequestCode.SEND_MESSAGE, mock.sentinel.handle,
+                             handle_batch=lambda requests: [requests])
+        found = wrapped_send(row, mock.Mock(table={})).handle_batch
+        assert found is not None
+        batch: Any = [object(), object()]
+        self.assertIs(found(batch)[0], batch)
+
+
+class SendTests(ClusterCase):
+    """10, 310, 320."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.updated(A, [item(0, A, 3, 0)], [item(0, A, 0, 0), item(1, B, 0, -1)],
+                     [item(0, B, 0, 0), item(1, A, 1, 10_000)],
+                     [item(0, B, 1, 0), item(1, A, 2, -1)])
+
+    def test_to_the_physical_queue(self) -> None:
+        """The message lies there; the answer names the logical queue, and the offset in it."""
+        self.assertEqual([self.send(b"%d" % n) for n in range(3)], [(0, 0), (0, 1), (0, 2)])
+        self.assertEqual(self.send(b"x", 2), (2, 10_000))
+        stored = self.boxes[A].stored
+        self.assertEqual([m.body for m in stored(TOPIC, 3)], [b"0", b"1", b"2"])
+        self.assertEqual([m.body for m in stored(TOPIC, 1)], [b"x"])
+        self.assertEqual([m.body for m in stored(TOPIC, 0)], [])
+
+    def test_not_decided_yet(self) -> None:
+        """It is taken; where it is in the logical queue nobody knows."""
+        self.assertEqual(self.send(b"x", 3), (3, -1))
+        self.assertEqual([m.body for m in self.boxes[A].stored(TOPIC, 2)], [b"x"])
+
+    def test_led_elsewhere(self) -> None:
+        """A queue that is not led here, or not there, is refused by 501."""
+        box = self.boxes[A]
+        for queue in (1, 9):
+            reply = box.ask(RequestCode.SEND_MESSAGE_V2, send_header(TOPIC, 1, queue_id=queue),
+                            b"x")
+            self.assertEqual((reply.code, reply.remark), (
+                ResponseCode.NOT_LEADER_FOR_QUEUE,
+                f"S-{queue} does not exit in request process of current broker {A}"))
+        self.assertEqual(box.stored(TOPIC, 0), [])
+
+    def test_any_queue(self) -> None:
+        """A sender that names none gets one that is led here."""
+        self.assertEqual(self.send(b"x", -1), (0, 0))
+
+    def test_forwarded(self) -> None:
+        """A queue is the physical one for who says so."""
+        self.assertEqual(self.send(b"x", 0, lo="false"), (0, 0))
+        self.assertEqual([m.body for m in self.boxes[A].stored(TOPIC, 0)], [b"x"])
+
+    def test_many_of_one_read(self) -> None:
+        """Sends of other topics, refused ones and batches keep their places among the answers."""
+        headers = [send_header(TOPIC, 1, queue_id=2), send_header("Other", 1, queue_id=2),
+                   send_header(TOPIC, 1, queue_id=1), send_header(TOPIC, 1, queue_id=0),
+                   send_header(TOPIC, 1, queue_id=2)]
+        box = self.boxes[A]
+        data = b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, n, header, b"%d" % n)
+                        for n, header in enumerate(headers))
+        replies = box.kernel.dispatcher.execute(box.peer(), FrameDecoder().feed(data), box.now_ms)
+        answers = [decode_command(FrameDecoder().feed(reply)[0]) for reply in replies]
+        self.assertEqual([answer.opaque for answer in answers], [0, 1, 2, 3, 4])
+        self.assertEqual([answer.code for answer in answers],
+                         [0, 0, ResponseCode.NOT_LEADER_FOR_QUEUE, 0, 0])
+        places = [(found.queue_id, found.queue_offset) for found in (
+            answer.header(SendMessageResponseHeader) for answer in answers if not answer.code)]
+        self.assertEqual(places, [(2, 10_000), (2, 0), (0, 0), (2, 10_001)])
+
+    def test_batch(self) -> None:
+        """A batch has one answer."""
+        header = send_header(TOPIC, 1, queue_id=2)
+        header.batch = True
+        reply = self.boxes[A].ask(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(
+            [(0, b"1", ""), (0, b"2", "")]))
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        found = reply.header(SendMessageResponseHeader)
+        self.assertEqual((found.queue_id, found.queue_offset), (2, 10_000))
+        self.assertEqual(self.send(b"3", 2), (2, 10_002))
+
+
+class SyncFlushTests(ClusterCase):
+    """Answers that wait for the disk."""
+
+    settings: ClassVar = {"flushDiskType": "SYNC_FLUSH"}
+
+    def test_held(self) -> None:
+        """They name the logical queue as well."""
+        self.updated(A, [item(0, B, 0, 0), item(1, A, 2, 10_000)])
+        box = self.boxes[A]
+        peer = box.peer()
+        reply = box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header(TOPIC, 1), b"x")
+        [answer] = [reply] if reply is not None else box.late_replies(peer)
+        found = answer.header(SendMessageResponseHeader)
+        self.assertEqual((answer.code, found.queue_id, found.queue_offset), (0, 0, 10_000))

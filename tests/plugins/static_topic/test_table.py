@@ -1,0 +1,80 @@
+"""The table of static topics and its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.plugins.static_topic.case import A, B, item, part_lists
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.plugins.static_topic.mapping import TopicQueueMappingDetail
+from twistmq.plugins.static_topic.table import QueueMappings
+
+PATH = "/store/config/topicQueueMapping.json"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden/static-topic/topicQueueMapping.json"
+
+
+class FileTests(SynchronousTestCase):
+    """topicQueueMapping.json."""
+
+    def setUp(self) -> None:
+        self.disk = MemoryDisk()
+
+    def mappings(self, name: str = A) -> QueueMappings:
+        found = QueueMappings(ConfigFile(self.disk, PATH), name, lambda: 5)
+        found.load()
+        return found
+
+    def write(self, data: bytes) -> None:
+        self.disk.make_directory("/store/config")
+        self.disk.write_file_atomically(PATH, data)
+
+    def test_saved_and_loaded(self) -> None:
+        """All of it, with the version; the file before is kept."""
+        first = self.mappings()
+        self.assertFalse(first.dirty)
+        detail = TopicQueueMappingDetail(
+            topic="S", total_queues=2, bname=A, epoch=9,
+            hosted_queues=part_lists([item(0, B, 0, 0), item(1, A, 1, 10_000)]))
+        first.put(detail)
+        self.assertTrue(first.dirty)
+        first.persist()
+        first.delete("S")
+        first.delete("S")
+        first.persist()
+        self.assertEqual(self.mappings().table, {})
+        self.assertEqual(self.mappings().data_version.counter, 2)
+        self.disk.write_file_atomically(PATH, self.disk.read_file(PATH + ".bak"))
+        again = self.mappings()
+        self.assertEqual((again.table, again.data_version.counter, again.data_version.timestamp),
+                         ({"S": detail}, 1, 5))
+
+    def test_apaches(self) -> None:
+        """What Apache's broker wrote is read, and written again byte by byte."""
+        data = GOLDEN.read_bytes()
+        self.write(data)
+        found = self.mappings("broker-b")
+        [detail] = found.table.values()
+        self.assertEqual((detail.topic, detail.total_queues, detail.bname), ("Static", 4, B))
+        self.assertEqual(set(detail.hosted_queues), {0, 1, 2, 3})
+        self.assertEqual({items[-1].bname for items in detail.hosted_queues.values()}, {B})
+        found.persist()
+        self.assertEqual(self.disk.read_file(PATH), data)
+        found.data_version.counter += 1
+        found.persist()
+        counter = found.data_version.counter
+        self.assertEqual(self.disk.read_file(PATH), data.replace(
+            b'"counter":%d,' % (counter - 1), b'"counter":%d,' % counter))
+
+    def test_damaged(self) -> None:
+        """What cannot be read stops the start, and so does what is another broker's."""
+        for data in (b"{", b'{"topicQueueMappingInfoMap":{"S":{"topic":"T","bname":"broker-a"}}}',
+                     b'{"topicQueueMappingInfoMap":{"S":null}}'):
+            self.write(data)
+            self.assertRaises(StoreDamaged, self.mappings)
+        self.write(b'{"topicQueueMappingInfoMap":{"S":{"topic":"S","bname":"broker-b"}}}')
+        error = self.assertRaises(StoreDamaged, self.mappings)
+        self.assertIn("topic S is of broker broker-b, this one is broker-a", str(error))

@@ -1,0 +1,144 @@
+"""Requests that make, change, delete and describe static topics."""
+
+from __future__ import annotations
+
+from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item, part_lists
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.wire.bodies import ConsumeStats, MessageQueue, TopicConfig
+from twistmq.broker.wire.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetTopicConfigRequestHeader,
+)
+from twistmq.plugins.static_topic.mapping import TopicConfigAndQueueMapping
+
+FIRST = item(0, A, 0, 0)
+
+
+class UpdateTests(ClusterCase):
+    """513, UPDATE_AND_CREATE_STATIC_TOPIC."""
+
+    def test_new(self) -> None:
+        """Topic and mapping are there, saved, and name servers are told of both."""
+        told: list[dict[int, int]] = []
+        kernel = self.boxes[A].kernel
+
+        def listen() -> None:
+            tables = kernel.topic_config.told_tables()
+            kernel.hooks.complete_topic_tables(kernel, tables, registering=True)
+            found = tables.topic_queue_mapping_info_map
+            told.append(found[TOPIC].curr_id_map if found else {})
+
+        kernel.on_topic_change.append(listen)
+        version = kernel.topic_config.data_version.counter
+        self.updated(A, [FIRST], [item(0, B, 0, 0)])
+        self.assertEqual(told, [{0: 0}])
+        config = kernel.topic_config.get(TOPIC)
+        assert config is not None
+        self.assertEqual((config.read_queue_nums, config.write_queue_nums, config.perm), (4, 4, 6))
+        self.assertGreater(kernel.topic_config.data_version.counter, version)
+        for name in ("topics.json", "topicQueueMapping.json"):
+            self.assertIn(b'"S"', self.boxes[A].disk.read_file(f"/store/config/{name}"))
+        self.assertEqual(self.mappings().data_version.counter, 1)
+
+    def test_refused_mapping(self) -> None:
+        """Nothing changes, the topic's settings neither."""
+        self.updated(A, [FIRST], epoch=5)
+        for hosted, epoch, queues, why in (
+            ({0: [FIRST]}, 4, 4, "Can't accept data with small epoch 4 < 5"),
+            ({}, 5, 4, "Cannot accept equal epoch with null data"),
+            ({0: [item(-1, A, 0, 0)]}, 6, 8, "should not be negative"),
+        ):
+            reply = self.update(A, hosted, epoch=epoch, queues=queues)
+            self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+            self.assertIn(why, reply.remark or "")
+        self.assertEqual(self.mappings().table[TOPIC].epoch, 5)
+        config = self.boxes[A].kernel.topic_config.get(TOPIC)
+        assert config is not None
+        self.assertEqual(config.write_queue_nums, 4)
+
+    def test_force(self) -> None:
+        """An older mapping is taken; queues that it leaves out stay."""
+        self.updated(A, [FIRST], [item(0, A, 1, 0)], epoch=5)
+        reply = self.update(A, {0: [item(3, A, 2, 0)]}, epoch=4, force=True)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual(self.mappings().table[TOPIC].hosted_queues,
+                         part_lists([item(3, A, 2, 0)], [item(0, A, 1, 0)]))
+
+    def test_refused_requests(self) -> None:
+        """Names and numbers that cannot be, bodies of others."""
+        invalid = ResponseCode.INVALID_PARAMETER
+        for reply, code in (
+            (self.update(A, {}, topic="a b"), invalid),
+            (self.update(A, {}, topic="TBW102"), invalid),
+            (self.update(A, {}, queues=-1), invalid), (self.update(A, {}, queues=10**6), invalid),
+            (self.update(A, {}, body=b""), ResponseCode.SYSTEM_ERROR),
+            (self.update(A, {}, body=b'{"topic":"T"}'), invalid),
+            (self.update(A, {}, body=b'{"topic":"S","bname":"x"}'), ResponseCode.SYSTEM_ERROR),
+        ):
+            self.assertEqual(reply.code, code, msg=reply.remark)
+            self.assertTrue(reply.remark)
+        self.assertEqual(self.mappings().table, {})
+        self.assertIsNone(self.boxes[A].kernel.topic_config.get(TOPIC))
+
+    def test_bare_keys(self) -> None:
+        """The body as Java writes it."""
+        body = (b'{"bname":"broker-a","currIdMap":{},"dirty":false,"epoch":7,"hostedQueues":{1:[{'
+                b'"bname":"broker-a","endOffset":-1,"gen":0,"logicOffset":0,"queueId":2,'
+                b'"startOffset":0,"timeOfEnd":-1,"timeOfStart":-1}]},"scope":"__global__",'
+                b'"topic":"S","totalQueues":2}')
+        self.assertEqual(self.update(A, {}, body=body).code, ResponseCode.SUCCESS)
+        self.assertEqual(self.mappings().table[TOPIC].hosted_queues, {1: [item(0, A, 2, 0)]})
+        self.assertEqual(self.mappings().table[TOPIC].encode(), body)
+
+
+class OtherRequestTests(ClusterCase):
+    """215, 351, 208."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.updated(A, [FIRST])
+
+    def test_delete(self) -> None:
+        """The mapping goes with the topic, before name servers are told."""
+        kernel = self.boxes[A].kernel
+        tables: list[int] = []
+        kernel.on_topic_change.append(lambda: tables.append(len(self.mappings().table)))
+        header = DeleteTopicRequestHeader(topic=TOPIC)
+        self.assertEqual(self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, header).code, 0)
+        self.assertEqual((tables, self.mappings().table), ([0], {}))
+        self.assertNotIn(b'"S"', self.boxes[A].disk.read_file(
+            "/store/config/topicQueueMapping.json"))
+        # It can be made anew as an ordinary topic.
+        create = CreateTopicRequestHeader(TOPIC, "TBW102", 4, 4, 6, "SINGLE_TAG")
+        self.assertEqual(self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, create).code, 0)
+        self.assertEqual(self.send(b"x", 3), (3, 0))
+
+    def test_config(self) -> None:
+        """The logical queues are told who asks for them."""
+        header = GetTopicConfigRequestHeader(topic=TOPIC)
+        reply = self.ask(RequestCode.GET_TOPIC_CONFIG, header, lo="true")
+        found = TopicConfigAndQueueMapping.decode(reply.body)
+        self.assertEqual((found.topic_name, found.write_queue_nums, found.mapping_detail),
+                         (TOPIC, 4, self.mappings().table[TOPIC]))
+        for extra in ({}, {"lo": "false"}):
+            plain = self.ask(RequestCode.GET_TOPIC_CONFIG, header, **extra)
+            self.assertNotIn(b"mappingDetail", plain.body)
+            self.assertEqual(TopicConfig.decode(plain.body).write_queue_nums, 4)
+        missing = self.ask(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader("no"),
+                           lo="true")
+        self.assertEqual(missing.code, ResponseCode.TOPIC_NOT_EXIST)
+
+    def test_progress(self) -> None:
+        """-1 where a group has no offset; of other topics it is 0 as ever."""
+        kernel = self.boxes[A].kernel
+        kernel.topic_config.update(TopicConfig("T", 1, 1), {})
+        for topic in (TOPIC, "T"):
+            kernel.consumer_offset.commit("me", "g", topic, 2 if topic == TOPIC else 5, 0)
+        for topic, expected in ((TOPIC, [-1, -1, 0, -1]), ("T", [0])):
+            reply = self.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader(
+                consumer_group="g", topic=topic))
+            table = ConsumeStats.decode(reply.body).offset_table
+            self.assertEqual([table[MessageQueue(topic, A, queue)].consumer_offset
+                              for queue in range(len(expected))], expected, msg=topic)
