@@ -1,8 +1,9 @@
 """Queue locks of consumers that keep order: 41, 42.
 
 A consumer that keeps order locks the queues it works on, asks again every 20 s, and gives them
-back when it leaves. A lock nobody renewed for 60 s counts for nothing. A client that is lost keeps
-its locks until then: it may be in the middle of a message on a connection that only broke.
+back when it leaves. A lock nobody renewed for 60 s (``orderly.lock_age_max``) counts for nothing. A
+client that is lost keeps its locks until then: it may be in the middle of a message on a connection
+that only broke.
 
 Source: RebalanceLockManager, AdminBrokerProcessor.lockBatchMQ, unlockBatchMQ @5.3.3.
 """
@@ -20,6 +21,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.settings import Setting
 from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -41,7 +43,7 @@ LOCK_QUEUES_MAX: Final = 16_384
 LOCKS_TOTAL_MAX: Final = 200_000
 #: How often locks that expired are looked for, ms.
 _EXPIRE_PERIOD_MS: Final = 60_000
-#: A lock that was not renewed for longer than this is free, ms.
+#: A lock that was not renewed for longer than this is free, ms, when no setting says otherwise.
 #: Source: rocketmq.broker.rebalance.lockMaxLiveTime.
 LOCK_AGE_MAX_MS: Final = 60_000
 
@@ -51,29 +53,33 @@ class _Lock:
     client_id: str
     renewed_ms: int
 
-    def is_expired(self, now_ms: int) -> bool:
-        return now_ms - self.renewed_ms > LOCK_AGE_MAX_MS
-
 
 class QueueLocks:
-    """Which client of a group works on which queue."""
+    """Which client of a group works on which queue.
+
+    :param age_max_ms: how long a lock lasts that is not renewed.
+    """
 
     log = Logger()
 
-    def __init__(self) -> None:
+    def __init__(self, age_max_ms: int = LOCK_AGE_MAX_MS) -> None:
+        self._age_max_ms = age_max_ms
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self.count = 0
 
     def is_lock_all_expired(self, group: str, now_ms: int) -> bool:
         """Whether no client of a group holds a queue."""
-        return all(lock.is_expired(now_ms) for lock in self._groups.get(group, {}).values())
+        return all(self._is_expired(lock, now_ms) for lock in self._groups.get(group, {}).values())
+
+    def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
+        return now_ms - lock.renewed_ms > self._age_max_ms
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> tuple[MessageQueue, ...]:
         """Lock queues, or renew what is locked.
 
-        :returns: those the client holds now; the others are another client's.
+        :returns: those the client holds now, each once; the others are another client's.
         :raises RequestRefused: SYSTEM_BUSY when there are too many locks for another one; those
             that were renewed before stay so.
         """
@@ -82,7 +88,7 @@ class QueueLocks:
         new: list[MessageQueue] = []
         taken: list[tuple[MessageQueue, str]] = []
         refused: list[tuple[MessageQueue, str]] = []
-        for queue in queues:
+        for queue in dict.fromkeys(queues):
             lock = locks.get(queue)
             if lock is None:
                 if self.count >= LOCKS_TOTAL_MAX:
@@ -92,7 +98,7 @@ class QueueLocks:
                 new.append(queue)
             elif lock.client_id == client_id:
                 lock.renewed_ms = now_ms
-            elif lock.is_expired(now_ms):
+            elif self._is_expired(lock, now_ms):
                 taken.append((queue, lock.client_id))
                 lock.client_id = client_id
                 lock.renewed_ms = now_ms
@@ -149,7 +155,7 @@ class QueueLocks:
     def expire(self, now_ms: int) -> None:
         """Forget the locks that expired; periodic."""
         for group, locks in list(self._groups.items()):
-            expired = [queue for queue, lock in locks.items() if lock.is_expired(now_ms)]
+            expired = [queue for queue, lock in locks.items() if self._is_expired(lock, now_ms)]
             if not expired:
                 continue
             self.log.info("locks of {group} on {queue}{more} expired", group=group,
@@ -173,8 +179,8 @@ class LockRequests:
     that could hold locks.
     """
 
-    def __init__(self) -> None:
-        self.locks = QueueLocks()
+    def __init__(self, age_max_ms: int) -> None:
+        self.locks = QueueLocks(age_max_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -227,9 +233,20 @@ def find_queue_locks(kernel: Kernel) -> QueueLocks | None:
 
 
 @hookimpl
-def register_request_handlers() -> Sequence[AnyHandler]:
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting("orderly.lock_age_max", "int", LOCK_AGE_MAX_MS,
+                "A queue whose lock was not renewed for longer than this goes to the next member "
+                "that asks; read at start. Clients renew every 20 s and stop working on a queue "
+                "30 s after they last could. Apache's system property "
+                "rocketmq.broker.rebalance.lockMaxLiveTime.", unit="ms", least=1000, at_start=True),
+    )
+
+
+@hookimpl
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
     """A broker's own rows; its locks live in them."""
-    return LockRequests().handlers()
+    return LockRequests(kernel.settings.int("orderly.lock_age_max")).handlers()
 
 
 @hookimpl

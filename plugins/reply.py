@@ -71,10 +71,12 @@ class ReplyRequests:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        settings = kernel.settings
-        self._region = settings.text("regionId")
-        self._trace_on = settings.flag("traceOn")
+        self._region = kernel.settings.text("regionId")
         self._topics = SendTopics(kernel)
+
+    @property
+    def _trace_on(self) -> bool:
+        return self._kernel.settings.flag("traceOn")
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [

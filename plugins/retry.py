@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
@@ -22,6 +23,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.topic_names import (
+    DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
     SUBSCRIPTION_GROUP_SUGGESTION,
     dlq_topic,
@@ -65,9 +67,15 @@ class SendBack:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def handle(self, request: Request[ConsumerSendMsgBackRequestHeader]) -> Reply:
+    def handle(
+        self, request: Request[ConsumerSendMsgBackRequestHeader]
+    ) -> Reply | Deferred[Reply]:
         """Store a message again.
 
+        Differs from Apache, which answers before the message is safe: the consumer goes on, and
+        what a loss of power takes away then comes to nobody.
+
+        :returns: the answer, later under SYNC_FLUSH.
         :raises BrokerError: when it cannot be.
         """
         kernel, header = self._kernel, request.header
@@ -104,10 +112,12 @@ class SendBack:
         kernel.stats.message_sent_back(
             header.group, properties[names.RETRY_TOPIC])
         if is_dead:
+            kernel.stats.dead_letter(header.group, properties[names.RETRY_TOPIC])
             _log.info("message {key} of {topic} goes to {dlq}: {group} tried it {times} times",
                       key=properties.get(names.UNIQ_KEY), topic=header.origin_topic, dlq=topic,
                       group=header.group, times=message.reconsume_times)
-        return Reply()
+        safe = kernel.acknowledgement.wait(record.next_offset, request.now_ms)
+        return Reply() if safe is None else safe.addCallback(_reply_when_safe)
 
     def _again(
         self, message: StoredMessage, properties: dict[str, str], topic: str, queue_id: int,
@@ -129,6 +139,13 @@ class SendBack:
         record.reconsume_times = min(record.reconsume_times + 1, _INT_MAX)
         record.prepared_transaction_offset = 0
         return record
+
+
+def _reply_when_safe(code: ResponseCode) -> Reply:
+    """:param code: SUCCESS, or why it is not known to be safe; then a client sends it again."""
+    if code == ResponseCode.SUCCESS:
+        return Reply()
+    return Reply(code, remark="the message is stored, but it may not be on disk yet")
 
 
 def _find_group(kernel: Kernel, name: str) -> SubscriptionGroupConfig:
@@ -163,6 +180,23 @@ def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
 
 
 @hookimpl
+def on_start(kernel: Kernel) -> None:
+    """Make the topics of dead letters that a kill forgot: no client makes them again.
+
+    Topics are saved soon after they are made, not before who caused it is answered. A retry topic
+    is made by the group's next heartbeat.
+    """
+    for topic in kernel.store.queues():
+        group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
+        if group != topic and topic not in kernel.topic_config.table:
+            try:
+                _dead_letter_queue(kernel, group)
+            except RequestRefused as error:
+                _log.error("{topic} has messages, but cannot be read: {error}", topic=topic,
+                           error=str(error))
+
+
+@hookimpl
 def before_send(batch: SendBatch) -> Mapping[int, BrokerError]:
     """What a client sends to a retry topic and was tried too often is a dead letter.
 
@@ -192,5 +226,6 @@ def _redirect(kernel: Kernel, request: Request[Any], record: MessageRecord) -> N
     record.topic = _dead_letter_queue(kernel, name)
     record.queue_id = 0
     properties = parse_properties(record.properties)
+    kernel.stats.dead_letter(name, properties.get(names.RETRY_TOPIC, record.topic))
     properties[names.DELAY] = "-1"
     record.properties = format_properties(properties)

@@ -1,11 +1,17 @@
-"""What mqadmin asks a broker: settings, figures, topics, groups, clients, queues, retention.
+"""What mqadmin and its like ask a broker: settings, figures, topics, groups, clients, queues.
 
-    26   settings         202  offsets of a topic    201  all groups
-    28   runtime table    300  groups of a topic     208  progress of a group
-    203  consumers        305  system topics         352  one group
-    204  producers        351  one topic             307  what a consumer does
-    321  entries of a queue   306  clean queues          329  delete expired files
-                              316  clean topics
+    25   change settings       202  offsets of a topic      201  all groups
+    26   settings              300  groups of a topic       208  progress of a group
+    28   runtime table         303  times of a topic        343  topics of a group
+    315  figures
+    203  consumers             305  system topics           345  subscription of a group
+    204  producers             351  one topic               352  one group
+    328  all producers         321  entries of a queue      353  what a group is forbidden
+    223  offsets of consumers  306  clean queues            222  move a group
+    307  what a consumer does  316  clean topics            308  the slowest group
+    309  consume a message     329  delete expired files    314  clone a group's offsets
+    905  the least id of a group                            317  progress of all groups
+    907  slaves of a master    908  how far a master is
 
 Requests that change topics and groups (17, 200, 207, 215) are the kernel's: clients need them too.
 
@@ -18,14 +24,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twistmq.broker import hookimpl
-from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler
+from twistmq.broker.settings import Setting
 from twistmq.plugins.admin.clients import ClientQuestions
 from twistmq.plugins.admin.groups import GroupQuestions
-from twistmq.plugins.admin.long_answers import IDLE_PERIOD_MS, LongAnswers
+from twistmq.plugins.admin.progress import ProgressRequests
 from twistmq.plugins.admin.queues import QueueQuestions
+from twistmq.plugins.admin.replication import ReplicationRequests
+from twistmq.plugins.admin.reset import ResetRequests
 from twistmq.plugins.admin.retention import RetentionRequests
 from twistmq.plugins.admin.runtime import RuntimeQuestions
+from twistmq.plugins.admin.settings import SettingRequests
+from twistmq.plugins.admin.stats import StatsQuestions
 from twistmq.plugins.admin.topics import TopicQuestions
 
 if TYPE_CHECKING:
@@ -35,21 +45,19 @@ __all__: list[str] = []
 
 
 @hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    """The rows of one broker, by noun."""
-    long_answers = LongAnswers(kernel.now_ms)
-    parts = (RuntimeQuestions(kernel), TopicQuestions(kernel, long_answers),
-             GroupQuestions(kernel, long_answers), ClientQuestions(kernel),
-             QueueQuestions(kernel, long_answers), RetentionRequests(kernel, long_answers))
-    return [row for part in parts for row in part.handlers()]
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting("useServerSideResetOffset", "flag", True,
+                "Whether a reset of offsets is the broker's doing, also for groups nobody of which "
+                "is online; else the group's members are told.", source="BrokerConfig"),
+    )
 
 
 @hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    """Answers that take long go on; they are found at the rows in use, where they begin."""
-    owners = (getattr(row.handle, "__self__", None) for row in kernel.dispatcher.handlers.values())
-    in_use = {owner.long_answers for owner in owners
-              if isinstance(owner, (TopicQuestions, GroupQuestions, QueueQuestions,
-                                    RetentionRequests))}
-    return [PeriodicTask("go on with long answers", IDLE_PERIOD_MS, long_answers.period_ms,
-                         long_answers.step) for long_answers in in_use]
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
+    """The rows of one broker, by noun."""
+    parts = (RuntimeQuestions(kernel), TopicQuestions(kernel), GroupQuestions(kernel),
+             ClientQuestions(kernel), QueueQuestions(kernel), RetentionRequests(kernel),
+             ProgressRequests(kernel), ResetRequests(kernel), StatsQuestions(kernel),
+             SettingRequests(kernel), ReplicationRequests(kernel))
+    return [row for part in parts for row in part.handlers()]

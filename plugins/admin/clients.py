@@ -1,45 +1,71 @@
-"""Who is connected, and what a consumer is doing: 203, 204, 307.
+"""Who is connected, what consumers are doing, what they shall do: 203, 204, 223, 307, 309, 328.
 
 The broker does not know what a consumer does: it hands the question on and the answer back.
 
 Source: AdminBrokerProcessor.getConsumerConnectionList, getProducerConnectionList,
-getConsumerRunningInfo, callConsumer, Broker2Client.callClient @5.3.3.
+getAllProducerInfo, getConsumerStatus, getConsumerRunningInfo, consumeMessageDirectly, callConsumer,
+Broker2Client.callClient, getConsumeStatus @5.3.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingError, RemotingTimeout, RequestRefused
+from twistmq.broker.errors import (
+    MessageIllegal,
+    RemotingError,
+    RemotingTimeout,
+    RequestRefused,
+    WireError,
+)
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import Client
-from twistmq.broker.wire.bodies import Connection, ConsumerConnection, ProducerConnection
+from twistmq.broker.request.long_answers import Work
+from twistmq.broker.wire.bodies import (
+    Connection,
+    ConsumerConnection,
+    GetConsumerStatusBody,
+    MessageQueue,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
 from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 from twistmq.broker.wire.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
+from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.plugins.admin.reset import TELLABLE_VERSION_MIN
+from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["CALL_TIMEOUT_MS", "ClientQuestions"]
+__all__ = ["CALL_TIMEOUT_MS", "STATUS_TIMEOUT_MS", "ClientQuestions"]
 
 #: How long a client has to answer, ms. Source: Broker2Client.callClient.
 CALL_TIMEOUT_MS: Final = 10_000
+#: How long each client has to say how far it has come, ms. Source: Broker2Client.getConsumeStatus.
+STATUS_TIMEOUT_MS: Final = 5_000
 #: Clients before MQVersion V3_1_8_SNAPSHOT do not answer.
 _ANSWERING_VERSION_MIN: Final = 62
 
 
 class ClientQuestions:
     """The handlers about clients."""
+
+    log = Logger()
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -52,6 +78,11 @@ class ClientQuestions:
                            GetProducerConnectionListRequestHeader),
             RequestHandler(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info,
                            GetConsumerRunningInfoRequestHeader),
+            RequestHandler(RequestCode.GET_ALL_PRODUCER_INFO, self._all_producers, EmptyHeader),
+            RequestHandler(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self._status,
+                           GetConsumerStatusRequestHeader),
+            RequestHandler(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume,
+                           ConsumeMessageDirectlyResultRequestHeader),
         ]
 
     def _consumers(self, request: Request[GetConsumerConnectionListRequestHeader]) -> Reply:
@@ -72,7 +103,89 @@ class ClientQuestions:
                                  f"the producer group[{name}] not exist")
         return Reply(body=ProducerConnection(_connections(clients.values())).encode())
 
+    def _all_producers(self, request: Request[EmptyHeader]) -> Handled:
+        return self._kernel.long_answers.answer(self._read_producers(), request.channel)
+
+    def _read_producers(self) -> Work:
+        rows = []
+        for group, clients in list(self._kernel.clients.producers.items()):
+            rows.append(map_row(group, [
+                ProducerInfo(client.client_id, f"/{client.channel.remote_address}",
+                             client.language, client.version, client.last_heartbeat_ms)
+                for client in clients.values()]))
+            yield
+        return Reply(body=encode_with_rows(ProducerTableInfo(), b'"data":{}', rows))
+
+    # --- how far consumers say they have come
+
+    def _status(self, request: Request[GetConsumerStatusRequestHeader]) -> Handled:
+        """Ask a group's members, all at once, or the one that is named.
+
+        Differs from Apache, which asks one after the other, and fails where there is no group.
+        """
+        header = request.header
+        group = self._kernel.clients.consumer_group(header.group)
+        if group is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"No Any Consumer online in the consumer group: [{header.group}]")
+        one = (header.client_addr or "").strip()
+        clients = [client for client in group.clients.values()
+                   if not one or client.client_id == one]
+        for client in clients:
+            if client.version < TELLABLE_VERSION_MIN:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={client.version}")
+        question = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
+        answers = [client.channel.call(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question,
+                                       timeout_ms=STATUS_TIMEOUT_MS) for client in clients]
+        return DeferredList(answers, consumeErrors=True).addCallback(
+            lambda results: self._status_reply(clients, results))
+
+    def _status_reply(
+        self, clients: Sequence[Client], results: Sequence[tuple[bool, Any]]
+    ) -> Reply:
+        """What the clients that answered say."""
+        table: dict[str, dict[MessageQueue, int]] = {}
+        for client, (_, result) in zip(clients, results, strict=True):
+            if isinstance(result, Failure):
+                result.trap(RemotingError)
+                self._no_status(client, str(result.value))
+            elif result.code == ResponseCode.SUCCESS and result.body:
+                try:
+                    body = GetConsumerStatusBody.decode(result.body)
+                except WireError as error:
+                    self._no_status(client, str(error))
+                else:
+                    table[client.client_id] = body.message_queue_table
+        return Reply(body=GetConsumerStatusBody(consumer_table=table).encode())
+
+    def _no_status(self, client: Client, error: str) -> None:
+        self.log.warn("{client} at {peer} does not say how far it has come: {error}",
+                      client=client.client_id, peer=client.channel.remote_address, error=error)
+
     # --- questions that are handed on
+
+    def _consume(self, request: Request[ConsumeMessageDirectlyResultRequestHeader]) -> Handled:
+        """Hand a message of the log to a consumer, with what it has to know to consume it."""
+        header, kernel = request.header, self._kernel
+        try:
+            _, _, offset = parse_offset_message_id(header.msg_id or "")
+        except MessageIllegal as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        record = kernel.store.look_message(offset)
+        if record is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"can not find message by the offset, {offset}")
+        header.broker_name = kernel.broker_name
+        topic = kernel.topic_config.get(header.topic or "")
+        if topic is not None:
+            header.topic_sys_flag = topic.topic_sys_flag
+        group = kernel.subscription_group.find(header.consumer_group)
+        if group is not None:
+            header.group_sys_flag = group.group_sys_flag
+        return self._call_consumer(RequestCode.CONSUME_MESSAGE_DIRECTLY, header.consumer_group,
+                                   header.client_id or "", header, record)
 
     def _running_info(self, request: Request[GetConsumerRunningInfoRequestHeader]) -> Handled:
         header = request.header

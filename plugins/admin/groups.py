@@ -1,28 +1,37 @@
-"""What groups there are and how far each has come: 201, 208, 352.
+"""What groups there are, what each consumes, how far it has come: 201, 208, 343, 345, 352, 353.
 
-Source: AdminBrokerProcessor.getAllSubscriptionGroup, getConsumeStats, getSubscriptionGroup @5.3.3.
+Source: AdminBrokerProcessor.getAllSubscriptionGroup, getConsumeStats, queryTopicsByConsumer,
+querySubscriptionByConsumer, getSubscriptionGroup, updateAndGetGroupForbidden @5.3.3.
 """
 
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.long_answers import Work
+from twistmq.broker.request.sliced_work import now_or_later
+from twistmq.broker.topic_names import group_fault, topic_fault
 from twistmq.broker.wire.bodies import (
     ConsumeStats,
+    GroupForbidden,
     MessageQueue,
-    OffsetWrapper,
+    QuerySubscriptionResponseBody,
     SubscriptionGroupWrapper,
+    TopicList,
 )
 from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.admin import UpdateGroupForbiddenRequestHeader
 from twistmq.broker.wire.headers.topic import (
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
 )
-from twistmq.plugins.admin.long_answers import LongAnswers, Work
+from twistmq.plugins.admin.progress import queue_progress
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
@@ -30,13 +39,15 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupQuestions"]
 
+#: Bit of a group's mask for a topic: reading is forbidden. Source: PermName.INDEX_PERM_READ.
+_READING: Final = 2
+
 
 class GroupQuestions:
     """The handlers about groups."""
 
-    def __init__(self, kernel: Kernel, long_answers: LongAnswers) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self.long_answers = long_answers
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -45,10 +56,16 @@ class GroupQuestions:
                            GetConsumeStatsRequestHeader),
             RequestHandler(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self._config,
                            GetSubscriptionGroupConfigRequestHeader),
+            RequestHandler(RequestCode.QUERY_TOPICS_BY_CONSUMER, self._topics_of,
+                           QueryTopicsByConsumerRequestHeader),
+            RequestHandler(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, self._subscription,
+                           QuerySubscriptionByConsumerRequestHeader),
+            RequestHandler(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, self._forbid,
+                           UpdateGroupForbiddenRequestHeader),
         ]
 
     def _all(self, request: Request[EmptyHeader]) -> Handled:
-        return self.long_answers.answer(self._read_all(), request.channel)
+        return self._kernel.long_answers.answer(self._read_all(), request.channel)
 
     def _read_all(self) -> Work:
         """The version is that of the beginning, so who compares versions will ask again."""
@@ -69,10 +86,38 @@ class GroupQuestions:
                                  "No group in this broker")
         return Reply(body=config.encode_standard())
 
+    def _topics_of(self, request: Request[QueryTopicsByConsumerRequestHeader]) -> Reply:
+        topics = self._kernel.consumer_offset.topics_of_group(request.header.group)
+        return Reply(body=TopicList(topics, self._kernel.broker_address).encode())
+
+    def _subscription(self, request: Request[QuerySubscriptionByConsumerRequestHeader]) -> Reply:
+        header = request.header
+        group = self._kernel.clients.consumer_group(header.group)
+        subscription = group.subscriptions.get(header.topic or "") if group else None
+        return Reply(body=QuerySubscriptionResponseBody(
+            subscription, header.group, header.topic).encode())
+
+    def _forbid(self, request: Request[UpdateGroupForbiddenRequestHeader]) -> Handled:
+        """Say whether a group may consume a topic, from now on where that is given.
+
+        Differs from Apache, which keeps names that no group or topic can have.
+        """
+        header, table = request.header, self._kernel.subscription_group
+        if header.readable is not None:
+            fault = group_fault(header.group) or topic_fault(header.topic)
+            if fault is not None:
+                raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
+            table.forbid(header.group, header.topic, _READING, forbidden=not header.readable)
+        readable = not table.is_forbidden(header.group, header.topic, _READING)
+        reply = Reply(body=GroupForbidden(header.topic, header.group, readable).encode())
+        if header.readable is None:
+            return reply
+        return now_or_later(self._kernel.saves.save(table).addCallback(lambda _: reply))
+
     # --- progress
 
     def _progress(self, request: Request[GetConsumeStatsRequestHeader]) -> Handled:
-        return self.long_answers.answer(
+        return self._kernel.long_answers.answer(
             self._read_progress(request.header.consumer_group, self._topics(request.header)),
             request.channel)
 
@@ -100,16 +145,8 @@ class GroupQuestions:
                 continue
             for queue_id in range(config.read_queue_nums):
                 rows.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id),
-                                    self._queue_progress(group, topic, queue_id)))
+                                    queue_progress(kernel, group, topic, queue_id)))
                 yield
             tps += kernel.stats.group_get_tps(group, topic, kernel.now_ms())
         stats = ConsumeStats(consume_tps=tps)
         return Reply(body=encode_with_rows(stats, b'"offsetTable":{}', rows))
-
-    def _queue_progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        store, offsets = self._kernel.store, self._kernel.consumer_offset
-        consumed = max(offsets.query(group, topic, queue_id), 0)
-        pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
-        time_ms = store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
-        return OffsetWrapper(store.max_offset_in_queue(topic, queue_id), consumed, pulled,
-                             max(time_ms, 0))

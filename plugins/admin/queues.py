@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.long_answers import Work
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.get_message import MessageFilter
 from twistmq.broker.wire.bodies import Body, SubscriptionData
 from twistmq.broker.wire.header import Int32, Int64
 from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
-from twistmq.plugins.admin.long_answers import LongAnswers, Work
 from twistmq.plugins.admin.rows import encode_with_rows
 
 if TYPE_CHECKING:
@@ -103,9 +103,8 @@ class QueryConsumeQueueResponseBody(Body):
 class QueueQuestions:
     """The handlers about consume queues."""
 
-    def __init__(self, kernel: Kernel, long_answers: LongAnswers) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self.long_answers = long_answers
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [RequestHandler(RequestCode.QUERY_CONSUME_QUEUE, self._entries,
@@ -125,7 +124,7 @@ class QueueQuestions:
         if not queue.min_offset <= header.index < queue.max_offset:
             return Reply(remark=f"Index {header.index} of {header.queue_id}@{header.topic} "
                                 "is not exist!")
-        return self.long_answers.answer(self._read(
+        return self._kernel.long_answers.answer(self._read(
             queue, header.index, header.count, body, message_filter), request.channel)
 
     def _describe_group(

@@ -12,9 +12,9 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.long_answers import Work
 from twistmq.broker.topic_names import LMQ_PREFIX, SYSTEM_TOPICS, is_system_topic
 from twistmq.broker.wire.header import EmptyHeader
-from twistmq.plugins.admin.long_answers import LongAnswers, Work
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -27,9 +27,8 @@ class RetentionRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, long_answers: LongAnswers) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self.long_answers = long_answers
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -40,7 +39,8 @@ class RetentionRequests:
         ]
 
     def _clean_queues(self, request: Request[EmptyHeader]) -> Handled:
-        return self.long_answers.answer(self._remove_queues(), request.channel, is_wanted=True)
+        return self._kernel.long_answers.answer(
+            self._remove_queues(), request.channel, is_wanted=True)
 
     def _remove_queues(self) -> Work:
         """Remove the queues whose messages are all gone; those of system topics stay."""
@@ -53,7 +53,8 @@ class RetentionRequests:
         return Reply()
 
     def _clean_topics(self, request: Request[EmptyHeader]) -> Handled:
-        return self.long_answers.answer(self._remove_topics(), request.channel, is_wanted=True)
+        return self._kernel.long_answers.answer(
+            self._remove_topics(), request.channel, is_wanted=True)
 
     def _remove_topics(self) -> Work:
         """Remove the queues of topics that have no configuration.

@@ -1,25 +1,22 @@
-"""The broker's settings and figures: 26, 28.
+"""The broker's figures: 28.
 
 Some figures of the runtime table belong to thread pools, which this broker does not have: nothing
 waits in a queue here, and the capacities are Apache's defaults, for tools that divide by them.
 Other plugins add rows through ``add_runtime_info``; theirs win.
 
-Source: AdminBrokerProcessor.getBrokerConfig, prepareRuntimeInfo @5.3.3.
+Source: AdminBrokerProcessor.prepareRuntimeInfo @5.3.3.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.remoting import Reply, Request, RequestHandler
-from twistmq.broker.settings import SettingValue
-from twistmq.broker.wire.bodies import DataVersion, KVTable
+from twistmq.broker.wire.bodies import KVTable
 from twistmq.broker.wire.command import VERSION
 from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -49,24 +46,9 @@ class RuntimeQuestions:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._settings_version = DataVersion(timestamp=kernel.started_ms)
-        kernel.settings.on_change.append(self._settings_changed)
 
     def handlers(self) -> list[RequestHandler[Any]]:
-        return [
-            RequestHandler(RequestCode.GET_BROKER_CONFIG, self._settings, EmptyHeader),
-            RequestHandler(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, EmptyHeader),
-        ]
-
-    # --- settings
-
-    def _settings_changed(self, changes: Mapping[str, SettingValue]) -> None:
-        self._settings_version.next_version(self._kernel.now_ms())
-
-    def _settings(self, request: Request[EmptyHeader]) -> Reply:
-        version = self._settings_version.encode_standard().decode()
-        return Reply(header=GetBrokerConfigResponseHeader(version=version),
-                     body=self._kernel.settings.format().encode())
+        return [RequestHandler(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, EmptyHeader)]
 
     # --- figures
 

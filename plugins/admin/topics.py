@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.long_answers import Work
 from twistmq.broker.topic_names import SYSTEM_TOPICS
 from twistmq.broker.wire.bodies import (
     GroupList,
@@ -26,7 +27,6 @@ from twistmq.broker.wire.headers.topic import (
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )
-from twistmq.plugins.admin.long_answers import LongAnswers, Work
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ __all__ = ["TopicQuestions"]
 class TopicQuestions:
     """The handlers about topics."""
 
-    def __init__(self, kernel: Kernel, long_answers: LongAnswers) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self.long_answers = long_answers
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -59,7 +58,7 @@ class TopicQuestions:
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST,
                                  f"topic[{request.header.topic}] not exist")
-        return self.long_answers.answer(self._read_offsets(config), request.channel)
+        return self._kernel.long_answers.answer(self._read_offsets(config), request.channel)
 
     def _read_offsets(self, config: TopicConfig) -> Work:
         kernel, topic = self._kernel, config.topic_name

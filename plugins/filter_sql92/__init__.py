@@ -38,19 +38,19 @@ def register_settings() -> Sequence[Setting]:
     return (
         Setting("enableCalcFilterBitMap", "flag", False,
                 "Whether filters are evaluated when a message is stored, and enableConsumeQueueExt "
-                "keeps what they say.", source=source),
+                "keeps what they say.", source=source, at_start=True),
         Setting("expectConsumerNumUseFilter", "int", 32,
                 "How many filters of one topic bitmaps are made for.", least=1, most=100_000,
-                source=source),
+                source=source, at_start=True),
         Setting("maxErrorRateOfBloomFilter", "int", 20,
                 "How often a bitmap of so many may say that a filter wants what it does not want.",
-                unit="%", least=1, most=99, source=source),
+                unit="%", least=1, most=99, source=source, at_start=True),
         Setting("filterDataCleanTimeSpan", "int", _DAY_MS,
                 "How long the filter of a group without members is kept.", unit="ms", least=0,
                 most=LONG_MAX, source=source),
         Setting("filterSupportRetry", "flag", False,
                 "Whether an expression on a retry topic means the expressions of the topics the "
-                "messages came from.", source=source),
+                "messages came from.", source=source, at_start=True),
     )
 
 

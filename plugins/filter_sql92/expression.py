@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from twistmq.plugins.filter_sql92.values import (
@@ -164,6 +164,8 @@ def _chain(operands: Sequence[Operand], decisive: bool, word: str) -> Operand:
     conditions = [condition(operand) for operand in operands]
     parts = tuple([each.evaluate for each in conditions])
     last = not decisive
+    if len(parts) == 2:
+        return _operation(_BOOLEAN, _pair(parts[0], parts[1], decisive), word, *conditions)
 
     def evaluate(properties: Properties) -> Value:
         answer: Value = last
@@ -176,6 +178,22 @@ def _chain(operands: Sequence[Operand], decisive: bool, word: str) -> Operand:
         return answer
 
     return _operation(_BOOLEAN, evaluate, word, *conditions)
+
+
+def _pair(one: Evaluate, other: Evaluate, decisive: bool) -> Evaluate:
+    """What most expressions join: two conditions."""
+    last = not decisive
+
+    def evaluate(properties: Properties) -> Value:
+        first = one(properties)
+        if first is decisive:
+            return decisive
+        second = other(properties)
+        if second is decisive:
+            return decisive
+        return None if first is None or second is None else last
+
+    return evaluate
 
 
 def invert(operand: Operand) -> Operand:
@@ -200,6 +218,8 @@ def equal(left: Operand, right: Operand) -> Operand:
         raise ExpressionError(f"{left.text} cannot be compared with {_cut(right.text)}")
     if left.name is not None and right.type in _NUMBERS:
         return _operation(_BOOLEAN, _with_number(operator.eq, left.name, right), "=", left, right)
+    if left.name is not None and right.is_literal and right.type is ValueType.TEXT:
+        return _operation(_BOOLEAN, _with_text(left.name, right.value), "=", left, right)
     evaluate_left, evaluate_right = left.evaluate, right.evaluate
     order = comparator(left.type, right.type)
 
@@ -210,6 +230,15 @@ def equal(left: Operand, right: Operand) -> Operand:
         return other is not None and order(one, other) == 0
 
     return _operation(_BOOLEAN, evaluate, "=", left, right)
+
+
+def _with_text(name: str, wanted: Value) -> Evaluate:
+    """Compare a property with a text that is known, in one call."""
+    def evaluate(properties: Properties) -> Value:
+        text = properties.get(name)
+        return None if text is None else text == wanted
+
+    return evaluate
 
 
 def _last_double(text: str) -> float:
@@ -273,7 +302,22 @@ def between(operand: Operand, low: Operand, high: Operand) -> Operand:
         numbers = low.type in _NUMBERS and high.type in _NUMBERS
         if numbers and comparator(high.type, low.type)(high.value, low.value) < 0:
             raise ExpressionError(f"BETWEEN needs the lesser first: {low.text} AND {high.text}")
-    return both([ordered(">=", operand, low), ordered("<=", operand, high)])
+    parts = both([ordered(">=", operand, low), ordered("<=", operand, high)])
+    if operand.name is None or low.type is not high.type or low.type not in _NUMBERS:
+        return parts
+    return replace(parts, evaluate=_within(operand.name, low, high))
+
+
+def _within(name: str, low: Operand, high: Operand) -> Evaluate:
+    """Whether a property is between two numbers of one type that are known, read once."""
+    read, least, most = _READ[low.type], low.value, high.value
+    assert isinstance(least, int | float) and isinstance(most, int | float)
+
+    def evaluate(properties: Properties) -> Value:
+        text = properties.get(name)
+        return None if text is None else least <= read(text) <= most
+
+    return evaluate
 
 
 def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:

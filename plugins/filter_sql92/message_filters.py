@@ -22,6 +22,7 @@ class BitmapFilter(PropertyFilter):
     """
 
     __slots__ = ("_bitmap_size", "_born_ms", "_mask")
+    asks_entries = True
 
     def __init__(self, matches: Matches, born_ms: int, bit_num: int, mask: int) -> None:
         super().__init__(matches)

@@ -31,6 +31,13 @@ class QueueLocksTests(SynchronousTestCase):
         self.assertEqual(locks.lock("g", "two", QUEUES, START_MS), QUEUES[1:])
         self.assertEqual(locks.lock("g", "one", QUEUES, START_MS), QUEUES[:1])
 
+    def test_named_twice(self) -> None:
+        """A queue that a request names twice is locked, counted and answered once."""
+        locks = QueueLocks()
+        self.assertEqual(locks.lock("g", "one", QUEUES[:1] * 2, START_MS), QUEUES[:1])
+        self.assertEqual(locks.lock("g", "one", QUEUES[:1] * 2, START_MS), QUEUES[:1])
+        self.assertEqual(locks.count, 1)
+
     def test_groups_do_not_mind_each_other(self) -> None:
         """Two groups lock the same queue."""
         locks = QueueLocks()
@@ -161,6 +168,17 @@ class LockRequestsTests(SynchronousTestCase):
             self.box.kernel.channels.remove(peer)
         self.assertEqual(self.lock("two"), ())
         self.box.now_ms += LOCK_AGE_MAX_MS + 1
+        self.assertEqual(self.lock("two"), QUEUES)
+
+    def test_other_age(self) -> None:
+        """A setting says how long a lock lasts."""
+        box = KernelBox([("orderly", orderly)], {"orderly.lock_age_max": "5000"})
+        self.addCleanup(box.stop)
+        self.box = box
+        self.lock("one")
+        box.now_ms += 5000
+        self.assertEqual(self.lock("two"), ())
+        box.now_ms += 1
         self.assertEqual(self.lock("two"), QUEUES)
 
     def test_nameless_client(self) -> None:

@@ -88,7 +88,8 @@ class PushTests(ReplyTestCase):
         self.assertIsNone(self.box.send(
             self.answerer, RequestCode.SEND_REPLY_MESSAGE_V2, header, b"answer"))
         push = self.pushed()
-        self.assertEqual((push.code, push.body, push.timeout_ms), (326, b"answer", 10_000))
+        self.assertEqual((push.code, push.body, push.timeout_ms), (
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, b"answer", 10_000))
         assert isinstance(push.header, ReplyMessageRequestHeader)
         self.assertEqual(parse_properties(push.header.properties or ""),
                          {**ASKED, "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",

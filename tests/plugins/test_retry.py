@@ -181,6 +181,35 @@ class SendBackTests(RetryTestCase):
         self.assert_back()
 
 
+class SafeTests(RetryTestCase):
+    """What is said to be taken is not lost."""
+
+    settings = {"flushDiskType": "SYNC_FLUSH"}  # noqa: RUF012
+
+    def test_waits_for_the_disk(self) -> None:
+        """Under SYNC_FLUSH a client is told when a message may not be safe, and sends it again."""
+        self.assert_back()
+        self.disk.fail_sync_in = 1
+        reply = self.back()
+        self.assertEqual(reply.code, ResponseCode.FLUSH_DISK_TIMEOUT)
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+
+    def test_forgotten_dead_letters(self) -> None:
+        """A topic that was not saved before a kill is there again if it has dead letters."""
+        self.assert_back(level=-1)
+        self.kernel.topic_config.create_in_send_back("%DLQ%empty", 1, 6, 0)
+        self.kernel.store.close()
+        self.disk.forget_locks()
+        self.disk.remove("/store/config/topics.json")
+        self.box = KernelBox(self.plugins, self.settings, self.disk)
+        self.addCleanup(self.box.stop)
+        config = self.box.kernel.topic_config.get(DLQ)
+        assert config is not None
+        self.assertEqual((config.write_queue_nums, config.perm), (1, 6))
+        self.assertIsNone(self.box.kernel.topic_config.get("%DLQ%empty"))
+        self.assertEqual([each.body for each in self.box.stored(DLQ, 0)], [b"body"])
+
+
 class NoGroupTests(RetryTestCase):
     """Groups that nobody makes by themselves, and a broker nobody may write to."""
 

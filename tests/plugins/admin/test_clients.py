@@ -5,28 +5,39 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingSendError, RemotingTimeout
+from twistmq.broker.errors import RemotingError, RemotingSendError, RemotingTimeout
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
     Connection,
     ConsumeFromWhere,
     ConsumerConnection,
     ConsumerData,
     ConsumeType,
+    GetConsumerStatusBody,
     HeartbeatData,
     MessageModel,
+    MessageQueue,
     ProducerConnection,
     ProducerData,
+    ProducerInfo,
+    ProducerTableInfo,
     SubscriptionData,
+    SubscriptionGroupConfig,
+    TopicConfig,
 )
 from twistmq.broker.wire.command import VERSION, RemotingCommand
 from twistmq.broker.wire.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.record import decode_record
 from twistmq.plugins import admin
-from twistmq.plugins.admin.clients import CALL_TIMEOUT_MS
+from twistmq.plugins.admin.clients import CALL_TIMEOUT_MS, STATUS_TIMEOUT_MS
 
 CONSUMER = ConsumerData("g", ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,
                         ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, (SubscriptionData("T"),))
@@ -74,6 +85,171 @@ class ConnectionsTests(ClientsCase):
                              GetProducerConnectionListRequestHeader(producer_group="p"))
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.SYSTEM_ERROR, "the producer group[p] not exist"))
+
+
+class AllProducersTests(ClientsCase):
+    """328."""
+
+    def test_groups(self) -> None:
+        """Every group with its clients, and when each was heard of last."""
+        self.box.now_ms += 5000
+        other = self.box.peer()
+        heartbeat = HeartbeatData("other", (ProducerData("p"), ProducerData("q")))
+        self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard(), peer=other)
+
+        def info(client_id: str, peer: Peer, seen_ms: int) -> ProducerInfo:
+            return ProducerInfo(client_id, f"/{peer.remote_address}", "PYTHON", VERSION, seen_ms)
+
+        now_ms = self.box.now_ms
+        reply = self.box.ask(RequestCode.GET_ALL_PRODUCER_INFO)
+        self.assertEqual(ProducerTableInfo.decode(reply.body).data, {
+            "p": [info("client", self.client, now_ms - 5000), info("other", other, now_ms)],
+            "q": [info("other", other, now_ms)]})
+
+    def test_nobody(self) -> None:
+        """An empty table."""
+        self.box.kernel.channels.remove(self.client)
+        self.assertEqual(self.box.ask(RequestCode.GET_ALL_PRODUCER_INFO).body, b'{"data":{}}')
+
+
+class StatusTests(ClientsCase):
+    """223."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.other = self.box.peer()
+        self.box.ask(RequestCode.HEART_BEAT, peer=self.other,
+                     body=HeartbeatData("other", (), (CONSUMER,)).encode_standard())
+        self.client.requests.clear()
+        self.other.requests.clear()
+        self.tool = self.box.peer()
+
+    def ask(self, client: str | None = None, group: str = "g") -> RemotingCommand | None:
+        return self.box.send(
+            self.tool, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            GetConsumerStatusRequestHeader(topic="T", group=group, client_addr=client))
+
+    def answer(self, peer: Peer, offset: int) -> None:
+        request, = peer.requests
+        self.assertEqual((request.code, request.header, request.timeout_ms), (
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            GetConsumerStatusRequestHeader(topic="T", group="g"), STATUS_TIMEOUT_MS))
+        assert request.reply is not None
+        body = GetConsumerStatusBody({MessageQueue("T", "broker-a", 0): offset})
+        request.reply.callback(RemotingCommand(0, body=body.encode()))
+
+    def fail_with(self, peer: Peer, answer: RemotingCommand | RemotingError) -> None:
+        reply = peer.requests[0].reply
+        assert reply is not None
+        if isinstance(answer, RemotingError):
+            reply.errback(answer)
+        else:
+            reply.callback(answer)
+
+    def offsets(self) -> dict[str, dict[MessageQueue, int]]:
+        reply, = self.box.late_replies(self.tool)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        return GetConsumerStatusBody.decode(reply.body).consumer_table
+
+    def test_all(self) -> None:
+        """Every member is asked at once; the answer comes with the last one's."""
+        self.assertIsNone(self.ask())
+        self.answer(self.other, 7)
+        self.assertEqual(self.tool.written, [])
+        self.answer(self.client, 5)
+        queue = MessageQueue("T", "broker-a", 0)
+        self.assertEqual(self.offsets(), {"client": {queue: 5}, "other": {queue: 7}})
+
+    def test_one(self) -> None:
+        """One that is named is asked alone."""
+        self.ask("other")
+        self.assertEqual(self.client.requests, [])
+        self.answer(self.other, 7)
+        self.assertEqual(self.offsets().keys(), {"other"})
+
+    def test_no_answers(self) -> None:
+        """A client that is silent, lost, refuses or answers nonsense is left out."""
+        for answer in (RemotingTimeout("no reply"), RemotingSendError("lost"),
+                       RemotingCommand(1, remark="no"), RemotingCommand(0),
+                       RemotingCommand(0, body=b"{")):
+            for peer in (self.client, self.other, self.tool):
+                peer.requests.clear()
+            self.tool.written.clear()
+            self.ask()
+            self.fail_with(self.client, answer)
+            self.answer(self.other, 7)
+            self.assertEqual(self.offsets().keys(), {"other"}, repr(answer))
+
+    def test_nobody(self) -> None:
+        """A group nobody of which is online; one of whose members none has the name."""
+        reply = self.ask(group="nope")
+        assert reply is not None
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SYSTEM_ERROR, "No Any Consumer online in the consumer group: [nope]"))
+        reply = self.ask("third")
+        assert reply is not None
+        self.assertEqual(GetConsumerStatusBody.decode(reply.body).consumer_table, {})
+
+    def test_old_client(self) -> None:
+        """Nobody is asked when one cannot be."""
+        client = self.box.kernel.clients.find_consumer("g", "other")
+        assert client is not None
+        client.version = 27
+        reply = self.ask()
+        assert reply is not None
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SYSTEM_ERROR,
+            "the client does not support this feature. version=27"))
+        self.assertEqual(self.client.requests, [])
+
+
+class ConsumeDirectlyTests(ClientsCase):
+    """309."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.tool = self.box.peer()
+        kernel = self.box.kernel
+        kernel.topic_config.update(TopicConfig("T", 1, 1, topic_sys_flag=2), {})
+        kernel.subscription_group.update(SubscriptionGroupConfig("g", group_sys_flag=1), {})
+        self.record = message("T", b"body")
+        kernel.append([self.record])
+        self.message_id = offset_message_id(kernel.store_host, self.record.physical_offset)
+
+    def header(self, **fields: str | int | None) -> ConsumeMessageDirectlyResultRequestHeader:
+        return ConsumeMessageDirectlyResultRequestHeader(**{
+            "consumer_group": "g", "client_id": "client", "msg_id": self.message_id,
+            **fields})  # type: ignore[arg-type]
+
+    def test_handed_on(self) -> None:
+        """The client gets the message as it is stored, and its answer is the answer."""
+        asked = self.header(topic="T", broker_name="wrong")
+        self.assertIsNone(self.box.send(self.tool, RequestCode.CONSUME_MESSAGE_DIRECTLY, asked))
+        request, = self.client.requests
+        self.assertEqual((request.code, request.header, request.timeout_ms), (
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            self.header(topic="T", broker_name="broker-a", topic_sys_flag=2, group_sys_flag=1),
+            CALL_TIMEOUT_MS))
+        self.assertEqual(decode_record(request.body).body, b"body")
+        assert request.reply is not None
+        request.reply.callback(RemotingCommand(0, body=b'{"consumeResult":"CR_SUCCESS"}'))
+        reply, = self.box.late_replies(self.tool)
+        self.assertEqual((reply.code, reply.body), (0, b'{"consumeResult":"CR_SUCCESS"}'))
+
+    def test_refused(self) -> None:
+        """A message that is not there, an id that is none, a client that is not online."""
+        gone = offset_message_id(self.box.kernel.store_host, 99_999)
+        for fields, remark in (
+            ({"msg_id": gone}, "can not find message by the offset, 99999"),
+            ({"msg_id": "x"}, "not an offset message id: 'x'"),
+            ({"msg_id": None}, "not an offset message id: ''"),
+            ({"client_id": "other"}, "The Consumer <g> <other> not online"),
+            ({"client_id": None}, "The Consumer <g> <> not online"),
+        ):
+            reply = self.box.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                                 self.header(**fields))  # type: ignore[arg-type]
+            self.assertEqual((reply.code, reply.remark), (ResponseCode.SYSTEM_ERROR, remark))
+        self.assertEqual(self.client.requests, [])
 
 
 class RunningInfoTests(ClientsCase):

@@ -12,17 +12,25 @@ from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
     ConsumerData,
     ConsumeStats,
+    GroupForbidden,
     HeartbeatData,
     MessageQueue,
     OffsetWrapper,
+    QuerySubscriptionResponseBody,
     SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicList,
 )
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.admin import UpdateGroupForbiddenRequestHeader
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.broker.wire.headers.topic import (
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
 )
 from twistmq.plugins import admin
 
@@ -80,6 +88,88 @@ class GroupQuestionsTests(SynchronousTestCase):
         reply = box.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker"))
+
+
+class ConsumedTests(SynchronousTestCase):
+    """343 and 345: what a group consumes."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)])
+        self.addCleanup(self.box.stop)
+
+    def test_topics(self) -> None:
+        """All topics in which it has an offset, and which broker says so."""
+        for group, topic in (("g", "T"), ("g", "U"), ("h", "V")):
+            self.box.kernel.consumer_offset.commit("here", group, topic, 0, 1)
+        for group, topics in (("g", {"T", "U"}), ("h", {"V"}), ("nope", set())):
+            reply = self.box.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER,
+                                 QueryTopicsByConsumerRequestHeader(group=group))
+            self.assertEqual(TopicList.decode(reply.body), TopicList(topics, "127.0.0.1:10911"))
+
+    def test_subscription(self) -> None:
+        """What a group that is online wants of a topic; nothing of another, or without a name."""
+        wanted = SubscriptionData("T", "a || b", {"a", "b"}, {97, 98}, 5)
+        heartbeat = HeartbeatData("client", consumer_data_set=(
+            ConsumerData("g", subscription_data_set=(wanted,)),))
+        self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
+        for group, topic, subscription in (("g", "T", wanted), ("g", "U", None), ("g", None, None),
+                                           ("h", "T", None)):
+            reply = self.box.ask(
+                RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+                QuerySubscriptionByConsumerRequestHeader(group=group, topic=topic))
+            self.assertEqual(QuerySubscriptionResponseBody.decode(reply.body),
+                             QuerySubscriptionResponseBody(subscription, group, topic))
+
+
+class ForbiddenTests(SynchronousTestCase):
+    """353."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)])
+        self.addCleanup(self.box.stop)
+        self.box.kernel.append([message("T")])
+        self.box.kernel.topic_config.update(TopicConfig("T", 1, 1), {})
+        heartbeat = HeartbeatData("client", consumer_data_set=(
+            ConsumerData("g", subscription_data_set=(SubscriptionData("T"),)),))
+        self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
+
+    def ask(
+        self, readable: bool | None, *, group: str = "g", topic: str = "T"
+    ) -> RemotingCommand:
+        return self.box.ask(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+                            UpdateGroupForbiddenRequestHeader(
+                                group=group, topic=topic, readable=readable))
+
+    def pull(self) -> int:
+        header = PullMessageRequestHeader(
+            consumer_group="g", topic="T", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=0,
+            commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0)
+        return self.box.ask(RequestCode.PULL_MESSAGE, header).code
+
+    def test_forbidden_and_allowed(self) -> None:
+        """The group's pulls of the topic are refused until it is allowed again."""
+        for readable, code in ((None, ResponseCode.SUCCESS), (False, ResponseCode.NO_PERMISSION),
+                               (True, ResponseCode.SUCCESS)):
+            reply = self.ask(readable)
+            self.assertEqual(GroupForbidden.decode(reply.body),
+                             GroupForbidden("T", "g", readable is not False))
+            self.assertEqual(GroupForbidden.decode(self.ask(None).body).readable,
+                             readable is not False)
+            self.assertEqual(self.pull(), code)
+
+    def test_it_is_saved(self) -> None:
+        """The answer comes when the table is saved."""
+        self.ask(False)
+        saved = self.box.disk.read_file("/store/config/subscriptionGroup.json")
+        self.assertEqual(SubscriptionGroupWrapper.decode_saved(saved).forbidden_table,
+                         {"g": {"T": 4}})
+
+    def test_names_that_cannot_be(self) -> None:
+        """Nothing is kept for them."""
+        for group, topic in (("a*b", "T"), ("g", "a*b"), ("g", " ")):
+            self.assertEqual(self.ask(False, group=group, topic=topic).code,
+                             ResponseCode.INVALID_PARAMETER)
+        self.assertEqual(self.box.kernel.subscription_group.forbidden, {})
 
 
 class ProgressTests(SynchronousTestCase):
@@ -145,9 +235,6 @@ class ProgressTests(SynchronousTestCase):
     def test_rate(self) -> None:
         """The rates of all its topics together."""
         stats = self.box.kernel.stats
-        stats.messages_got("g", "T", 1, 10)
-        stats.messages_got("g", "U", 1, 10)
-        stats.sample(self.box.now_ms)
         stats.messages_got("g", "T", 20, 10)
         stats.messages_got("g", "U", 10, 10)
         self.box.now_ms += 10_000

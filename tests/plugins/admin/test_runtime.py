@@ -11,8 +11,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
-from twistmq.broker.wire.bodies import DataVersion, KVTable
-from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader
+from twistmq.broker.wire.bodies import KVTable
 from twistmq.plugins import admin
 from twistmq.plugins.admin.runtime import readable_size
 
@@ -38,33 +37,6 @@ class ReadableSizeTests(SynchronousTestCase):
                  (3 * 1024**4, "3.0 TiB"), (2**63 - 1, "8.0 EiB"))
         for size, text in cases:
             self.assertEqual(readable_size(size), text, msg=str(size))
-
-
-class SettingsTests(SynchronousTestCase):
-    """26."""
-
-    def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)], {"unknownToUs": "kept"})
-        self.addCleanup(self.box.stop)
-
-    def test_text(self) -> None:
-        """A properties text with every setting, unknown ones too."""
-        lines = self.box.ask(RequestCode.GET_BROKER_CONFIG).body.decode().splitlines()
-        self.assertIn("brokerName=broker-a", lines)
-        self.assertIn("unknownToUs=kept", lines)
-        self.assertEqual(len(lines), len(self.box.settings.items()))
-
-    def test_version(self) -> None:
-        """The header says how often the settings changed, and when."""
-        def version() -> DataVersion:
-            header = self.box.ask(RequestCode.GET_BROKER_CONFIG).header(
-                GetBrokerConfigResponseHeader)
-            return DataVersion.decode(header.version.encode())
-
-        self.assertEqual(version(), DataVersion(timestamp=self.box.now_ms))
-        self.box.now_ms += 5
-        self.box.settings.update({"traceOn": "false"})
-        self.assertEqual(version(), DataVersion(timestamp=self.box.now_ms, counter=1))
 
 
 class RuntimeTableTests(SynchronousTestCase):

@@ -7,6 +7,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.broker.request.filters import PropertyFilter
+from twistmq.broker.wire.properties import format_properties, parse_properties
 from twistmq.plugins.filter_sql92.language import Sql92
 
 
@@ -30,6 +32,28 @@ class LanguageTests(SynchronousTestCase):
         many = Sql92().compile(" OR ".join(f"a = {number}" for number in range(64)))
         self.assertEqual([each.cost for each in (Sql92().compile("a > 1"), many)],  # type: ignore
                          [1, 9])
+
+    def test_same_of_records(self) -> None:
+        """A filter that finds few properties decides as one that is given all of them."""
+        for expression in ("a BETWEEN -1 AND 5", "a BETWEEN 1.5 AND 2.5", "a NOT BETWEEN 1 AND 5",
+                           "a BETWEEN 1 AND 5000000000", "a BETWEEN 1 AND 2.5", "a = 'x'",
+                           "a = '5'", "a <> 'x'", "a IS NULL", "b = 'x' AND a > 1"):
+            matches = Sql92().compile(expression)
+            for a in ("", "-1", "0", "1", "2", "2.0", "5", "6", "x", "NaN", "1e1", "5000000001"):
+                fields = {"c": "1", "a": a, "ab": "2", "b": "x"}
+                properties = format_properties(fields)
+                self.assertEqual(PropertyFilter(matches).match_properties(properties),
+                                 matches(parse_properties(properties)), msg=f"{expression}: {a}")
+
+    def test_between(self) -> None:
+        """One reading of the property decides as two comparisons do."""
+        for low, high in (("-1", "5"), ("1.5", "2.5"), ("1", "5000000000"), ("0", "0")):
+            at_once = Sql92().compile(f"a BETWEEN {low} AND {high}")
+            apart = Sql92().compile(f"a >= {low} AND a <= {high}")
+            for a in (None, "-1", "0", "1", "2", "2.0", "5", "x", "NaN", "1e1", "5000000001"):
+                properties = {} if a is None else {"a": a}
+                with capturedLogs():
+                    self.assertEqual(at_once(properties), apart(properties), msg=f"{low} {a}")
 
     def test_errors_are_told_once(self) -> None:
         """What cannot be evaluated does not match, and the log says so once an expression."""

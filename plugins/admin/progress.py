@@ -1,0 +1,181 @@
+"""How far groups have come, and moving that: 303, 308, 314, 317.
+
+Source: AdminBrokerProcessor.queryConsumeTimeSpan, queryCorrectionOffset, cloneGroupOffset,
+fetchAllConsumeStatsInBroker, ConsumerOffsetManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.long_answers import Work
+from twistmq.broker.settings import LONG_MAX
+from twistmq.broker.wire.bodies import (
+    ConsumeStats,
+    ConsumeStatsList,
+    MessageQueue,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    QueueTimeSpan,
+    TopicConfig,
+)
+from twistmq.broker.wire.headers.admin import GetConsumeStatsInBrokerHeader
+from twistmq.broker.wire.headers.offset import (
+    CloneGroupOffsetRequestHeader,
+    QueryCorrectionOffsetHeader,
+)
+from twistmq.broker.wire.headers.topic import QueryConsumeTimeSpanRequestHeader
+from twistmq.plugins.admin.rows import encode_with_rows, map_row
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["ProgressRequests", "queue_progress"]
+
+
+def queue_progress(kernel: Kernel, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+    """How far a group has come in a queue."""
+    store, offsets = kernel.store, kernel.consumer_offset
+    consumed = max(offsets.query(group, topic, queue_id), 0)
+    pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
+    time_ms = store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
+    return OffsetWrapper(store.max_offset_in_queue(topic, queue_id), consumed, pulled,
+                         max(time_ms, 0))
+
+
+class ProgressRequests:
+    """The handlers of groups' progress."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.QUERY_CONSUME_TIME_SPAN, self._time_span,
+                           QueryConsumeTimeSpanRequestHeader),
+            RequestHandler(RequestCode.QUERY_CORRECTION_OFFSET, self._slowest,
+                           QueryCorrectionOffsetHeader),
+            RequestHandler(RequestCode.CLONE_GROUP_OFFSET, self._clone,
+                           CloneGroupOffsetRequestHeader),
+            RequestHandler(RequestCode.GET_BROKER_CONSUME_STATS, self._all,
+                           GetConsumeStatsInBrokerHeader),
+        ]
+
+    # --- times
+
+    def _time_span(self, request: Request[QueryConsumeTimeSpanRequestHeader]) -> Handled:
+        header = request.header
+        config = self._kernel.topic_config.get(header.topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        return self._kernel.long_answers.answer(
+            self._read_time_span(config, header.group, request.now_ms), request.channel)
+
+    def _read_time_span(self, config: TopicConfig, group: str, now_ms: int) -> Work:
+        rows = []
+        for queue_id in range(config.write_queue_nums):
+            span = self._queue_time_span(config.topic_name, queue_id, group, now_ms)
+            rows.append(span.with_letters().encode())
+            yield
+        return Reply(body=encode_with_rows(
+            QueryConsumeTimeSpanBody(), b'"consumeTimeSpanSet":[]', rows))
+
+    def _queue_time_span(
+        self, topic: str, queue_id: int, group: str, now_ms: int
+    ) -> QueueTimeSpan:
+        store = self._kernel.store
+        begin, end = (store.min_offset_in_queue(topic, queue_id),
+                      store.max_offset_in_queue(topic, queue_id))
+        consumed = self._kernel.consumer_offset.query(group, topic, queue_id)
+        earliest_ms = store.earliest_store_time(topic, queue_id)
+        consumed_ms = store.store_time(topic, queue_id, consumed - 1)
+        # Differs from Apache, where a message that is gone has waited since 1970.
+        following = max(consumed, begin)
+        waits = following < end
+        return QueueTimeSpan(
+            MessageQueue(topic, self._kernel.broker_name, queue_id), earliest_ms,
+            store.store_time(topic, queue_id, end - 1),
+            consumed_ms if consumed > 0 else earliest_ms,
+            now_ms - store.store_time(topic, queue_id, following) if waits else 0)
+
+    # --- the slowest
+
+    def _slowest(self, request: Request[QueryCorrectionOffsetHeader]) -> Reply:
+        """The smallest offsets of all groups that still have a message.
+
+        Differs from Apache: the groups that do not count are left out of the answer, and keep
+        their offsets; a queue that only the compared group knows is no error.
+        """
+        header, offsets = request.header, self._kernel.consumer_offset
+        least: dict[int, int] = {}
+        left_out = (header.filter_groups or "").split(",")
+        for group in offsets.groups_of_topic(header.topic) - set(left_out):
+            for queue_id, offset in offsets.offsets_in(group, header.topic).items():
+                if offset >= self._kernel.store.min_offset_in_queue(header.topic, queue_id):
+                    least[queue_id] = min(offset, least.get(queue_id, offset))
+        for queue_id, offset in offsets.offsets_in(header.compare_group, header.topic).items():
+            if least.get(queue_id, offset) > offset:
+                least[queue_id] = LONG_MAX
+        return Reply(body=QueryCorrectionOffsetBody(least).encode())
+
+    # --- cloning
+
+    def _clone(self, request: Request[CloneGroupOffsetRequestHeader]) -> Reply:
+        """Differs from Apache, which clones nothing when no topic is named."""
+        header, offsets = request.header, self._kernel.consumer_offset
+        if self._kernel.subscription_group.find(header.dest_group) is None:
+            # Differs from Apache, which keeps the offsets of groups that there are not.
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                                 f"Group {header.dest_group} not exist!")
+        is_named = bool(header.topic and not header.topic.isspace())
+        topics = {header.topic or ""} if is_named else offsets.topics_of_group(header.src_group)
+        for topic in topics:
+            if self._kernel.topic_config.get(topic) is None:
+                continue
+            if header.offline or self._subscribes(header.src_group, topic):
+                offsets.clone(header.src_group, header.dest_group, topic)
+        return Reply()
+
+    def _subscribes(self, group: str, topic: str) -> bool:
+        """Whether a group wants a topic, as far as its members say anything."""
+        members = self._kernel.clients.consumer_group(group)
+        return members is None or not members.subscriptions or topic in members.subscriptions
+
+    # --- all groups
+
+    def _all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Handled:
+        return self._kernel.long_answers.answer(
+            self._read_all(request.header.is_order), request.channel)
+
+    def _read_all(self, is_order: bool) -> Work:
+        """Differs from Apache: it knows what is pulled, so those in flight are not negative."""
+        kernel = self._kernel
+        rows = []
+        diff = inflight = 0
+        topics_of = yield from kernel.consumer_offset.reading_topics()
+        for group in list(kernel.subscription_group.table):
+            stats = []
+            for topic in sorted(topics_of.get(group, ())):
+                config = kernel.topic_config.get(topic)
+                if config is None or (is_order and not config.order):
+                    continue
+                if not self._subscribes(group, topic):
+                    continue
+                queues = []
+                for queue_id in range(config.write_queue_nums):
+                    row = queue_progress(kernel, group, topic, queue_id)
+                    queues.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id), row))
+                    diff += row.broker_offset - row.consumer_offset
+                    inflight += row.pull_offset - row.consumer_offset
+                    yield
+                tps = kernel.stats.group_get_tps(group, topic, kernel.now_ms())
+                stats.append(encode_with_rows(
+                    ConsumeStats(consume_tps=tps), b'"offsetTable":{}', queues))
+            rows.append(b"{" + map_row(group, [])[:-1] + b",".join(stats) + b"]}")
+            yield
+        body = ConsumeStatsList([], kernel.broker_address, diff, inflight)
+        return Reply(body=encode_with_rows(body, b'"consumeStatsList":[]', rows))

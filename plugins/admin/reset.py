@@ -1,0 +1,182 @@
+"""Letting a group consume from another place: 222.
+
+The broker does it by itself: the group's next pull of each queue goes there. Without
+useServerSideResetOffset the group's members are told, and do it.
+
+Source: AdminBrokerProcessor.resetOffset, resetOffsetInner, Broker2Client.resetOffset @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.client_table import Client
+from twistmq.broker.request.long_answers import Work
+from twistmq.broker.wire.bodies import (
+    MessageQueue,
+    MessageQueueForC,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+    TopicConfig,
+)
+from twistmq.broker.wire.headers.client import ResetOffsetRequestHeader
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["TELLABLE_VERSION_MIN", "ResetRequests"]
+
+#: Clients before MQVersion V3_0_7_SNAPSHOT cannot be told.
+TELLABLE_VERSION_MIN: Final = 28
+_CPP: Final = "CPP"
+
+
+class ResetRequests:
+    """The handler that moves a group."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [RequestHandler(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self._reset,
+                               ResetOffsetRequestHeader)]
+
+    def _reset(self, request: Request[ResetOffsetRequestHeader]) -> Handled:
+        header = request.header
+        self.log.info(
+            "{peer} resets {group} in {topic}-{queue_id} to {timestamp} or {offset}",
+            peer=request.channel.remote_address, group=header.group, topic=header.topic,
+            queue_id=header.queue_id, timestamp=header.timestamp, offset=header.offset)
+        by_broker = self._kernel.settings.flag("useServerSideResetOffset")
+        work = self._by_broker(header) if by_broker else self._by_clients(header)
+        return self._kernel.long_answers.answer(work, request.channel)
+
+    # --- by the broker
+
+    def _by_broker(self, header: ResetOffsetRequestHeader) -> Work:
+        kernel, topic, group = self._kernel, header.topic, header.group
+        if kernel.is_slave:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 "Can not reset offset in slave broker")
+        config = self._config(topic, f"Topic {topic} does not exist")
+        if not kernel.subscription_group.has(group):
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                                 f"Group {group} does not exist")
+        offsets = {}
+        if header.queue_id >= 0:
+            self._require_queue(config, header.queue_id)
+            offsets[header.queue_id] = self._one_offset(header)
+        else:
+            for queue_id in range(config.read_queue_nums):
+                offsets[queue_id] = self._offset_at(topic, queue_id, header.timestamp)
+                yield
+        if not offsets:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        for queue_id, offset in offsets.items():
+            kernel.consumer_offset.reset(group, topic, queue_id, offset)
+        return self._answer(topic, offsets)
+
+    def _config(self, topic: str, missing: str) -> TopicConfig:
+        config = self._kernel.topic_config.get(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, missing)
+        return config
+
+    def _require_queue(self, config: TopicConfig, queue_id: int) -> None:
+        """Differs from Apache, which keeps offsets in queues that there are not."""
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        topic = config.topic_name
+        if queue_id >= count and not self._kernel.store.max_offset_in_queue(topic, queue_id):
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"topic {topic} has no queue {queue_id}")
+
+    def _one_offset(self, header: ResetOffsetRequestHeader) -> int:
+        """Where a group goes in the queue that is named."""
+        topic, queue_id, offset = header.topic, header.queue_id, header.offset
+        if offset is None or offset == -1:
+            return self._offset_at(topic, queue_id, header.timestamp)
+        store = self._kernel.store
+        begin, end = (store.min_offset_in_queue(topic, queue_id),
+                      store.max_offset_in_queue(topic, queue_id))
+        # Differs from Apache, which takes the offset behind the next message's too, where nothing
+        # can be pulled.
+        if not begin <= offset <= end:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {offset} not in consume queue range [{begin}-{end}]")
+        return offset
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The first message stored then or later; a negative time means the queue's end."""
+        store = self._kernel.store
+        if timestamp_ms < 0:
+            return store.max_offset_in_queue(topic, queue_id)
+        return max(store.offset_by_time(topic, queue_id, timestamp_ms), 0)
+
+    def _answer(self, topic: str, offsets: dict[int, int]) -> Reply:
+        return Reply(body=ResetOffsetBody(self._by_queue(topic, offsets)).encode())
+
+    def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[MessageQueue, int]:
+        return {MessageQueue(topic, self._kernel.broker_name, queue_id): offset
+                for queue_id, offset in offsets.items()}
+
+    # --- by the group's members
+
+    def _by_clients(self, header: ResetOffsetRequestHeader) -> Work:
+        kernel, topic, group = self._kernel, header.topic, header.group
+        config = self._config(
+            topic, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}")
+        offsets = {}
+        for queue_id in range(config.write_queue_nums):
+            consumed = kernel.consumer_offset.query(group, topic, queue_id)
+            if consumed == -1:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                     f"THe consumer group <{group}> not exist")
+            wanted = self._offset_at(topic, queue_id, header.timestamp)
+            offsets[queue_id] = wanted if header.is_force or wanted < consumed else consumed
+            yield
+        for client in self._members(header):
+            client.channel.send_oneway(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                ResetOffsetRequestHeader(group=group, topic=topic, timestamp=header.timestamp,
+                                         is_force=False),
+                self._orders(client, topic, offsets))
+        return self._answer(topic, offsets)
+
+    def _members(self, header: ResetOffsetRequestHeader) -> list[Client]:
+        """The members of a group, all of which can be told.
+
+        :raises RequestRefused: when there are none, or one is too old.
+        """
+        members = self._kernel.clients.consumer_group(header.group)
+        if members is None:
+            raise RequestRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} "
+                f"Topic: {header.topic} Timestamp: {header.timestamp}")
+        clients = list(members.clients.values())
+        for client in clients:
+            # Differs from Apache: nobody is told when one of them cannot be.
+            if client.version < TELLABLE_VERSION_MIN:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={client.version}")
+        return clients
+
+    def _orders(self, client: Client, topic: str, offsets: dict[int, int]) -> bytes:
+        """What a client is told, as it reads it.
+
+        Differs from Apache, which writes it as whoever asks for the reset would read it.
+        """
+        if client.language != _CPP:
+            return ResetOffsetBody(self._by_queue(topic, offsets)).encode()
+        return ResetOffsetBodyForC(
+            [MessageQueueForC(topic, self._kernel.broker_name, queue_id, offset)
+             for queue_id, offset in offsets.items()]).encode()

@@ -1,0 +1,67 @@
+"""The broker's settings, and changing them: 25, 26.
+
+Source: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.tool_changes import change_settings, changed_reply
+from twistmq.broker.wire.bodies import DataVersion
+from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["SettingRequests"]
+
+#: No tool may change these, whatever ``configBlackList`` says.
+_NEVER_CHANGED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
+
+
+class SettingRequests:
+    """The handlers of settings."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._version = DataVersion(timestamp=kernel.started_ms)
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [
+            RequestHandler(RequestCode.UPDATE_BROKER_CONFIG, self._update, EmptyHeader),
+            RequestHandler(RequestCode.GET_BROKER_CONFIG, self._read, EmptyHeader),
+        ]
+
+    def _read(self, request: Request[EmptyHeader]) -> Reply:
+        version = self._version.encode_standard().decode()
+        return Reply(header=GetBrokerConfigResponseHeader(version=version),
+                     body=self._kernel.settings.format().encode())
+
+    def _update(self, request: Request[EmptyHeader]) -> Handled:
+        """Change settings: all that are named, or none.
+
+        A change of what clients may do is answered once the name servers know.
+        """
+        kernel = self._kernel
+        changes, changed = change_settings(kernel.settings, request.body, _NEVER_CHANGED)
+        # Values are not logged: what a plugin's setting holds may be a secret.
+        self.log.info("{peer} changed the settings {names}", names=", ".join(sorted(changes)),
+                      peer=request.channel.remote_address)
+        self._version.next_version(kernel.now_ms())
+        reply = changed_reply(kernel.settings, changes)
+        if "brokerPermission" not in changed:
+            return reply
+        told = kernel.topics_saved_and_told()
+        if told is None:
+            return reply
+        answer: Deferred[Reply] = told.addCallback(lambda _: reply)
+        return answer

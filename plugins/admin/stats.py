@@ -1,0 +1,70 @@
+"""What was counted by topic and group: 315.
+
+Source: AdminBrokerProcessor.viewBrokerStatsData, BrokerStatsManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.statistics import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
+from twistmq.broker.wire.bodies import BrokerStatsData, BrokerStatsItem
+from twistmq.broker.wire.headers.admin import ViewBrokerStatsDataRequestHeader
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["StatsQuestions"]
+
+#: Apache's names: what the kernel calls it, how many names the key has, whether it is of bytes.
+#: Those of the whole broker have its cluster's name as key.
+_STATS: Final = {
+    "TOPIC_PUT_NUMS": ("TOPIC_PUT", 1, False),
+    "TOPIC_PUT_SIZE": ("TOPIC_PUT", 1, True),
+    "GROUP_GET_NUMS": ("GROUP_GET", 2, False),
+    "GROUP_GET_SIZE": ("GROUP_GET", 2, True),
+    "SNDBCK_PUT_NUMS": ("GROUP_SEND_BACK", 2, False),
+    "BROKER_PUT_NUMS": ("BROKER_PUT", 0, False),
+    "BROKER_GET_NUMS": ("BROKER_GET", 0, False),
+}
+
+
+class StatsQuestions:
+    """The handler of figures."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def handlers(self) -> list[RequestHandler[Any]]:
+        return [RequestHandler(RequestCode.VIEW_BROKER_STATS_DATA, self._view,
+                               ViewBrokerStatsDataRequestHeader)]
+
+    def _view(self, request: Request[ViewBrokerStatsDataRequestHeader]) -> Reply:
+        """Differs from Apache: hours and days count from the start, not from their first sample."""
+        name, key = request.header.stats_name, request.header.stats_key
+        counted = self._counted(name, key)
+        if counted is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        is_size = _STATS[name][2]
+        minute, hour, day = (self._item(seconds, counted, is_size)
+                             for seconds in (MINUTE_SECONDS, HOUR_SECONDS, DAY_SECONDS))
+        return Reply(body=BrokerStatsData(minute, hour, day).encode())
+
+    def _counted(self, name: str, key: str) -> tuple[str, ...] | None:
+        """What the kernel counts it under; None when nothing was counted yet, or never is."""
+        table, names, _ = _STATS.get(name, ("", 0, False))
+        # A topic's name has no @.
+        parts = tuple(key.split("@", 1)) if names else ()
+        if len(parts) != names or (not names and key != self._kernel.cluster_name):
+            return None
+        counted = (table, *parts)
+        return counted if self._kernel.stats.has(*counted) else None
+
+    def _item(self, seconds: int, counted: tuple[str, ...], is_size: bool) -> BrokerStatsItem:
+        window = self._kernel.stats.window(seconds, self._kernel.now_ms(), *counted)
+        total = window.size if is_size else window.count
+        return BrokerStatsItem(total, window.bytes_per_second if is_size else window.tps,
+                               total / window.requests if window.requests else 0.0)

@@ -1,0 +1,213 @@
+"""How far each client of a broadcast group has come, for those that change from proxy to broker.
+
+A client of a broadcast group keeps its offsets itself; one behind a proxy cannot, and one that
+goes from the proxy to the broker, or back, does not know what it got there. The broker notes where
+each client pulls, and sends one that comes the other way, or a proxy that does not know (offset
+below 0), to where the client was: OFFSET_RESET. The least offset of all clients is committed as
+that of the group GROUP@broadcast, from which new clients behind a proxy begin.
+
+Proxies say so in their pulls (requestSource 1) and name the client (proxyFrowardClientId). Popping
+knows no broadcast, here as with Apache. Nothing is noted for groups that share their queues.
+
+Source: BroadcastOffsetManager, BroadcastOffsetStore, PullMessageProcessor @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twistmq.broker import hookimpl
+from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX
+from twistmq.broker.interfaces import BroadcastClient, IBroadcastOffsets
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.remoting import Request
+from twistmq.broker.settings import LONG_MAX, Setting
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["CLIENTS_MAX", "BroadcastOffsets"]
+
+#: Source: RequestSource.PROXY_FOR_BROADCAST.
+_PROXY_FOR_BROADCAST: Final = 1
+#: Clients, over all groups and topics, that are remembered; names are what pulls say. Apache has
+#: no bound.
+CLIENTS_MAX: Final = 100_000
+#: Source: BroadcastOffsetManager.run.
+_SCAN_PERIOD_MS: Final = 5000
+_SUFFIX: Final = "@broadcast"
+
+
+@dataclass(slots=True)
+class _Client:
+    """Where one client is in one topic."""
+
+    from_proxy: bool
+    pulled_ms: int
+    #: The last offset pulled from, by queue.
+    offsets: dict[int, int] = field(default_factory=dict)
+
+
+@implementer(IBroadcastOffsets)
+class BroadcastOffsets:
+    """The offsets of one broker's broadcast groups.
+
+    :param expire_ms: how long a client that is gone is remembered.
+    :param expire_max_ms: how long one is that is there and pulls nothing.
+    """
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, expire_ms: int, expire_max_ms: int) -> None:
+        self._kernel = kernel
+        self._expire_ms = expire_ms
+        self._expire_max_ms = expire_max_ms
+        #: By (topic, group), then by client id.
+        self._table: dict[tuple[str, str], dict[str, _Client]] = {}
+        self.client_count = 0
+        self._is_scanning = False
+
+    # --- what pulls ask
+
+    def client_of(self, request: Request[PullMessageRequestHeader]) -> BroadcastClient | None:
+        """See IBroadcastOffsets."""
+        header = request.header
+        if header.request_source == _PROXY_FOR_BROADCAST:
+            name = header.proxy_froward_client_id
+            return (name, True) if name and len(name) <= CLIENT_ID_LENGTH_MAX else None
+        group = self._kernel.clients.consumers.get(header.consumer_group)
+        if group is None or not group.is_broadcast:
+            return None
+        client = group.clients.get(request.channel.channel_id)
+        return None if client is None else (client.client_id, False)
+
+    def begin_offset(
+        self, request: Request[PullMessageRequestHeader], client: BroadcastClient
+    ) -> int | None:
+        """See IBroadcastOffsets."""
+        header = request.header
+        client_id, from_proxy = client
+        clients = self._table.get((header.topic, header.consumer_group))
+        known = None if clients is None else clients.get(client_id)
+        if known is None:
+            return self._offset(None, header) if from_proxy and header.queue_offset < 0 else None
+        if known.from_proxy != from_proxy or (from_proxy and header.queue_offset < 0):
+            return self._offset(known, header)
+        return None
+
+    def pulled(
+        self, request: Request[PullMessageRequestHeader], client: BroadcastClient, offset: int
+    ) -> None:
+        """See IBroadcastOffsets."""
+        header = request.header
+        client_id, from_proxy = client
+        key = (header.topic, header.consumer_group)
+        clients = self._table.get(key)
+        known = None if clients is None else clients.get(client_id)
+        if known is None:
+            if self.client_count >= CLIENTS_MAX:
+                return
+            self.client_count += 1
+            known = self._table.setdefault(key, {})[client_id] = _Client(
+                from_proxy, request.now_ms)
+        known.pulled_ms = self._kernel.now_ms()
+        known.from_proxy = from_proxy
+        known.offsets[header.queue_id] = max(offset, known.offsets.get(header.queue_id, offset))
+
+    def _offset(self, known: _Client | None, header: PullMessageRequestHeader) -> int:
+        """Where a client is to go on, or begin: where it was, where its group was, or as new."""
+        topic, queue_id = header.topic, header.queue_id
+        offset = -1 if known is None else known.offsets.get(queue_id, -1)
+        if offset < 0:
+            offset = self._kernel.consumer_offset.query(
+                header.consumer_group + _SUFFIX, topic, queue_id)
+        if offset >= 0:
+            return offset
+        store = self._kernel.store
+        if store.is_in_memory(topic, queue_id, 0):
+            return 0
+        return store.max_offset_in_queue(topic, queue_id)
+
+    # --- periodic
+
+    def scan(self, now_ms: int) -> None:
+        """Commit the least offsets, and forget clients that are gone; in slices."""
+        if self._is_scanning or self._kernel.is_slave:
+            return
+        self._is_scanning = True
+
+        def finished(result: object) -> object:
+            self._is_scanning = False
+            return result
+
+        scanning = self._kernel.slices.run(self._scan(now_ms))
+        scanning.addBoth(finished)
+        scanning.addErrback(lambda failure: self.log.failure(
+            "offsets of broadcast groups were not looked at", failure=failure))
+
+    def _scan(self, now_ms: int) -> Generator[None, None, None]:
+        for (topic, group), clients in list(self._table.items()):
+            least: dict[int, int] = {}
+            members = self._kernel.clients.consumers.get(group)
+            there = set(members.client_ids) if members is not None else set()
+            for client_id, client in list(clients.items()):
+                silent_ms = now_ms - client.pulled_ms
+                is_there = client_id in there
+                if is_there or silent_ms < self._expire_ms:
+                    for queue_id, offset in client.offsets.items():
+                        least[queue_id] = min(offset, least.get(queue_id, offset))
+                if silent_ms >= (self._expire_max_ms if is_there else self._expire_ms):
+                    del clients[client_id]
+                    self.client_count -= 1
+                yield
+            if not clients:
+                self._table.pop((topic, group), None)
+            for queue_id, offset in least.items():
+                self._kernel.consumer_offset.commit(
+                    "BroadcastOffset", group + _SUFFIX, topic, queue_id, offset)
+
+
+#: A process may run several brokers. None: enableBroadcastOffsetStore is off.
+_offsets: WeakKeyDictionary[Kernel, BroadcastOffsets | None] = WeakKeyDictionary()
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting("enableBroadcastOffsetStore", "flag", True,
+                "Whether it is noted where the clients of broadcast groups pull.",
+                source="BrokerConfig", at_start=True),
+        Setting("broadcastOffsetExpireSecond", "int", 120,
+                "How long a client of a broadcast group that is gone is remembered.",
+                unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
+        Setting("broadcastOffsetExpireMaxSecond", "int", 300,
+                "How long one is that is there and pulls nothing.",
+                unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
+    )
+
+
+@hookimpl
+def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
+    settings = kernel.settings
+    offsets = BroadcastOffsets(
+        kernel, settings.int("broadcastOffsetExpireSecond") * 1000,
+        settings.int("broadcastOffsetExpireMaxSecond") * 1000,
+    ) if settings.flag("enableBroadcastOffsetStore") else None
+    _offsets[kernel] = offsets
+    return offsets
+
+
+@hookimpl
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
+    offsets = _offsets.get(kernel)
+    if offsets is None:
+        return ()
+    return (PeriodicTask("look at the offsets of broadcast groups", _SCAN_PERIOD_MS,
+                         _SCAN_PERIOD_MS, offsets.scan),)

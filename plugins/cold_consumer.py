@@ -1,0 +1,101 @@
+"""Groups that fall far behind are stopped, where a setting says so.
+
+What a group reads that is far behind comes from the disk, and pushes what all others read out of
+the page cache. With ``disableConsumeIfConsumerReadSlowly`` a group whose next pull of some queue is
+more than ``consumerFallbehindThreshold`` bytes of the commit log behind its end may not consume any
+more, until an administrator allows it again (``mqadmin updateSubGroup -s true``). Only groups with
+a member count: one that is not there reads nothing.
+
+The gentler way, to let such a group read from a slave (``slaveReadEnable``, and the group's
+``whichBrokerWhenConsumeSlowly``), is the kernel's: it is part of every pull's answer.
+
+Source: BrokerController.protectBroker, DefaultMessageStore.getMessage (diskFallRecorded) @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker import hookimpl
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.settings import LONG_MAX, Setting
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+__all__ = ["ColdConsumers"]
+
+SWITCH: Final = "disableConsumeIfConsumerReadSlowly"
+THRESHOLD: Final = "consumerFallbehindThreshold"
+#: Source: BrokerController.initializeBrokerScheduledTasks.
+_PERIOD_MS: Final = 180_000
+
+
+class ColdConsumers:
+    """Looks after the groups of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._is_looking = False
+
+    def protect(self, now_ms: int) -> None:
+        """Stop the groups that are too far behind, when they are to be; in slices; periodic."""
+        if self._is_looking or not self._kernel.settings.flag(SWITCH):
+            return
+        self._is_looking = True
+
+        def finished(result: object) -> object:
+            self._is_looking = False
+            return result
+
+        looking = self._kernel.slices.run(self._look())
+        looking.addBoth(finished)
+        looking.addErrback(lambda failure: self.log.failure(
+            "how far groups are behind was not looked at", failure=failure))
+
+    def _look(self) -> Generator[None, None, None]:
+        kernel = self._kernel
+        threshold = kernel.settings.int(THRESHOLD)
+        for topic, group, offsets in kernel.consumer_offset.last_pulls():
+            if kernel.clients.consumer_group(group) is None:
+                continue
+            for queue_id, offset in list(offsets.items()):
+                behind = self.behind_bytes(topic, queue_id, offset)
+                yield
+                if behind > threshold and kernel.subscription_group.disable_consume(group):
+                    self.log.warn(
+                        "group {group} may not consume any more: in {topic}-{queue_id} it is "
+                        "{behind} bytes of the log behind, more than {threshold}", group=group,
+                        topic=topic, queue_id=queue_id, behind=behind, threshold=threshold)
+                    kernel.saves.save_if_changed(kernel.subscription_group)
+
+    def behind_bytes(self, topic: str, queue_id: int, offset: int) -> int:
+        """How much of the log lies between a queue's offset and the end."""
+        store = self._kernel.store
+        offset = max(offset, store.min_offset_in_queue(topic, queue_id))
+        place = store.commit_log_offset(topic, queue_id, offset)
+        return store.max_offset - place if place >= 0 else 0
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting(SWITCH, "flag", False,
+                "Whether groups that fall far behind may not consume any more.",
+                source="BrokerConfig"),
+        Setting(THRESHOLD, "int", 16 * 1024**3,
+                "What is far: bytes of the commit log from a group's next message to the end; "
+                "looked at every three minutes.",
+                unit="bytes", least=0, most=LONG_MAX, source="BrokerConfig"),
+    )
+
+
+@hookimpl
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
+    return (PeriodicTask("protect the broker from groups far behind", _PERIOD_MS, _PERIOD_MS,
+                         ColdConsumers(kernel).protect),)

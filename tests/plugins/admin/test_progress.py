@@ -1,0 +1,256 @@
+"""How far groups have come, and moving that."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import count
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.settings import LONG_MAX
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.bodies import (
+    ConsumerData,
+    ConsumeStatsList,
+    HeartbeatData,
+    MessageQueue,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    QueueTimeSpan,
+    SubscriptionData,
+    TopicConfig,
+)
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.admin import GetConsumeStatsInBrokerHeader
+from twistmq.broker.wire.headers.offset import (
+    CloneGroupOffsetRequestHeader,
+    QueryCorrectionOffsetHeader,
+)
+from twistmq.broker.wire.headers.topic import QueryConsumeTimeSpanRequestHeader
+from twistmq.plugins import admin
+
+
+class ProgressCase(SynchronousTestCase):
+    """A broker with topics T and U of two queues, and a group that is part of the way."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)])
+        self.addCleanup(self.box.stop)
+        self.kernel = self.box.kernel
+        for topic in ("T", "U"):
+            self.kernel.topic_config.update(TopicConfig(topic, 2, 2), {})
+        self.kernel.subscription_group.find("g")
+        self.begin_ms = self.box.now_ms
+        for _ in range(3):
+            self.box.now_ms += 1000
+            self.kernel.append([message("T")])
+
+    def commit(self, group: str, offset: int, topic: str = "T", queue_id: int = 0) -> None:
+        self.kernel.consumer_offset.commit("test", group, topic, queue_id, offset)
+
+    def subscribe(self, group: str, topic: str) -> None:
+        data = ConsumerData(group, subscription_data_set=(SubscriptionData(topic),))
+        self.box.ask(RequestCode.HEART_BEAT,
+                     body=HeartbeatData("client", (), (data,)).encode_standard())
+
+
+class TimeSpanTests(ProgressCase):
+    """303."""
+
+    def spans(self, group: str = "g") -> list[QueueTimeSpan]:
+        reply = self.box.ask(RequestCode.QUERY_CONSUME_TIME_SPAN,
+                             QueryConsumeTimeSpanRequestHeader(topic="T", group=group))
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        return QueryConsumeTimeSpanBody.decode(reply.body).consume_time_span_set
+
+    def test_part_of_the_way(self) -> None:
+        """First, last and consumed message, and how long the next one has waited."""
+        self.commit("g", 1)
+        self.box.now_ms += 500
+        queue, empty = self.spans()
+        self.assertEqual(queue, QueueTimeSpan(
+            MessageQueue("T", "broker-a", 0), self.begin_ms + 1000, self.begin_ms + 3000,
+            self.begin_ms + 1000, 1500).with_letters())
+        self.assertEqual(empty, QueueTimeSpan(
+            MessageQueue("T", "broker-a", 1), -1, -1, -1, 0).with_letters())
+
+    def test_times_in_letters(self) -> None:
+        """Times stand there in letters too, by the local clock."""
+        queue, _ = self.spans()
+        first = datetime.fromtimestamp((self.begin_ms + 1000) // 1000)
+        self.assertEqual(queue.min_time_stamp_str, f"{first:%Y-%m-%d#%H:%M:%S}:000")
+        self.assertEqual(queue.consume_time_stamp_str, queue.min_time_stamp_str)
+        self.assertNotEqual(queue.max_time_stamp_str, queue.min_time_stamp_str)
+
+    def test_done(self) -> None:
+        """Nothing waits for a group that has consumed everything."""
+        self.commit("g", 3)
+        queue, _ = self.spans()
+        self.assertEqual((queue.consume_time_stamp, queue.delay_time), (self.begin_ms + 3000, 0))
+
+    def test_not_begun(self) -> None:
+        """A group that has consumed nothing is at the first message, which has waited."""
+        queue, _ = self.spans("other")
+        self.assertEqual((queue.consume_time_stamp, queue.delay_time), (self.begin_ms + 1000, 2000))
+
+    def test_unknown_topic(self) -> None:
+        """It is said."""
+        reply = self.box.ask(RequestCode.QUERY_CONSUME_TIME_SPAN,
+                             QueryConsumeTimeSpanRequestHeader(topic="nope", group="g"))
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.TOPIC_NOT_EXIST, "topic[nope] not exist"))
+
+
+class CorrectionTests(ProgressCase):
+    """308."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.commit("slow", 1)
+        self.commit("fast", 3)
+        self.commit("fast", 0, queue_id=1)
+
+    def slowest(self, compare: str, left_out: str | None = None) -> dict[int, int]:
+        reply = self.box.ask(RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffsetHeader(
+            topic="T", compare_group=compare, filter_groups=left_out))
+        return QueryCorrectionOffsetBody.decode(reply.body).correction_offsets
+
+    def test_slowest(self) -> None:
+        """The smallest offset of any group, in each queue."""
+        self.assertEqual(self.slowest("fast"), {0: 1, 1: 0})
+
+    def test_compared_group_is_behind(self) -> None:
+        """A queue in which the compared group is behind all others has the greatest number."""
+        self.assertEqual(self.slowest("slow", "slow"), {0: LONG_MAX, 1: 0})
+
+    def test_groups_left_out(self) -> None:
+        """They do not count, and keep their offsets: asking changes nothing."""
+        self.assertEqual(self.slowest("fast", "slow,other"), {0: 3, 1: 0})
+        self.assertEqual(self.kernel.consumer_offset.query("slow", "T", 0), 1)
+        self.assertEqual(self.slowest("slow", "fast"), {0: 1})
+
+
+class CloneTests(ProgressCase):
+    """314."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.commit("g", 2)
+        self.commit("g", 5, "U", 1)
+
+    def clone(self, topic: str | None = None, *, to: str = "h", offline: bool = True
+              ) -> RemotingCommand:
+        return self.box.ask(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader(
+            src_group="g", dest_group=to, topic=topic, offline=offline))
+
+    def offsets(self, group: str) -> dict[str, dict[int, int]]:
+        table = self.kernel.consumer_offset
+        return {topic: table.offsets_in(group, topic) for topic in table.topics_of_group(group)}
+
+    def test_one_topic(self) -> None:
+        """All queues of the topic; what the other group had there is replaced."""
+        self.commit("h", 9, queue_id=1)
+        self.assertEqual(self.clone("T").code, ResponseCode.SUCCESS)
+        self.assertEqual(self.offsets("h"), {"T": {0: 2}})
+        self.commit("g", 3)
+        self.assertEqual(self.offsets("h"), {"T": {0: 2}})
+
+    def test_all_topics(self) -> None:
+        """Without a topic all that the group consumed, as far as there are such topics."""
+        self.commit("g", 7, "Gone")
+        self.clone(" ")
+        self.assertEqual(self.offsets("h"), {"T": {0: 2}, "U": {1: 5}})
+
+    def test_group_that_is_online(self) -> None:
+        """Only what it subscribes to, unless it is to be taken as offline."""
+        self.subscribe("g", "U")
+        self.clone(offline=False)
+        self.assertEqual(self.offsets("h"), {"U": {1: 5}})
+        self.clone(offline=True)
+        self.assertEqual(self.offsets("h"), {"T": {0: 2}, "U": {1: 5}})
+
+    def test_it_is_saved(self) -> None:
+        """The clone is there after a restart."""
+        self.clone("T")
+        self.kernel.persist()
+        box = KernelBox([("admin", admin)])
+        self.addCleanup(box.stop)
+        table = box.kernel.consumer_offset
+        table._decode(self.box.disk.read_file("/store/config/consumerOffset.json").decode())
+        self.assertEqual(table.query("h", "T", 0), 2)
+
+    def test_group_that_cannot_be(self) -> None:
+        """Nothing is kept for a group that is none."""
+        reply = self.clone("T", to="a*b")
+        self.assertEqual((reply.code, reply.remark), (
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "Group a*b not exist!"))
+        self.assertEqual(self.offsets("a*b"), {})
+
+
+class AllProgressTests(ProgressCase):
+    """317."""
+
+    def all(self, *, is_order: bool = False) -> ConsumeStatsList:
+        reply = self.box.ask(RequestCode.GET_BROKER_CONSUME_STATS,
+                             GetConsumeStatsInBrokerHeader(is_order=is_order))
+        return ConsumeStatsList.decode(reply.body)
+
+    def offsets(self, answer: ConsumeStatsList, group: str) -> dict[tuple[str, int], OffsetWrapper]:
+        found, = (row[group] for row in answer.consume_stats_list if group in row)
+        return {(queue.topic, queue.queue_id): offset
+                for stats in found for queue, offset in stats.offset_table.items()}
+
+    def test_all(self) -> None:
+        """Every group, each of its topics, each queue; and what is left of all."""
+        self.commit("g", 1)
+        self.kernel.consumer_offset.pulled("g", "T", 0, 2)
+        answer = self.all()
+        self.assertEqual(self.offsets(answer, "g"), {
+            ("T", 0): OffsetWrapper(3, 1, 2, self.begin_ms + 1000), ("T", 1): OffsetWrapper()})
+        self.assertEqual(self.offsets(answer, "TOOLS_CONSUMER"), {})
+        self.assertEqual((answer.total_diff, answer.total_inflight_diff, answer.broker_addr),
+                         (2, 1, "127.0.0.1:10911"))
+
+    def test_many(self) -> None:
+        """Many groups are told in slices, so that nobody else waits for them."""
+        for number in range(300):
+            self.kernel.subscription_group.find(f"g{number}")
+            self.commit(f"g{number}", 1)
+        ticks = count(self.box.now_ms)
+        self.box.clock = lambda: next(ticks)
+        peer = self.box.peer()
+        self.assertIsNone(self.box.send(peer, RequestCode.GET_BROKER_CONSUME_STATS,
+                                        GetConsumeStatsInBrokerHeader()))
+        task, = (task for task in self.kernel.periodic_tasks
+                 if task.name == "go on with long answers")
+        steps = 0
+        while not peer.written:
+            task.run(0)
+            steps += 1
+        self.assertGreater(steps, 20)
+        answer = ConsumeStatsList.decode(self.box.late_replies(peer)[0].body)
+        self.assertEqual(answer.total_diff, 600)
+
+    def test_topics_nobody_subscribes_to_any_more(self) -> None:
+        """Of a group that is online only what it subscribes to counts."""
+        self.commit("g", 1)
+        self.commit("g", 0, "U")
+        self.subscribe("g", "U")
+        answer = self.all()
+        self.assertEqual(self.offsets(answer, "g").keys(), {("U", 0), ("U", 1)})
+        self.assertEqual(answer.total_diff, 0)
+
+    def test_ordered_topics(self) -> None:
+        """Ordered topics alone, when these are asked for."""
+        self.kernel.topic_config.update(TopicConfig("O", 1, 1, order=True), {})
+        self.commit("g", 1)
+        self.commit("g", 0, "O")
+        self.assertEqual(self.offsets(self.all(is_order=True), "g").keys(), {("O", 0)})
+
+    def test_topic_that_is_gone(self) -> None:
+        """Offsets in a topic that there is not do not count."""
+        self.commit("g", 4, "Gone")
+        self.assertEqual(self.offsets(self.all(), "g"), {})

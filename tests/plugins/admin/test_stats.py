@@ -1,0 +1,89 @@
+"""Figures by topic and group."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.wire.bodies import BrokerStatsData, BrokerStatsItem
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.admin import ViewBrokerStatsDataRequestHeader
+from twistmq.plugins import admin
+
+
+class StatsTests(SynchronousTestCase):
+    """315."""
+
+    def setUp(self) -> None:
+        self.box = KernelBox([("admin", admin)])
+        self.addCleanup(self.box.stop)
+        self.stats = self.box.kernel.stats
+        self.stats.sample(self.box.now_ms)
+
+    def ask(self, name: str, key: str) -> RemotingCommand:
+        return self.box.ask(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequestHeader(
+            stats_name=name, stats_key=key))
+
+    def data(self, name: str, key: str) -> BrokerStatsData:
+        reply = self.ask(name, key)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
+        return BrokerStatsData.decode(reply.body)
+
+    def sample(self, seconds: int) -> None:
+        """Let time pass, sampled as the broker does it."""
+        for _ in range(seconds):
+            self.box.now_ms += 1000
+            self.stats.sample(self.box.now_ms)
+
+    def test_windows(self) -> None:
+        """A minute forgets what an hour and a day still know."""
+        self.stats.messages_put({"T": (40, 4000)})
+        self.sample(90)
+        self.stats.messages_put({"T": (20, 1000)})
+        self.sample(10)
+        found = self.data("TOPIC_PUT_NUMS", "T")
+        self.assertEqual(found.stats_minute, BrokerStatsItem(20, 20 / 60, 1.0))
+        self.assertEqual(found.stats_hour, BrokerStatsItem(60, 60 / 100, 1.0))
+        self.assertEqual(found.stats_day, found.stats_hour)
+        self.assertEqual(self.data("TOPIC_PUT_SIZE", "T").stats_hour,
+                         BrokerStatsItem(5000, 50.0, 5000 / 60))
+
+    def test_an_hour_ends(self) -> None:
+        """After an hour only the day knows."""
+        self.stats.messages_put({"T": (40, 4000)})
+        self.sample(4200)
+        found = self.data("TOPIC_PUT_NUMS", "T")
+        self.assertEqual((found.stats_minute.sum, found.stats_hour.sum, found.stats_day.sum),
+                         (0, 0, 40))
+
+    def test_groups(self) -> None:
+        """The key is topic@group; a pull brings several messages."""
+        self.stats.messages_got("g", "T", 8, 800)
+        self.stats.messages_got("g", "T", 4, 200)
+        self.stats.message_sent_back("g", "T")
+        self.sample(10)
+        self.assertEqual(self.data("GROUP_GET_NUMS", "T@g").stats_minute,
+                         BrokerStatsItem(12, 1.2, 6.0))
+        self.assertEqual(self.data("GROUP_GET_SIZE", "T@g").stats_minute,
+                         BrokerStatsItem(1000, 100.0, 500.0))
+        self.assertEqual(self.data("SNDBCK_PUT_NUMS", "T@g").stats_minute.sum, 1)
+
+    def test_broker(self) -> None:
+        """The key is the cluster's name; requests are not counted."""
+        self.stats.messages_put({"T": (3, 30), "U": (2, 20)})
+        self.stats.messages_got("g", "T", 8, 800)
+        self.sample(10)
+        self.assertEqual(self.data("BROKER_PUT_NUMS", "DefaultCluster").stats_minute,
+                         BrokerStatsItem(5, 0.5, 0.0))
+        self.assertEqual(self.data("BROKER_GET_NUMS", "DefaultCluster").stats_minute.sum, 8)
+
+    def test_nothing_counted(self) -> None:
+        """What was never counted is said not to be there, in Apache's words."""
+        self.stats.messages_put({"T": (1, 1)})
+        for name, key in (("TOPIC_PUT_NUMS", "nope"), ("GROUP_GET_NUMS", "T"), ("NOPE", "T"),
+                          ("GROUP_GET_NUMS", "T@g"), ("BROKER_PUT_NUMS", "T"),
+                          ("BROKER_GET_NUMS", "DefaultCluster")):
+            reply = self.ask(name, key)
+            self.assertEqual((reply.code, reply.remark), (
+                ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist"))

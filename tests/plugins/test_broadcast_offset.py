@@ -1,0 +1,147 @@
+"""Where clients of broadcast groups go on when they change between proxy and broker."""
+
+from __future__ import annotations
+
+import json
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.plugins import broadcast_offset
+from twistmq.plugins.broadcast_offset import _offsets
+
+MOVED = ResponseCode.PULL_OFFSET_MOVED
+
+
+class BroadcastOffsetTests(SynchronousTestCase):
+    """A topic of twenty messages, and group g."""
+
+    def setUp(self) -> None:
+        self.make()
+
+    def make(self, **settings: str) -> None:
+        self.box = KernelBox([("broadcast_offset", broadcast_offset)], settings)
+        self.addCleanup(self.box.stop)
+        for _ in range(20):
+            self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x")
+
+    def join(self, client_id: str, model: str = "BROADCASTING", group: str = "g") -> Peer:
+        peer = self.box.peer()
+        self.box.ask(RequestCode.HEART_BEAT, None, json.dumps({
+            "clientID": client_id, "producerDataSet": [], "consumerDataSet": [{
+                "groupName": group, "consumeType": "CONSUME_PASSIVELY", "unitMode": False,
+                "messageModel": model, "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [{"topic": "T", "subString": "*"}]}]}).encode(), peer)
+        return peer
+
+    def pull(
+        self, offset: int, peer: Peer | None = None, proxied: str = "", group: str = "g"
+    ) -> tuple[int, int]:
+        """Code of the answer, and where it says to go on."""
+        header = pull_header("T", offset, group=group, max_count=1)
+        if proxied:
+            header.request_source, header.proxy_froward_client_id = 1, proxied
+        reply = self.box.ask(RequestCode.PULL_MESSAGE, header, peer=peer)
+        return reply.code, reply.header(PullMessageResponseHeader).next_begin_offset
+
+    def scan(self) -> None:
+        [task] = [task for task in self.box.kernel.periodic_tasks if "broadcast" in task.name]
+        self.assertEqual(task.period_ms, 5000)
+        task.run(self.box.now_ms)
+        self.box.kernel.slices.finish()
+
+    def committed(self, group: str = "g@broadcast") -> int:
+        return self.box.kernel.consumer_offset.query(group, "T", 0)
+
+    def test_as_it_says(self) -> None:
+        """A client that knows where it is is served from there, both ways."""
+        peer = self.join("c")
+        self.assertEqual([self.pull(offset, peer) for offset in (3, 4)], [(0, 4), (0, 5)])
+        self.assertEqual([self.pull(offset, proxied="d") for offset in (7, 8)], [(0, 8), (0, 9)])
+
+    def test_from_proxy_to_broker(self) -> None:
+        """Who was behind a proxy is sent to where it was, once, and goes on from there."""
+        peer = self.join("c")
+        self.pull(11, proxied="c")
+        self.assertEqual(self.pull(2, peer), (MOVED, 11))
+        self.assertEqual([self.pull(11, peer), self.pull(12, peer)], [(0, 12), (0, 13)])
+
+    def test_from_broker_to_proxy(self) -> None:
+        """The other way as well, whatever the proxy asks for."""
+        peer = self.join("c")
+        self.pull(6, peer)
+        self.pull(5, peer)
+        self.assertEqual(self.pull(15, proxied="c"), (MOVED, 6), msg="it never goes back")
+        self.assertEqual(self.pull(6, proxied="c"), (0, 7))
+
+    def test_a_proxy_that_does_not_know(self) -> None:
+        """It is told: where the client was, else where its group was, else the queue's begin."""
+        self.assertEqual(self.pull(-1, proxied="new"), (MOVED, 0))
+        self.pull(9, proxied="c")
+        self.assertEqual(self.pull(-1, proxied="c"), (MOVED, 9))
+        self.pull(0, proxied="new")
+        self.box.now_ms += 130_000
+        self.pull(9, proxied="c")
+        self.scan()
+        self.assertEqual(self.committed(), 9, msg="the other one is long gone")
+        self.assertEqual(self.pull(-1, proxied="newer"), (MOVED, 9))
+
+    def test_a_queue_of_long_ago(self) -> None:
+        """A new client of a queue whose begin is not at hand begins at its end."""
+        self.patch(self.box.kernel.store, "is_in_memory", lambda *place: False)
+        self.assertEqual(self.pull(-1, proxied="c"), (MOVED, 20))
+
+    def test_least_offset(self) -> None:
+        """The least of all clients is committed for GROUP@broadcast, and only there."""
+        self.pull(9, proxied="a")
+        self.pull(4, self.join("b"))
+        self.scan()
+        self.assertEqual((self.committed(), self.committed("g")), (4, -1))
+
+    def test_forgotten(self) -> None:
+        """A client that is gone after two minutes, one that is there and silent after five."""
+        offsets = _offsets[self.box.kernel]
+        assert offsets is not None
+        self.pull(9, proxied="gone")
+        self.pull(4, self.join("there"))
+        for wait_ms, count in ((119_999, 2), (1, 1), (179_999, 1), (1, 0)):
+            self.box.now_ms += wait_ms
+            self.scan()
+            self.assertEqual(offsets.client_count, count, msg=str(wait_ms))
+        self.assertEqual(offsets._table, {})
+        self.assertEqual(self.pull(-1, proxied="gone"), (MOVED, 4))
+
+    def test_who_shares_queues(self) -> None:
+        """Groups that are not broadcast groups, and strangers, are left alone."""
+        peer = self.join("c", "CLUSTERING", "shared")
+        self.assertEqual([self.pull(3, peer, group="shared"), self.pull(3, group="nobody")],
+                         [(0, 4)] * 2)
+        offsets = _offsets[self.box.kernel]
+        assert offsets is not None
+        self.assertEqual(offsets.client_count, 0)
+
+    def test_bounded(self) -> None:
+        """Names that pulls bring are remembered up to a number, and a length."""
+        self.patch(broadcast_offset, "CLIENTS_MAX", 2)
+        for name in ("a", "b", "c", "x" * 2000):
+            self.assertEqual(self.pull(5, proxied=name), (0, 6))
+        offsets = _offsets[self.box.kernel]
+        assert offsets is not None
+        self.assertEqual(sorted(offsets._table["T", "g"]), ["a", "b"])
+
+    def test_a_reset_comes_first(self) -> None:
+        """Where an administrator sends a group counts before where its client was."""
+        peer = self.join("c")
+        self.pull(11, proxied="c")
+        self.box.kernel.consumer_offset.reset("g", "T", 0, 1)
+        self.assertEqual(self.pull(2, peer), (MOVED, 1))
+
+    def test_off(self) -> None:
+        """With the setting off nothing is noted."""
+        self.make(enableBroadcastOffsetStore="false")
+        self.assertIsNone(self.box.kernel.broadcast_offsets)
+        self.pull(11, proxied="c")
+        self.assertEqual(self.pull(2, self.join("c")), (0, 3))

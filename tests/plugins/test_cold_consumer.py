@@ -1,0 +1,103 @@
+"""Groups that fall far behind are stopped, where a setting says so."""
+
+from __future__ import annotations
+
+import json
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.plugins import cold_consumer
+from twistmq.plugins.cold_consumer import SWITCH, THRESHOLD
+
+
+class ColdConsumerTests(SynchronousTestCase):
+    """A topic of a hundred messages with a kilobyte each, and groups that read it."""
+
+    def make(self, **settings: str) -> None:
+        self.box = KernelBox([("cold_consumer", cold_consumer)], settings)
+        self.addCleanup(self.box.stop)
+        for _ in range(100):
+            self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x" * 1024)
+
+    def join(self, group: str) -> Peer:
+        """A member of a group."""
+        peer = self.box.peer()
+        self.box.ask(RequestCode.HEART_BEAT, None, json.dumps({
+            "clientID": group, "producerDataSet": [], "consumerDataSet": [{
+                "groupName": group, "consumeType": "CONSUME_PASSIVELY", "unitMode": False,
+                "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [{"topic": "T", "subString": "*"}]}]}).encode(), peer)
+        return peer
+
+    def pull(self, group: str, offset: int) -> int:
+        return self.box.ask(RequestCode.PULL_MESSAGE,
+                            pull_header("T", offset, group=group, max_count=1)).code
+
+    def protect(self) -> None:
+        """What runs every three minutes."""
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name.startswith("protect")]
+        self.assertEqual(task.period_ms, 180_000)
+        task.run(self.box.now_ms)
+        self.box.kernel.slices.finish()
+
+    def enabled(self, *groups: str) -> list[bool]:
+        table = self.box.kernel.subscription_group.table
+        return [table[group].consume_enable for group in groups]
+
+    def test_far_behind(self) -> None:
+        """Who is further behind than the threshold gets nothing any more; others do."""
+        self.make(**{SWITCH: "true", THRESHOLD: "50000"})
+        self.join("slow")
+        self.join("quick")
+        self.assertEqual([self.pull("slow", 0), self.pull("quick", 80)], [0, 0])
+        self.protect()
+        self.assertEqual(self.enabled("slow", "quick"), [False, True])
+        self.assertEqual([self.pull("slow", 1), self.pull("quick", 81)],
+                         [ResponseCode.NO_PERMISSION, 0])
+
+    def test_saved(self) -> None:
+        """That it may not consume survives a restart, until an administrator allows it again."""
+        self.make(**{SWITCH: "true", THRESHOLD: "50000"})
+        self.join("slow")
+        self.pull("slow", 0)
+        self.protect()
+        self.box.kernel.saves.step(self.box.now_ms + 60_000)
+        self.box.kernel.slices.finish()
+        text = self.box.disk.read_file("/store/config/subscriptionGroup.json")
+        self.assertIs(json.loads(text)["subscriptionGroupTable"]["slow"]["consumeEnable"], False)
+        self.box.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, json.dumps(
+            {"groupName": "slow", "consumeEnable": True}).encode())
+        self.assertEqual(self.pull("slow", 1), 0)
+
+    def test_off(self) -> None:
+        """Without the setting nobody is stopped; it can be set while the broker runs."""
+        self.make(**{THRESHOLD: "50000"})
+        self.join("slow")
+        self.pull("slow", 0)
+        self.protect()
+        self.assertEqual(self.enabled("slow"), [True])
+        self.box.settings.update({SWITCH: "true"})
+        self.protect()
+        self.assertEqual(self.enabled("slow"), [False])
+
+    def test_who_counts(self) -> None:
+        """A group nobody is in, and one that is at the end, read nothing old."""
+        self.make(**{SWITCH: "true", THRESHOLD: "0"})
+        self.join("at the end".replace(" ", "_"))
+        self.assertEqual([self.pull("gone", 0), self.pull("at_the_end", 99)], [0, 0])
+        self.protect()
+        self.assertEqual(self.enabled("gone", "at_the_end"), [True, True])
+
+    def test_behind(self) -> None:
+        """It is measured in bytes of the log, from the message that comes next."""
+        self.make()
+        cold = cold_consumer.ColdConsumers(self.box.kernel)
+        store = self.box.kernel.store
+        self.assertEqual(cold.behind_bytes("T", 0, 0), store.max_offset)
+        self.assertEqual(cold.behind_bytes("T", 0, 99),
+                         store.max_offset - store.commit_log_offset("T", 0, 99))
+        self.assertEqual([cold.behind_bytes("T", 0, 100), cold.behind_bytes("none", 0, 0)], [0, 0])
