@@ -23,6 +23,7 @@ from twistmq.acl.permissions import (
 )
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import Body
+from twistmq.broker.wire.signature import Signer
 
 __all__ = ["Account", "PlainAccessConfig", "account_of", "check_config", "config_of", "texts_of"]
 
@@ -63,6 +64,10 @@ class Account:
     default_group: Permission
     permissions: Mapping[str, Permission]
     white_address: AddressPattern
+    signer: Signer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signer", Signer(self.secret_key))
 
     def check(self, code: int, needed: Iterable[tuple[str, Permission]]) -> None:
         """Let a request pass by returning.

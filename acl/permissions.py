@@ -30,6 +30,9 @@ class Permission(IntFlag):
     SUB = 8
 
 
+_DENY: Final = Permission.DENY.value
+_ANY: Final = Permission.ANY.value
+_ALL: Final = Permission.PUB.value | Permission.SUB.value
 _BY_NAME: Final = {
     "DENY": Permission.DENY, "PUB": Permission.PUB, "SUB": Permission.SUB,
     "PUB|SUB": Permission.PUB | Permission.SUB, "SUB|PUB": Permission.PUB | Permission.SUB,
@@ -43,6 +46,7 @@ ADMIN_CODES: Final = frozenset({
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG,
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
 })
@@ -50,11 +54,13 @@ ADMIN_CODES: Final = frozenset({
 
 def allows(owned: Permission, needed: Permission) -> bool:
     """Whether somebody who has the one may do what needs the other."""
-    if owned & Permission.DENY:
+    # As numbers: an operation of enums takes most of a microsecond, and each request has some.
+    has, needs = owned._value_, needed._value_
+    if has & _DENY:
         return False
-    if needed & Permission.ANY:
-        return bool(owned & (Permission.PUB | Permission.SUB))
-    return bool(owned & needed)
+    if needs & _ANY:
+        return bool(has & _ALL)
+    return bool(has & needs)
 
 
 def parse_permission(text: str | None) -> Permission:

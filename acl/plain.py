@@ -15,7 +15,7 @@ Source: BrokerController.initialAcl, PlainAccessValidator, AclFileWatchService @
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -51,10 +51,10 @@ def register_settings() -> Sequence[Setting]:
     return (
         Setting("rocketmqHome", "path", _home,
                 "The folder whose conf/ holds the accounts; empty: the one above storePathRootDir.",
-                source="BrokerConfig", default_text="$ROCKETMQ_HOME"),
+                source="BrokerConfig", default_text="$ROCKETMQ_HOME", at_start=True),
         Setting("rocketmq.acl.plain.file", "path", "conf/plain_acl.yml",
                 "The file new accounts are written to, below rocketmqHome; Apache's system "
-                "property of this name.", source="PlainPermissionManager"),
+                "property of this name.", source="PlainPermissionManager", at_start=True),
     )
 
 
@@ -68,20 +68,35 @@ def home_of(settings: Settings) -> str:
 def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
     """Read the accounts; :raises SettingsError: when a file has no meaning."""
     if not kernel.settings.flag("aclEnable"):
+        # Whoever asks for it while the broker runs is told at once what the next start would say.
+        kernel.settings.checks.append(lambda after: _read_accounts(after, kernel.now_ms))
+    table = _read_accounts(kernel.settings, kernel.now_ms)
+    if table is None:
+        return None
+    from twistmq.acl.validator import PlainAccessValidator
+
+    _tables[kernel] = table
+    return (PlainAccessValidator(table),)
+
+
+def _read_accounts(settings: Settings, now_ms: Callable[[], int]) -> AccountTable | None:
+    """The accounts; None: they are not asked for.
+
+    :raises SettingsError: when a file has no meaning.
+    """
+    if not settings.flag("aclEnable"):
         return None
     # A broker without accounts does without these, and without YAML.
     from twistmq.acl.folder import AclFolder
     from twistmq.acl.table import AccountTable
-    from twistmq.acl.validator import PlainAccessValidator
 
-    folder = AclFolder(home_of(kernel.settings), kernel.settings.text("rocketmq.acl.plain.file"))
-    table = AccountTable(folder, kernel.now_ms)
+    folder = AclFolder(home_of(settings), settings.text("rocketmq.acl.plain.file"))
+    table = AccountTable(folder, now_ms)
     try:
         table.load()
     except AclError as error:
         raise SettingsError(f"aclEnable=true: {error}") from None
-    _tables[kernel] = table
-    return (PlainAccessValidator(table),)
+    return table
 
 
 @hookimpl

@@ -2,17 +2,21 @@
 
     10, 310, 320                   the topic: PUB; a retry topic: SUB on its group and the sender's
     36                             the group: SUB
-    11, 361, 200050 to 200053      topic and group: SUB
+    11, 361, 200050 to 200055      topic and group: SUB; the group's topic of retries counts as its
+                                   topic
+    200151                         topic and group of each acknowledgement: SUB
     12                             the topic: SUB
-    15                             group and topic: SUB
+    15, 222, 309                   group and topic: SUB
+    314                            the group that is moved, and the topic: SUB
     34                             each consumer group and each topic it subscribes to: SUB
     35, 38                         the consumer group: SUB
 
 Any other request needs no more than an account. Groups stand under their retry topics' names.
 
-Differs from Apache: 361 and POP's four codes read messages as 11 does but are looked at by no
-broker of Apache's; and a send to a retry topic needs the group whose topic it is, where Apache's
-broker believes the sender's word which group that is.
+Differs from Apache: 361 and POP's codes read messages, or keep them from others, as 11 does, 222
+and 314 move a group as 15 does, 309 has it consume, but no broker of Apache's looks at these; and a
+send to a retry topic needs the group whose topic it is, where Apache's broker believes the sender's
+word which group that is.
 
 Source: PlainAccessValidator.parse @4.9.4, PlainAccessResource.parse @5.2.0.
 """
@@ -21,6 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
+
+import msgspec
 
 from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import Permission
@@ -72,6 +78,46 @@ def _heartbeat(fields: Fields, body: bytes) -> Needed:
 
 _pull: Final = _read("topic", "consumerGroup")
 
+
+def _popped(topic: str, group: str) -> Needed:
+    """What who pops a topic needs.
+
+    :param topic: it, or the group's topic of its retries: %RETRY%GROUP_TOPIC, %RETRY%GROUP+TOPIC.
+    """
+    beginning = retry_topic(group)
+    if topic.startswith((f"{beginning}_", f"{beginning}+")):
+        topic = topic[len(beginning) + 1:]
+    return {topic: Permission.SUB, beginning: Permission.SUB}
+
+
+def _pop(fields: Fields, body: bytes) -> Needed:
+    topic, group = fields.get("topic"), fields.get("consumerGroup")
+    return _pull(fields, body) if topic is None or group is None else _popped(topic, group)
+
+
+def _batch_ack(fields: Fields, body: bytes) -> Needed:
+    try:
+        acks = msgspec.json.decode(body, type=_BatchAcks).acks
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise AclError(f"a batch of acknowledgements: {error}") from None
+    resources: Needed = {}
+    for ack in acks:
+        resources |= _popped(ack.t or ack.topic, ack.c or ack.consumer_group)
+    return resources
+
+
+class _BatchAck(msgspec.Struct):
+    """Whose acknowledgement it is, by short names or by long ones."""
+
+    t: str = ""
+    c: str = ""
+    topic: str = ""
+    consumer_group: str = msgspec.field(name="consumerGroup", default="")
+
+
+class _BatchAcks(msgspec.Struct):
+    acks: list[_BatchAck] = msgspec.field(default_factory=list)
+
 _NEEDED: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
     RequestCode.SEND_MESSAGE: lambda fields, body: _send(
         fields, "topic", ("group", "producerGroup")),
@@ -80,12 +126,18 @@ _NEEDED: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: _read(group_field="group"),
     RequestCode.PULL_MESSAGE: _pull,
     RequestCode.LITE_PULL_MESSAGE: _pull,
-    RequestCode.POP_MESSAGE: _pull,
-    RequestCode.PEEK_MESSAGE: _pull,
-    RequestCode.ACK_MESSAGE: _pull,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _pull,
+    RequestCode.POP_MESSAGE: _pop,
+    RequestCode.PEEK_MESSAGE: _pop,
+    RequestCode.ACK_MESSAGE: _pop,
+    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _pop,
+    RequestCode.NOTIFICATION: _pop,
+    RequestCode.POLLING_INFO: _pop,
     RequestCode.QUERY_MESSAGE: _read("topic"),
     RequestCode.UPDATE_CONSUMER_OFFSET: _pull,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _read("topic", "group"),
+    RequestCode.CLONE_GROUP_OFFSET: _read("topic", "destGroup"),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _pull,
     RequestCode.HEART_BEAT: _heartbeat,
     RequestCode.UNREGISTER_CLIENT: _read(group_field="consumerGroup"),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _read(group_field="consumerGroup"),

@@ -78,6 +78,11 @@ class AccountTable:
         found = self._accounts.get(access_key)
         return found[1] if found is not None else None
 
+    @property
+    def has_white(self) -> bool:
+        """Whether any address is white for all."""
+        return bool(self._white)
+
     def is_white(self, address: str) -> bool:
         """Whether requests from an address need no account."""
         known = self._is_white.get(address)

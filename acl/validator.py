@@ -12,21 +12,23 @@ Source: PlainPermissionManager.validate @4.9.4.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from zope.interface import implementer
 
 from twistmq.acl.errors import AccessDenied, AclError
 from twistmq.acl.permissions import Permission
 from twistmq.acl.resources import needed_resources
-from twistmq.acl.signature import ACCESS_KEY, is_signed_by
 from twistmq.acl.table import AccountTable
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.remoting import Request
 from twistmq.broker.topic_names import TRACE_TOPIC
+from twistmq.broker.wire.signature import ACCESS_KEY
 
 __all__ = ["PlainAccessValidator"]
+
+_PUB: Final = Permission.PUB
 
 
 @implementer(IAccessValidator)
@@ -44,23 +46,24 @@ class PlainAccessValidator:
             raise AccessDenied(str(error)) from None
 
     def _validate(self, request: Request[Any]) -> None:
-        address = host_of(request.channel.remote_address)
-        if self._table.is_white(address):
+        table = self._table
+        if table.has_white and table.is_white(host_of(request.channel.remote_address)):
             return
         command = request.command
         fields = command.fields()
         access_key = fields.get(ACCESS_KEY)
         if access_key is None:
             raise AclError("No accessKey is configured")
-        account = self._table.account(access_key)
+        account = table.account(access_key)
         if account is None:
             raise AclError(f"No acl config for {access_key}")
-        if account.white_address.matches(address):
+        white = account.white_address
+        if white.text and white.matches(host_of(request.channel.remote_address)):
             return
-        if not is_signed_by(account.secret_key, fields, command.body, command.version):
+        if not account.signer.has_signed(fields, command.body, command.version):
             raise AclError(f"Check signature failed for accessKey={access_key}")
         needed = needed_resources(command.code, fields, command.body)
-        if needed.get(TRACE_TOPIC) != Permission.PUB:
+        if needed.get(TRACE_TOPIC) is not _PUB:
             account.check(command.code, needed.items())
 
 

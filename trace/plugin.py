@@ -48,7 +48,7 @@ def register_settings() -> Sequence[Setting]:
 @hookimpl
 def on_start(kernel: Kernel) -> None:
     def settings_changed(changes: Mapping[str, object]) -> None:
-        if any(name.startswith("trace.") for name in changes):
+        if any(name.startswith("trace.") or name == "traceOn" for name in changes):
             _switch(kernel)
 
     _switch(kernel)

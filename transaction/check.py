@@ -241,7 +241,7 @@ class HalfQueue:
         self.log.warn("half message {key} of {topic} is given up: its producers were asked "
                       "{checks} times", key=properties.get(names.UNIQ_KEY),
                       topic=properties.get(names.REAL_TOPIC), checks=checks_of(properties))
-        self._metrics.add(properties.get(names.REAL_TOPIC, ""), -1)
+        self._metrics.add({properties.get(names.REAL_TOPIC, ""): -1})
         self._advance()
         data = kernel.store.look_message(message.physical_offset)
         assert data is not None, "it was read in this turn"

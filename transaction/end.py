@@ -8,31 +8,54 @@ Source: EndTransactionProcessor @5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.logger import Logger
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.remoting import Reply, Request
+from twistmq.broker.remoting import Handled, Reply, Request
 from twistmq.broker.topic_names import HALF_TOPIC
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq.broker.wire.record import (
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_ROLLBACK,
+    MessageRecord,
     StoredMessage,
     decode_record,
 )
-from twistmq.transaction.half import final_record, immunity_ms, origin_of
+from twistmq.transaction.half import final_record, immunity_ms, origin_of, require_same
+from twistmq.transaction.recent import Half
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.transaction.service import TransactionService
 
-__all__ = ["EndTransaction"]
+__all__ = ["End", "EndTransaction"]
 
 _ENDS: Final = (SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_ROLLBACK)
+
+
+class _HasEnded(Exception):
+    """It ended as the request says, before."""
+
+
+class End(NamedTuple):
+    """How a transaction ends."""
+
+    #: Half queue, and queue offset of the first half message.
+    key: tuple[int, int]
+    #: Queue offset of the half message that is meant, a copy perhaps.
+    offset: int
+    #: Its place in the log.
+    place: int
+    #: Its real topic.
+    topic: str
+    how: int
+    #: What is to be stored; None: it is rolled back.
+    record: MessageRecord | None
 
 
 class EndTransaction:
@@ -44,48 +67,106 @@ class EndTransaction:
         self._kernel = kernel
         self._service = service
 
-    def handle(self, request: Request[EndTransactionRequestHeader]) -> Reply | None:
-        """End a transaction.
+    def handle(self, request: Request[EndTransactionRequestHeader]) -> Handled:
+        """End a transaction."""
+        return self.handle_batch([request])[0]
 
-        :returns: None, no reply, when the producer says that it does not know.
-        :raises BrokerError: when there is no such half message, or it cannot be committed now.
+    def handle_batch(
+        self, requests: Sequence[Request[EndTransactionRequestHeader]]
+    ) -> Sequence[Handled]:
+        """End the transactions of one read: what they commit is stored at once.
+
+        :returns: an answer to each request; None, no reply, where the producer says that it does
+            not know.
+        """
+        answers: list[Handled] = []
+        #: By half queue and origin, with the index of the request.
+        ends: dict[tuple[int, int], tuple[int, End]] = {}
+        for index, request in enumerate(requests):
+            answers.append(None)
+            try:
+                end = self._look(request)
+                if end is not None and end.key in ends:
+                    # What came first decides.
+                    self._store(ends, answers)
+                    ends.clear()
+                    end = self._look(request)
+                if end is not None:
+                    ends[end.key] = index, end
+            except BrokerError as error:
+                answers[index] = Reply(error.response_code, remark=str(error))
+            except _HasEnded:
+                answers[index] = Reply()
+        self._store(ends, answers)
+        return answers
+
+    def _look(self, request: Request[EndTransactionRequestHeader]) -> End | None:
+        """What a request ends; :returns: None when the producer says that it does not know.
+
+        :raises BrokerError: when there is no such half message, or it ended otherwise.
         """
         header = request.header
         if self._kernel.is_slave:
             raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions")
-        if header.commit_or_rollback not in _ENDS:
+        how = header.commit_or_rollback
+        if how not in _ENDS:
             self.log.debug("{peer} does not know how {transaction} ended: {remark}",
                            peer=request.channel.remote_address, transaction=header.transaction_id,
                            remark=request.command.remark)
             return None
-        message = self._find(header.commit_log_offset)
-        properties = message.properties_map()
-        self._require_in_time(header, message, properties, request.now_ms)
-        _require_same(header, message, properties)
-        origin = origin_of(message, properties)
-        before = self._service.how_ended(message.queue_id, origin)
+        place, offset = header.commit_log_offset, header.tran_state_table_offset
+        message, properties = self._service.recent.find(place) or self._read(place)
+        if names.CHECK_IMMUNITY_TIME_IN_SECONDS in properties:
+            self._require_in_time(header, message, properties, request.now_ms)
+        require_same(message, properties, header.producer_group, offset, place)
+        key = message.queue_id, origin_of(message, properties)
+        before = self._service.how_ended(key)
         if before is not None:
             # Differs from Apache, which delivers a message as often as it is committed.
-            if before != header.commit_or_rollback:
+            if before != how:
                 raise BrokerError("The transaction has ended otherwise")
-            return Reply()
-        if header.commit_or_rollback == SYS_TRANSACTION_COMMIT:
-            self._commit(message)
-        self._service.ended(message.queue_id, message.queue_offset, origin,
-                            properties.get(names.REAL_TOPIC, ""), header.commit_or_rollback)
-        return Reply()
+            raise _HasEnded
+        record = final_record(message, properties) if how == SYS_TRANSACTION_COMMIT else None
+        return End(key, offset, place, properties.get(names.REAL_TOPIC, ""), how, record)
 
-    def _find(self, place: int) -> StoredMessage:
+    def _store(
+        self, ends: Mapping[tuple[int, int], tuple[int, End]], answers: list[Handled]
+    ) -> None:
+        """Store what is committed, and note what ended; a message that is refused stays half."""
+        commits = [(index, end.record) for index, end in ends.values() if end.record is not None]
+        refused: dict[int, BrokerError] = {}
+        ended: list[End] = []
+        if commits:
+            topics = [record.topic for _, record in commits]
+            refusals = self._kernel.append([record for _, record in commits])
+            counts: dict[str, tuple[int, int]] = {}
+            for number, (index, record) in enumerate(commits):
+                if number in refusals:
+                    refused[index] = refusals[number]
+                    continue
+                count, size = counts.get(topics[number], (0, 0))
+                counts[topics[number]] = count + record.message_count, size + record.size
+            self._kernel.stats.messages_put(counts)
+        for index, end in ends.values():
+            error = refused.get(index)
+            if error is not None:
+                answers[index] = Reply(error.response_code, remark=str(error))
+            else:
+                answers[index] = Reply()
+                ended.append(end)
+        self._service.ended(ended)
+
+    def _read(self, place: int) -> Half:
         """:raises BrokerError: when there is no half message at this place."""
         data = self._kernel.store.look_message(place)
         message = None if data is None else decode_record(data)
         if message is None or message.topic != HALF_TOPIC:
             raise BrokerError("Find prepared transaction message failed")
-        return message
+        return Half(message, message.properties_map())
 
     def _require_in_time(
-        self, header: EndTransactionRequestHeader, message: StoredMessage,
-        properties: dict[str, str], now_ms: int,
+        self, header: EndTransactionRequestHeader, message: StoredMessage | MessageRecord,
+        properties: Mapping[str, str], now_ms: int,
     ) -> None:
         """:raises RequestRefused: when a producer that set its own time for the first check has
             let it pass; it is asked.
@@ -97,24 +178,3 @@ class EndTransaction:
             raise RequestRefused(
                 ResponseCode.ILLEGAL_OPERATION,
                 "the message's own time for its first check is over, its producer will be asked")
-
-    def _commit(self, message: StoredMessage) -> None:
-        """:raises BrokerError: when the message cannot be stored; it stays half."""
-        record = final_record(message)
-        topic = record.topic
-        for error in self._kernel.append([record]).values():
-            raise error
-        self._kernel.stats.messages_put({topic: (record.message_count, record.size)})
-
-
-def _require_same(
-    header: EndTransactionRequestHeader, message: StoredMessage, properties: dict[str, str]
-) -> None:
-    """:raises BrokerError: when the half message is not the one that is meant."""
-    group = properties.get(names.PGROUP)
-    if group is None or group != header.producer_group:
-        raise BrokerError("The producer group wrong")
-    if message.queue_offset != header.tran_state_table_offset:
-        raise BrokerError("The transaction state table offset wrong")
-    if message.physical_offset != header.commit_log_offset:
-        raise BrokerError("The commit log offset wrong")

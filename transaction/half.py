@@ -10,14 +10,13 @@ DefaultTransactionalMessageCheckListener @5.3.3.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import format_properties
+from twistmq.broker.wire.properties import format_properties, parse_properties
 from twistmq.broker.wire.record import (
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_MASK,
@@ -28,38 +27,50 @@ from twistmq.broker.wire.record import (
 )
 
 __all__ = ["check_body", "checks_of", "discarded_record", "final_record", "half_again",
-           "immunity_ms", "make_half", "origin_of", "resumed_record"]
+           "immunity_ms", "make_half", "origin_of", "require_same", "resumed_record"]
 
-_NUMBER: Final = re.compile(r"\d{1,18}", re.ASCII)
+#: What a broker says in the properties of a half message, and no sender has to.
+_OF_HALVES: Final = frozenset({
+    names.REAL_TOPIC, names.REAL_QID, names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES,
+    names.TRAN_PREPARED_QUEUE_OFFSET})
+#: So many digits are in an int64, whatever they are.
+_DIGITS_MAX: Final = 18
 
 
-def make_half(record: MessageRecord, properties: Mapping[str, str]) -> None:
+def make_half(record: MessageRecord, properties: Mapping[str, str]) -> dict[str, str]:
     """Make of a record that was sent a half message.
 
-    :param properties: the record's, parsed.
+    :param properties: what its sender gave and its unique key, parsed.
+    :returns: the properties it has now, perhaps without those every message gets.
     """
-    fields = dict(properties)
-    # A client may pass on what it consumed; this transaction was neither checked nor put back.
-    for name in (names.TRANSACTION_CHECK_TIMES, names.TRAN_PREPARED_QUEUE_OFFSET):
-        fields.pop(name, None)
-    unique_key = fields.get(names.UNIQ_KEY)
+    added = {names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)}
+    unique_key = properties.get(names.UNIQ_KEY)
     if unique_key:
-        fields[names.TRANSACTION_ID] = unique_key
-    fields[names.REAL_TOPIC] = record.topic
-    fields[names.REAL_QID] = str(record.queue_id)
-    record.properties = format_properties(fields)
+        added[names.TRANSACTION_ID] = unique_key
+    if _OF_HALVES.isdisjoint(properties):
+        fields = {**properties, **added}
+        record.properties += format_properties(added)
+    else:
+        # A client may pass on what it consumed; this transaction was neither checked nor put back.
+        fields = {name: value for name, value in parse_properties(record.properties).items()
+                  if name not in _OF_HALVES}
+        fields.update(added)
+        record.properties = format_properties(fields)
     record.sys_flag &= ~SYS_TRANSACTION_MASK
     record.topic, record.queue_id = HALF_TOPIC, 0
+    return fields
 
 
-def final_record(message: StoredMessage) -> MessageRecord:
+def final_record(
+    message: StoredMessage | MessageRecord, properties: dict[str, str]
+) -> MessageRecord:
     """Make of a half message the one consumers see.
 
     Its properties stay as they are, with REAL_TOPIC, REAL_QID and TRAN_MSG, as in Apache's store.
 
+    :param properties: the message's, parsed.
     :raises BrokerError: when they do not say where it belongs.
     """
-    properties = message.properties_map()
     record = record_again(message, properties)
     record.topic, record.queue_id = _real_queue(properties)
     record.sys_flag = message.sys_flag & ~SYS_TRANSACTION_MASK | SYS_TRANSACTION_COMMIT
@@ -128,21 +139,21 @@ def check_body(message: StoredMessage, copy: MessageRecord, properties: dict[str
 def _real_queue(properties: Mapping[str, str]) -> tuple[str, int]:
     """:raises BrokerError: when a half message does not say where it belongs."""
     topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
-    if not topic or _NUMBER.fullmatch(queue_id) is None or int(queue_id) >= 2**31:
+    if not topic or not _is_number(queue_id) or int(queue_id) >= 2**31:
         raise BrokerError("the half message's properties do not say where it belongs")
     return topic, int(queue_id)
 
 
-def origin_of(message: StoredMessage, properties: Mapping[str, str]) -> int:
+def origin_of(message: StoredMessage | MessageRecord, properties: Mapping[str, str]) -> int:
     """Queue offset of the half message that this one is, or is a copy of."""
-    text = properties.get(names.TRAN_PREPARED_QUEUE_OFFSET, "")
-    return int(text) if _NUMBER.fullmatch(text) else message.queue_offset
+    text = properties.get(names.TRAN_PREPARED_QUEUE_OFFSET)
+    return message.queue_offset if text is None or not _is_number(text) else int(text)
 
 
 def checks_of(properties: Mapping[str, str]) -> int:
     """How often the producer of a half message was asked how it ended."""
     text = properties.get(names.TRANSACTION_CHECK_TIMES, "")
-    return int(text) if _NUMBER.fullmatch(text) else 0
+    return int(text) if _is_number(text) else 0
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
@@ -154,4 +165,26 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
     text = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
-    return int(text) * 1000 if _NUMBER.fullmatch(text) else timeout_ms
+    return int(text) * 1000 if _is_number(text) else timeout_ms
+
+
+def require_same(
+    message: StoredMessage | MessageRecord, properties: Mapping[str, str], group: str | None,
+    queue_offset: int, place: int,
+) -> None:
+    """Look whether a half message is the one that its producer means.
+
+    :param group: the producer's.
+    :param queue_offset: where it says the message is in the half topic; ``place``: in the log.
+    :raises BrokerError: when it is another.
+    """
+    if group is None or properties.get(names.PGROUP) != group:
+        raise BrokerError("The producer group wrong")
+    if message.queue_offset != queue_offset:
+        raise BrokerError("The transaction state table offset wrong")
+    if message.physical_offset != place:
+        raise BrokerError("The commit log offset wrong")
+
+
+def _is_number(text: str) -> bool:
+    return len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()

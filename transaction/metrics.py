@@ -7,6 +7,7 @@ Source: TransactionMetrics @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import field
@@ -56,12 +57,15 @@ class TransactionMetrics:
     def _decode(self, text: str) -> None:
         self.saved = TransactionMetricsSerializeWrapper.decode_saved(text.encode())
 
-    def add(self, topic: str, count: int) -> None:
-        """Count half messages that came, or below zero those that are ended."""
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Count half messages that came, or below zero those that are ended, by topic."""
+        if not counts:
+            return
         now_ms = self._kernel.now_ms()
-        metric = self.saved.transaction_count.setdefault(topic, Metric())
-        metric.count += count
-        metric.time_stamp = now_ms
+        for topic, count in counts.items():
+            metric = self.saved.transaction_count.setdefault(topic, Metric())
+            metric.count += count
+            metric.time_stamp = now_ms
         self.saved.data_version.next_version(now_ms)
 
     def count(self, topic: str) -> int:

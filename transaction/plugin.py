@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.interfaces import ITransactionService
+from twistmq.broker.metrics import MetricFamily
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, RequestHandler
 from twistmq.broker.settings import Setting
@@ -26,6 +27,7 @@ from twistmq.broker.wire.headers.transaction import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
+from twistmq.broker.wire.record import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_ROLLBACK
 from twistmq.transaction.end import EndTransaction
 from twistmq.transaction.resume import ResumeCheck
 from twistmq.transaction.service import TransactionService
@@ -75,9 +77,10 @@ def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
     service = _in_use(kernel)
     if service is None:
         return ()
+    ends = EndTransaction(kernel, service)
     return (
-        RequestHandler(RequestCode.END_TRANSACTION, EndTransaction(kernel, service).handle,
-                       EndTransactionRequestHeader),
+        RequestHandler(RequestCode.END_TRANSACTION, ends.handle, EndTransactionRequestHeader,
+                       handle_batch=ends.handle_batch),
         RequestHandler(RequestCode.RESUME_CHECK_HALF_MESSAGE,
                        ResumeCheck(kernel, service.metrics).handle,
                        ResumeCheckHalfMessageRequestHeader),
@@ -108,6 +111,27 @@ def after_send(batch: SendBatch) -> None:
     service = _in_use(batch.kernel)
     if service is not None:
         service.sends_handled(batch)
+
+
+@hookimpl
+def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
+    """Source: BrokerMetricsManager.initTransactionMetrics @5.3.3."""
+    service = _in_use(kernel)
+    if service is None:
+        return None
+    half = MetricFamily("rocketmq_half_messages", "gauge", "Open half messages.", ("topic",))
+    for topic, metric in service.metrics.saved.transaction_count.items():
+        half.add(metric.count, topic)
+    ended = {
+        SYS_TRANSACTION_COMMIT: MetricFamily(
+            "rocketmq_commit_messages", "counter", "Half messages committed.", ("topic",)),
+        SYS_TRANSACTION_ROLLBACK: MetricFamily(
+            "rocketmq_rollback_messages", "counter", "Half messages rolled back.", ("topic",)),
+    }
+    for (topic, how), count in service.ends.items():
+        if how in ended:
+            ended[how].add(count, topic)
+    return half, *ended.values()
 
 
 @hookimpl

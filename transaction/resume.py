@@ -52,7 +52,7 @@ class ResumeCheck:
             raise BrokerError(_FAILED)
         self._kernel.stats.messages_put({record.topic: (1, record.size)})
         if message.topic == CHECK_MAX_TIME_TOPIC:
-            self._metrics.add(message.properties_map()[names.REAL_TOPIC], 1)
+            self._metrics.add({message.properties_map()[names.REAL_TOPIC]: 1})
         self.log.info("half message at {place} is put back, at {offset}",
                       place=message.physical_offset, offset=record.queue_offset)
         return Reply()

@@ -10,8 +10,8 @@ TransactionalMessageCheckService, TransactionalOpBatchService @5.3.3.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
@@ -23,16 +23,17 @@ from twistmq.broker.interfaces import ITransactionService
 from twistmq.broker.remoting import Held, Reply
 from twistmq.broker.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import parse_properties
 from twistmq.broker.wire.record import MessageRecord
 from twistmq.transaction.check import HalfQueue
 from twistmq.transaction.half import make_half
 from twistmq.transaction.metrics import TransactionMetrics
 from twistmq.transaction.ops import OpBatches
+from twistmq.transaction.recent import RecentHalves
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.request.send_context import SendBatch
+    from twistmq.transaction.end import End
 
 __all__ = ["SYSTEM_GROUP", "TransactionService"]
 
@@ -51,9 +52,14 @@ class TransactionService:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.metrics = TransactionMetrics(kernel)
+        #: Half messages that were ended since the start, by real topic and how.
+        self.ends: Counter[tuple[str, int]] = Counter()
         self.batches = OpBatches(kernel)
-        #: Half messages of the sends that are handled now; those that are stored are counted.
-        self._prepared: list[MessageRecord] = []
+        #: Half messages of the sends that are handled now, with their properties, as text and
+        #: parsed; those that are stored are counted, and kept for a while.
+        self._prepared: dict[MessageRecord, tuple[str, dict[str, str]]] = {}
+        #: What ends a half message looks here for it first.
+        self.recent = RecentHalves()
         #: By half queue and queue offset of the first half message: how a transaction ended.
         self._ended: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._queues: dict[int, HalfQueue] = {}
@@ -63,42 +69,60 @@ class TransactionService:
     # --- half messages come
 
     def prepare(self, record: MessageRecord, properties: Mapping[str, str]) -> None:
-        make_half(record, properties)
-        self._prepared.append(record)
+        fields = make_half(record, properties)
+        self._prepared[record] = record.properties, fields
 
     def sends_handled(self, batch: SendBatch) -> None:
         """The sends of one read are stored or refused: count the half messages among them."""
         if not self._prepared:
             return
-        prepared, self._prepared = set(self._prepared), []
+        prepared, self._prepared = self._prepared, {}
+        counts: dict[str, int] = {}
         for records, answer in zip(batch.records, batch.replies, strict=True):
             reply = answer.reply if isinstance(answer, Held) else answer
             if isinstance(reply, Reply) and reply.code == ResponseCode.SUCCESS:
-                for record in prepared.intersection(records):
-                    fields = parse_properties(record.properties)
-                    self.metrics.add(fields.get(names.REAL_TOPIC, ""), 1)
+                for record in records:
+                    if record not in prepared:
+                        continue
+                    text, fields = prepared[record]
+                    topic = fields[names.REAL_TOPIC]
+                    counts[topic] = counts.get(topic, 0) + 1
+                    if record.properties == text and record.topic == HALF_TOPIC:
+                        # No other plugin made something else of it.
+                        self.recent.keep(record, fields)
+        self.metrics.add(counts)
 
     # --- and are ended
 
-    def how_ended(self, queue_id: int, origin: int) -> int | None:
+    def how_ended(self, key: tuple[int, int]) -> int | None:
         """How a transaction ended, when it did lately: commit or roll back.
 
-        :param origin: queue offset of its first half message.
+        :param key: half queue, and queue offset of its first half message.
         """
-        return self._ended.get((queue_id, origin))
+        return self._ended.get(key)
 
-    def ended(self, queue_id: int, offset: int, origin: int, topic: str, how: int) -> None:
-        """A half message was committed or rolled back: it needs no more checks.
-
-        :param offset: its queue offset, that of a copy perhaps.
-        :param origin: queue offset of its first half message.
-        :param topic: its real one.
-        """
-        self.batches.add(queue_id, [offset] if offset == origin else [offset, origin])
-        self.metrics.add(topic, -1)
-        self._ended[queue_id, origin] = how
-        if len(self._ended) > ENDED_COUNT:
+    def ended(self, ends: Iterable[End]) -> None:
+        """Half messages were committed or rolled back: they need no more checks."""
+        offsets: defaultdict[int, list[int]] = defaultdict(list)
+        hows: list[tuple[str, int]] = []
+        for key, offset, place, topic, how, _ in ends:
+            queue_id, origin = key
+            self.recent.drop(place)
+            passed = offsets[queue_id]
+            passed.append(offset)
+            if offset != origin:
+                passed.append(origin)
+            hows.append((topic, how))
+            self._ended[key] = how
+        counts: Counter[str] = Counter()
+        for (topic, how), count in Counter(hows).items():
+            self.ends[topic, how] += count
+            counts[topic] -= count
+        while len(self._ended) > ENDED_COUNT:
             self._ended.popitem(last=False)
+        for queue_id, passed in offsets.items():
+            self.batches.add(queue_id, passed)
+        self.metrics.add(counts)
 
     def write_ends(self, now_ms: int) -> None:
         """Write what waits as op messages."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl import plain
-from twistmq.acl.signature import request_content, signature_of
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.wire.command import VERSION, RemotingCommand
 from twistmq.broker.wire.header import CommandHeader, ext_fields_of
+from twistmq.broker.wire.signature import request_content, signature_of
 from twistmq.plugins import admin
 
 __all__ = ["ADMIN", "ALICE", "BOB", "PREFIX", "AclTestCase"]

@@ -42,6 +42,22 @@ class StartTests(AclTestCase):
         self.assertEqual(str(error), f"aclEnable=true: {self.plain}: The accessKey=abc and "
                          "secretKey=****** cannot be null and length should longer than 6")
 
+    def test_asked_for_while_running(self) -> None:
+        """What the next start would not take is refused now: a faulty file, and no plugin."""
+        self.box = self.start(aclEnable="false")
+        text = self.plain.read_text()
+        self.plain.write_text("accounts: [")
+        self.box.settings.update({"fileReservedTime": "1"})
+        error = self.assertRaises(SettingsError, self.box.settings.update, {"aclEnable": "true"})
+        self.assertIn(str(self.plain), str(error))
+        self.plain.write_text(text)
+        self.box.settings.update({"aclEnable": "true"})
+        self.assertEqual(self.box.settings.pending(["aclEnable"]), ["aclEnable"])
+        bare = KernelBox([])
+        self.addCleanup(bare.stop)
+        error = self.assertRaises(SettingsError, bare.settings.update, {"aclEnable": "true"})
+        self.assertIn("no plugin that is in use", str(error))
+
     def test_plugin_left_out(self) -> None:
         """A broker that is told to check requests and has nothing to does not start."""
         error = self.assertRaises(SettingsError, KernelBox, [], {"aclEnable": "true"})

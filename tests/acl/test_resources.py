@@ -28,12 +28,17 @@ class NeededTests(SynchronousTestCase):
             (11, TOPIC_AND_GROUP, BOTH), (361, TOPIC_AND_GROUP, BOTH),
             (15, TOPIC_AND_GROUP, BOTH), (200050, TOPIC_AND_GROUP, BOTH),
             (200051, TOPIC_AND_GROUP, BOTH), (200052, TOPIC_AND_GROUP, BOTH),
-            (200053, TOPIC_AND_GROUP, BOTH),
+            (200053, TOPIC_AND_GROUP, BOTH), (200054, TOPIC_AND_GROUP, BOTH),
+            (200055, TOPIC_AND_GROUP, BOTH), (200050, {"topic": "T"}, {"T": SUB}),
             (12, {"topic": "T", "key": "k"}, {"T": SUB}),
             (35, {"consumerGroup": "g", "producerGroup": "p"}, {"%RETRY%g": SUB}),
             (35, {"producerGroup": "p"}, {}),
             (38, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
             (15, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
+            (222, {"topic": "T", "group": "g", "timestamp": "0"}, BOTH),
+            (314, {"topic": "T", "srcGroup": "h", "destGroup": "g"}, BOTH),
+            (314, {"srcGroup": "h", "destGroup": "g"}, {"%RETRY%g": SUB}),
+            (309, {**TOPIC_AND_GROUP, "msgId": "x"}, BOTH),
             (14, TOPIC_AND_GROUP, {}), (26, {}, {}), (9999, {"topic": "T"}, {}),
             (10, {}, {}), (310, {}, {}),
         )
@@ -49,6 +54,24 @@ class NeededTests(SynchronousTestCase):
         self.assertEqual(
             needed_resources(10, {"topic": "%RETRY%g", "producerGroup": "other"}, b""), both)
         self.assertEqual(needed_resources(10, {"topic": "%RETRY%g", "group": "other"}, b""), both)
+
+    def test_retries_of_pops(self) -> None:
+        """A group's topic of retries counts as its topic, and as nobody else's."""
+        for topic in ("%RETRY%g_T", "%RETRY%g+T"):
+            self.assertEqual(needed_resources(
+                200051, {"topic": topic, "consumerGroup": "g"}, b""), BOTH)
+        self.assertEqual(needed_resources(
+            200051, {"topic": "%RETRY%other_T", "consumerGroup": "g"}, b""),
+            {"%RETRY%other_T": SUB, "%RETRY%g": SUB})
+
+    def test_batch_of_acknowledgements(self) -> None:
+        """Topic and group of each count, by either name."""
+        body = (b'{"brokerName":"b","acks":[{"t":"T","c":"g","r":"1","b":"AQ=="},'
+                b'{"topic":"U","consumerGroup":"h"}]}')
+        self.assertEqual(needed_resources(200151, {}, body),
+                         {**BOTH, "U": SUB, "%RETRY%h": SUB})
+        for wrong in (b"", b"x", b'{"acks":[{"t":1}]}', b'{"acks":{}}'):
+            self.assertRaises(AclError, needed_resources, 200151, {}, wrong)
 
     def test_heartbeat(self) -> None:
         """Consumer groups and what they subscribe to; producers need nothing."""

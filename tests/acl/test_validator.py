@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.acl.box import ADMIN, ALICE, BOB, PREFIX, AclTestCase
-from twistmq.acl.signature import request_content, signature_of
 from twistmq.acl.validator import host_of
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.blocking_client import pull_header, send_header
@@ -13,6 +12,7 @@ from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame
 from twistmq.broker.wire.header import ext_fields_of
 from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.broker.wire.signature import request_content, signature_of
 
 NO_KEY = (ResponseCode.SYSTEM_ERROR, f"{PREFIX}No accessKey is configured")
 UNKNOWN_CODE = 29_999

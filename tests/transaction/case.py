@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import run_all
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.disk import FaultyDisk
@@ -32,25 +31,6 @@ from twistmq.transaction.service import SYSTEM_GROUP, TransactionService
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 GROUP = "g"
-
-
-def run_task(box: KernelBox, name: str) -> None:
-    """Run a periodic task now, and on as long as it has more to do at once."""
-    [task] = [task for task in box.kernel.periodic_tasks if task.name == name]
-    run_once(box, task)
-    while callable(task.period_ms) and task.period_ms() == 1:
-        run_once(box, task)
-
-
-def run_once(box: KernelBox, task: PeriodicTask) -> None:
-    """Run a task; :raises Exception: what it raises, at once or later."""
-    failures: list[Failure] = []
-    # A disk that is cut off raises what is no Exception.
-    waiting = task.run(box.now_ms)
-    if waiting is not None:
-        waiting.addErrback(failures.append)
-    for failure in failures:
-        failure.raiseException()
 
 
 class Asked:
@@ -161,7 +141,7 @@ class TransactionTestCase(SynchronousTestCase):
     def check(self, elapsed_ms: int = 0) -> list[Asked]:
         """Let time pass, then check; :returns: what the producer is asked."""
         self.box.now_ms += elapsed_ms
-        run_task(self.box, "check half messages")
+        run_all(self.box, "check half messages")
         return questions(self.producer)
 
     def asked(self, elapsed_ms: int = 0) -> list[bytes]:
@@ -169,7 +149,7 @@ class TransactionTestCase(SynchronousTestCase):
         return [asked.message.body for asked in self.check(elapsed_ms)]
 
     def write_ends(self) -> None:
-        run_task(self.box, "write ends of half messages")
+        run_all(self.box, "write ends of half messages")
 
     # --- what there is
 

@@ -38,6 +38,8 @@ class Producer:
 
     def __init__(self, client: BlockingClient) -> None:
         self.client = client
+        #: How often each body was asked for and answered.
+        self.answers: Counter[bytes] = Counter()
         reply = client.request(RequestCode.HEART_BEAT, None, json.dumps({
             "clientID": "kept@1", "producerDataSet": [{"groupName": GROUP}],
             "consumerDataSet": []}).encode())
@@ -69,6 +71,7 @@ class Producer:
     def answer_next(self) -> bytes:
         """Answer the next question; :returns: the body asked for."""
         body, header = self.next_question()
+        self.answers[body] += 1
         self.end(body, header.tran_state_table_offset, header.commit_log_offset, asked=True)
         return body
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from tests.kernel_case import run_all
 from tests.transaction.case import (
     COMMIT,
     ROLLBACK,
     TransactionTestCase,
     questions,
-    run_task,
 )
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import ResponseCode
@@ -323,7 +323,7 @@ class StepTests(TransactionTestCase):
         task.run(self.box.now_ms)
         self.assertLess(len(self.producer.requests), len(halves) - 1)
         self.must_end(halves[-1], ROLLBACK)
-        run_task(self.box, "check half messages")
+        run_all(self.box, "check half messages")
         asked = [each.message.body for each in questions(self.producer)]
         self.assertEqual(asked, [b"%d" % number for number in range(len(halves) - 1)])
 

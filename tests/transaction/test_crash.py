@@ -8,14 +8,13 @@ must not, and twice comes only what was committed while no op message said so ye
 
 from __future__ import annotations
 
-import gc
-import random
 from collections import Counter
-from collections.abc import Callable
 
 from twisted.internet.defer import ensureDeferred
 
-from tests.transaction.case import COMMIT, ROLLBACK, TransactionTestCase, run_task
+from tests.every_change import EveryChangeCase
+from tests.kernel_case import run_all
+from tests.transaction.case import COMMIT, ROLLBACK, TransactionTestCase
 from twistmq.broker.errors import StoreError
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
 
@@ -25,18 +24,12 @@ DECISIONS = {
     b"rollback when asked": ROLLBACK, b"own time": COMMIT, b"own time, late": COMMIT,
     b"own time, rollback": ROLLBACK,
 }
-#: More changes of the disk than there are.
-MANY = 1_000_000
 
 
-class CrashTests(TransactionTestCase):
+class CrashTests(EveryChangeCase, TransactionTestCase):
     """The end comes at every change of the disk."""
 
-    disk: PowerLossDisk  # type: ignore[assignment]
     settings = {"flushDiskType": "SYNC_FLUSH"}  # noqa: RUF012
-
-    def setUp(self) -> None:
-        self.addCleanup(lambda: self.box.stop())
 
     def begin(self) -> None:
         """A new store."""
@@ -114,48 +107,14 @@ class CrashTests(TransactionTestCase):
         self.assertEqual(self.given_up(), [], msg=message)
         return sum((after - Counter(DECISIONS.keys())).values())
 
-    def changes(self) -> int:
-        """How many changes of the disk a life takes."""
-        self.begin()
-        self.disk.cut_in = MANY
-        self.live()
-        changes = MANY - self.disk.cut_in
-        self.disk.cut_in = None
-        self.assertEqual(self.look("no end"), 0)
-        self.box.stop()
-        return changes
-
-    def end_at_every_change(self, end: Callable[[int], None]) -> None:
-        changes = self.changes()
-        self.assertGreater(changes, 60)
-        twice = ends = 0
-        for number in range(1, changes):
-            self.begin()
-            self.disk.cut_in = number
-            try:
-                self.live()
-            except (PowerCut, self.failureException):
-                # A sync that does not return may be seen as one that failed.
-                self.assertTrue(self.disk.is_cut)
-            ends += self.disk.is_cut
-            # What waited for a sync is told that it failed, when it is collected at the latest.
-            gc.collect()
-            self.flushLoggedErrors(PowerCut, StoreError)
-            end(number)
-            twice += self.look(f"change {number}")
-            self.box.stop()
-        self.assertEqual(ends, changes - 1)
-        # Some ends come between a commit and its op message.
-        self.assertGreater(twice, 0)
-
     def test_killed(self) -> None:
         """The process ends; all that it wrote is there."""
-        self.end_at_every_change(lambda number: self.disk.kill())
+        self.killed_at_every_change()
 
     def test_power_is_cut(self) -> None:
         """The power ends; what was not synced is there in part."""
-        self.end_at_every_change(
-            lambda number: self.disk.crash(random.Random(number)))
+        self.cut_at_every_change()
+
 
 
 class ProgressTests(TransactionTestCase):
@@ -166,7 +125,7 @@ class ProgressTests(TransactionTestCase):
         self.half()
         self.disk.fail_sync_in = 1
         self.assertEqual(self.asked(6000), [b"half"])
-        run_task(self.box, "write ends of half messages")
+        run_all(self.box, "write ends of half messages")
         self.assertEqual(self.progress(), (-1, -1))
         self.disk.fail_sync_in = None
         self.assertGreater(len(self.flushLoggedErrors(OSError)), 0)

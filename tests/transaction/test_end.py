@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+
 from tests.transaction.case import COMMIT, ROLLBACK, UNKNOWN, TransactionTestCase
+from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.wire.command import decode_command, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import SYS_TRANSACTION_COMMIT
+from twistmq.broker.wire.record import SYS_TRANSACTION_COMMIT, MessageRecord
 from twistmq.plugins import schedule
 from twistmq.transaction import plugin
 
@@ -44,6 +52,72 @@ class SendTests(TransactionTestCase):
         self.must_end(first, COMMIT)
         self.must_end(second, ROLLBACK)
         self.assertEqual(self.service.metrics.count("T"), 0)
+
+
+class BatchTests(TransactionTestCase):
+    """What one read brings is ended at once."""
+
+    def end_all(self, *headers: EndTransactionRequestHeader) -> dict[int, tuple[int, str | None]]:
+        """Requests in one read; :returns: code and remark by the request's place among them."""
+        frames = b"".join(encode_request(RequestCode.END_TRANSACTION, number, header, b"")
+                          for number, header in enumerate(headers))
+        replies = [decode_command(frame) for data in self.box.kernel.dispatcher.execute(
+            self.producer, FrameDecoder().feed(frames), self.box.now_ms)
+            for frame in FrameDecoder().feed(data)]
+        return {reply.opaque: (reply.code, reply.remark) for reply in replies}
+
+    def test_stored_at_once(self) -> None:
+        """One append for all that is committed; each has its answer, or none."""
+        halves = [self.half(b"%d" % number) for number in range(5)]
+        appended: list[list[bytes]] = []
+        append = self.box.kernel.append
+
+        def counting(records: Sequence[MessageRecord], owners: Sequence[int] | None = None
+                     ) -> dict[int, BrokerError]:
+            appended.append([record.body for record in records])
+            return append(records, owners)
+
+        self.box.kernel.append = counting  # type: ignore[method-assign]
+        answers = self.end_all(
+            self.end_header(halves[0], COMMIT), self.end_header(halves[1], ROLLBACK),
+            self.end_header(halves[2], COMMIT), self.end_header(halves[3], UNKNOWN),
+            self.end_header(halves[4], COMMIT, commit_log_offset=7))
+        self.assertEqual(answers, {
+            0: (ResponseCode.SUCCESS, None), 1: (ResponseCode.SUCCESS, None),
+            2: (ResponseCode.SUCCESS, None),
+            4: (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")})
+        self.assertEqual(appended, [[b"0", b"2"]])
+        self.assertEqual(self.bodies(), [b"0", b"2"])
+        self.assertEqual(self.service.metrics.count("T"), 2)
+        self.assertEqual(sorted(self.asked(60_000)), [b"3", b"4"])
+
+    def test_same_transaction(self) -> None:
+        """What comes first decides, in one read as in two."""
+        halves = [self.half(b"%d" % number) for number in range(2)]
+        answers = self.end_all(
+            self.end_header(halves[0], COMMIT), self.end_header(halves[0], COMMIT),
+            self.end_header(halves[1], COMMIT), self.end_header(halves[0], ROLLBACK))
+        self.assertEqual([answers[number][0] for number in range(4)],
+                         [ResponseCode.SUCCESS] * 3 + [ResponseCode.SYSTEM_ERROR])
+        self.assertEqual(self.bodies(), [b"0", b"1"])
+
+    def test_one_is_refused(self) -> None:
+        """One that cannot be stored stays half; the others of the read are ended."""
+        halves = [self.half(b"%d" % number) for number in range(3)]
+
+        @hookimpl
+        def before_append(records: Sequence[MessageRecord]) -> dict[int, BrokerError]:
+            return {index: BrokerError("not that one") for index, record in enumerate(records)
+                    if record.body == b"1" and record.topic == "T"}
+
+        self.box.kernel.hooks.register("picky", SimpleNamespace(before_append=before_append))
+        self.box.kernel.hooks.freeze()
+        answers = self.end_all(*[self.end_header(half, COMMIT) for half in halves])
+        self.assertEqual([answers[number] for number in range(3)], [
+            (ResponseCode.SUCCESS, None), (ResponseCode.SYSTEM_ERROR, "not that one"),
+            (ResponseCode.SUCCESS, None)])
+        self.assertEqual(self.bodies(), [b"0", b"2"])
+        self.assertEqual(self.asked(60_000), [b"1"])
 
 
 class EndTests(TransactionTestCase):

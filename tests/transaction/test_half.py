@@ -68,7 +68,7 @@ class HalfTests(SynchronousTestCase):
     def test_final(self) -> None:
         """The final one is where it was sent, knows the half one, and has its properties."""
         found = stored(half())
-        record = final_record(found)
+        record = final_record(found, found.properties_map())
         self.assertEqual(
             (record.topic, record.queue_id, record.sys_flag, record.prepared_transaction_offset),
             ("T", 3, SYS_MULTI_TAGS | SYS_TRANSACTION_COMMIT, 777))
@@ -85,7 +85,8 @@ class HalfTests(SynchronousTestCase):
                          for text in ("-1", "x", "1.0", "٣", str(2**31)))):
             record = message("RMQ_SYS_TRANS_HALF_TOPIC", b"")
             record.properties = format_properties(fields)
-            self.assertRaises(BrokerError, final_record, stored(record))
+            found = stored(record)
+            self.assertRaises(BrokerError, final_record, found, found.properties_map())
 
     def test_again(self) -> None:
         """A copy counts, names the first, and keeps the rest; so does a copy of the copy."""

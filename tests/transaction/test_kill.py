@@ -57,7 +57,7 @@ class KillTests(SynchronousTestCase):
         servers.start()
         self.addCleanup(servers.stop)
         self.producer = self.producer_of(servers)
-        wait_until("all half messages are ended", self.producer.is_all_checked, 60)
+        wait_until("all half messages are ended", self.producer.is_all_checked)
         return before
 
     def producer_of(self, servers: Servers) -> Producer:

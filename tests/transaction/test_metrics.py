@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.transaction.case import COMMIT, TransactionTestCase, run_task
+from tests.kernel_case import run_all
+from tests.transaction.case import COMMIT, TransactionTestCase
 
 PATH = "/store/config/transactionMetrics"
 
@@ -16,7 +17,7 @@ class MetricsTests(TransactionTestCase):
         """It is Apache's form, saved by a task and at a stop, and read at a start."""
         half = self.half()
         self.half(b"2", topic="U")
-        run_task(self.box, "save how many half messages are open")
+        run_all(self.box, "save how many half messages are open")
         saved = json.loads(self.disk.read_file(PATH))
         now_ms = self.box.now_ms
         self.assertEqual(saved, {
@@ -48,7 +49,7 @@ class MetricsTests(TransactionTestCase):
         """What cannot be saved is saved the next time."""
         self.half()
         self.disk.fail_sync_in = 1
-        run_task(self.box, "save how many half messages are open")
+        run_all(self.box, "save how many half messages are open")
         self.disk.fail_sync_in = None
-        run_task(self.box, "save how many half messages are open")
+        run_all(self.box, "save how many half messages are open")
         self.assertEqual(json.loads(self.disk.read_file(PATH))["transactionCount"]["T"]["count"], 1)

@@ -1,0 +1,82 @@
+"""Half messages that are kept for their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+from tests.transaction.case import COMMIT, TransactionTestCase
+from tests.transaction.test_end import BatchTests, EndTests
+from twistmq.broker import hookimpl
+from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.record import MessageRecord
+from twistmq.transaction.recent import RecentHalves
+
+
+class RecentTests(TransactionTestCase):
+    """Which are kept, and that they are what the log holds."""
+
+    def test_same_as_read_back(self) -> None:
+        """What is committed is the same, kept or not."""
+        self.must_end(self.half(b"kept", queue_id=2), COMMIT)
+        half = self.half(b"read", queue_id=2)
+        self.service.recent = RecentHalves()
+        self.must_end(half, COMMIT)
+        kept, read = self.stored(queue_id=2)
+        self.assertEqual((kept.body, read.body), (b"kept", b"read"))
+        for name in ("flag", "sys_flag", "topic", "queue_id", "born_timestamp", "store_host",
+                     "reconsume_times"):
+            self.assertEqual(getattr(kept, name), getattr(read, name), name)
+        self.assertEqual(kept.properties.replace("kept", "read"), read.properties)
+        self.assertEqual(read.prepared_transaction_offset,
+                         parse_offset_message_id(half.msg_id)[2])
+
+    def test_until_the_end(self) -> None:
+        """One that is ended, or refused, is not kept."""
+        half = self.half()
+        self.assertEqual(len(self.service.recent), 1)
+        self.must_end(half, COMMIT)
+        self.disk.fail_write_in = 1
+        self.send(b"not stored")
+        self.disk.fail_write_in = None
+        self.assertEqual(len(self.service.recent), 0)
+
+    def test_bound(self) -> None:
+        """The oldest are let go of for new ones, and can be ended all the same."""
+        halves = [self.half(b"0")]
+        [record] = self.halves()
+        self.service.recent = RecentHalves(3 * record.size)
+        halves += [self.half(b"%d" % number) for number in range(1, 6)]
+        self.assertEqual(len(self.service.recent), 3)
+        for half in halves:
+            self.must_end(half, COMMIT)
+        self.assertEqual(len(self.service.recent), 0)
+        self.assertEqual(self.bodies(), [b"%d" % number for number in range(6)])
+
+    def test_changed_by_another_plugin(self) -> None:
+        """What another plugin makes of a half message is what counts."""
+        @hookimpl
+        def before_append(records: Sequence[MessageRecord]) -> None:
+            for record in records:
+                record.properties = record.properties.replace("REAL_QID\x011", "REAL_QID\x013")
+
+        self.box.kernel.hooks.register("mover", SimpleNamespace(before_append=before_append))
+        self.box.kernel.hooks.freeze()
+        half = self.half(b"moved", queue_id=1)
+        self.assertEqual(len(self.service.recent), 0)
+        self.must_end(half, COMMIT)
+        self.assertEqual(self.bodies(queue_id=3), [b"moved"])
+
+
+class _NoneKept(TransactionTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.service.recent = RecentHalves(0)
+
+
+class EndFromLogTests(_NoneKept, EndTests):
+    """All that is said of ends holds for half messages that are read back."""
+
+
+class BatchFromLogTests(_NoneKept, BatchTests):
+    """And for those that are ended together."""

@@ -1,0 +1,55 @@
+"""``twistmq admin queryMsgTraceById``: where a message was and how it went, by its traces.
+
+Source: QueryMsgTraceByIdSubCommand, TraceView @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from twistmq.broker.admin.messages import find_messages
+from twistmq.broker.admin.rows import Millis, Row
+from twistmq.broker.admin.session import AdminError, Session
+from twistmq.broker.wire.record import host_text
+from twistmq.trace.records import Pub, SubAfter, SubBefore, decode_records
+
+__all__ = ["query_trace"]
+
+
+def query_trace(
+    session: Session, *, message_id: str, topic: str, begin_ms: int | None, end_ms: int | None,
+    max_count: int,
+) -> Iterator[Row]:
+    """The sends and consumptions of a message, in the order of time.
+
+    :raises AdminError: when there is none.
+    """
+    rows: list[Row] = []
+    begins: dict[str, SubBefore] = {}
+    ends: list[tuple[SubAfter, str]] = []
+    for message in find_messages(session, topic, message_id, begin_ms=begin_ms, end_ms=end_ms,
+                                 max_count=max_count):
+        client = host_text(message.born_host).rpartition(":")[0]
+        for record in decode_records(message.body).records:
+            if message_id not in record.message_id.split(","):
+                continue
+            if isinstance(record, Pub):
+                rows.append(("Pub", record.group, record.client_host or client,
+                             Millis(record.time_ms), record.cost_ms, _status(record.success)))
+            elif isinstance(record, SubBefore):
+                begins[record.request_id] = record
+            elif isinstance(record, SubAfter):
+                ends.append((record, client))
+    for after, client in ends:
+        before = begins.get(after.request_id)
+        rows.append(("Sub", after.group or (before.group if before else None),
+                     (before.client_host if before else None) or client,
+                     Millis(after.time_ms or (before.time_ms if before else 0)), after.cost_ms,
+                     _status(after.success)))
+    if not rows:
+        raise AdminError(f"{topic} holds no trace of {message_id}")
+    yield from sorted(rows, key=lambda row: row[3] if isinstance(row[3], int) else 0)
+
+
+def _status(success: bool) -> str:
+    return "success" if success else "failed"

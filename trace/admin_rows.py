@@ -1,0 +1,26 @@
+"""The row of ``twistmq admin queryMsgTraceById``, which is read for every help.
+
+Source: QueryMsgTraceByIdSubCommand @5.3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from twistmq.broker.admin.option_rows import FROM_MS, MAX_COUNT, MESSAGE_ID, TO_MS
+from twistmq.broker.admin.rows import Command, Option
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.topic_names import TRACE_TOPIC
+
+__all__ = ["COMMANDS"]
+
+COMMANDS: Final = (
+    Command("queryMsgTraceById", "message", "Show the traces of a message.",
+            "twistmq.trace.admin_commands:query_trace",
+            (MESSAGE_ID,
+             Option("topic", ("-t", "--traceTopic"), "The topic of traces.", default=TRACE_TOPIC),
+             FROM_MS, TO_MS, replace(MAX_COUNT, flags=("-c", "--maxNum"))),
+            (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.QUERY_MESSAGE),
+            ("type", "group", "client", "time", "ms", "status")),
+)

@@ -1,0 +1,50 @@
+"""The half messages that were stored lately: most are ended soon, without a look at the log."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from twistmq.broker.wire.record import MessageRecord, StoredMessage
+
+__all__ = ["Half", "RecentHalves"]
+
+#: What they may take, in bytes of the log.
+SIZE_MAX: Final = 4 * 1024 * 1024
+
+
+class Half(NamedTuple):
+    """A half message."""
+
+    #: As it was stored or as it was read back: with its place, in its half queue.
+    message: MessageRecord | StoredMessage
+    #: Its properties, parsed; those that the broker gives every message may be missing.
+    properties: dict[str, str]
+
+
+class RecentHalves:
+    """By place in the log, those stored last; the oldest are let go of for new ones."""
+
+    def __init__(self, size_max: int = SIZE_MAX) -> None:
+        self._size_max = size_max
+        self._halves: dict[int, Half] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._halves)
+
+    def keep(self, record: MessageRecord, properties: dict[str, str]) -> None:
+        """Keep one that is stored."""
+        self._halves[record.physical_offset] = Half(record, properties)
+        self._size += record.size
+        while self._size > self._size_max:
+            self.drop(next(iter(self._halves)))
+
+    def find(self, place: int) -> Half | None:
+        """The one at a place, if it is kept."""
+        return self._halves.get(place)
+
+    def drop(self, place: int) -> None:
+        """Let go of the one at a place, if it is kept."""
+        half = self._halves.pop(place, None)
+        if half is not None:
+            self._size -= half.message.size
