@@ -1,0 +1,103 @@
+"""How the bridge connects: options that name servers, keys and time-outs, as a client.
+
+Tasks get a ``ClientSettings``, which can be pickled, and make their own client of it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import Final
+
+from twistmq.broker.client.addresses import split_addresses
+from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.broker.client.tls_context import client_context
+from twistmq.broker.wire.signature import Credentials
+from twistmq.spark_bridge.options import BATCH_READ, STREAM_READ, OptionError, Options
+
+__all__ = ["ClientSettings", "TlsSettings", "client_settings"]
+
+_READS: Final = (BATCH_READ, STREAM_READ)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Files of PEM, by path; "" for none."""
+
+    ca_file: str
+    cert_file: str
+    key_file: str
+    verify: bool
+    check_host: bool = True
+    key_password: str = field(default="", repr=False)
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files; :raises OptionError: when one cannot be read."""
+        return client_context(
+            self.ca_file, self.cert_file, self.key_file, self.key_password, verify=self.verify,
+            check_host=self.check_host, trust_name="option tls.caFile",
+            cert_name="option tls.certFile", refuse=OptionError)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a client is made of."""
+
+    name_servers: str
+    timeout_s: float
+    connect_timeout_s: float
+    retries: int
+    retry_wait_s: float
+    credentials: Credentials | None = field(default=None, repr=False)
+    tls: TlsSettings | None = None
+    namespace: str = ""
+
+    def client(self) -> BlockingClient:
+        """A new client; :raises OptionError: when a file of TLS cannot be read."""
+        return BlockingClient(
+            self.name_servers, timeout_s=self.timeout_s,
+            connect_timeout_s=self.connect_timeout_s, retries=self.retries,
+            retry_wait_s=self.retry_wait_s, credentials=self.credentials,
+            tls=None if self.tls is None else self.tls.context(), namespace=self.namespace)
+
+
+def client_settings(options: Options) -> ClientSettings:
+    """Read the options of the connection; :raises OptionError: when they do not fit together."""
+    name_servers = options.name_servers()
+    try:
+        split_addresses(name_servers)
+    except ValueError as error:
+        raise OptionError(f"option nameServer: {error}") from None
+    reads = options.where in _READS
+    return ClientSettings(
+        name_servers,
+        options.integer("pullTimeoutMs" if reads else "sendTimeoutMs") / 1000,
+        options.integer("connectTimeoutMs") / 1000,
+        options.integer("fetchOffset.numRetries" if reads else "retryTimes"),
+        options.integer("fetchOffset.retryIntervalMs") / 1000,
+        _credentials(options), _tls(options), options.text("namespace"))
+
+
+def _credentials(options: Options) -> Credentials | None:
+    access_key, secret_key = options.text("accessKey"), options.text("secretKey")
+    if bool(access_key) != bool(secret_key):
+        missing = "secretKey" if access_key else "accessKey"
+        raise OptionError(f"option {missing}: missing, it goes with the other key")
+    if not access_key:
+        if options.is_given("securityToken"):
+            raise OptionError("option securityToken: it goes with accessKey and secretKey")
+        return None
+    return Credentials(access_key, secret_key, options.text("securityToken"))
+
+
+def _tls(options: Options) -> TlsSettings | None:
+    if not options.flag("tls"):
+        for name in ("tls.caFile", "tls.certFile", "tls.keyFile", "tls.keyPassword"):
+            if options.is_given(name):
+                raise OptionError(f"option {name}: it has no meaning without tls=true")
+        return None
+    if options.is_given("tls.keyFile") and not options.is_given("tls.certFile"):
+        raise OptionError("option tls.certFile: missing, it goes with tls.keyFile")
+    return TlsSettings(options.text("tls.caFile"), options.text("tls.certFile"),
+                       options.text("tls.keyFile"), options.flag("tls.verify"),
+                       options.flag("tls.checkHost"), options.text("tls.keyPassword"))

@@ -1,0 +1,184 @@
+"""``twistmq spark export``: the export job from the command line.
+
+Exit statuses: 0 when all is exported or the job was stopped, 2 for a bad command line, 255 when the
+job fails; what it had written by then stays, and the next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from twistmq.broker.errors import BrokerError
+from twistmq.spark_bridge.export_plan import FORMATS, ExportError, ExportPlan, missing_packages
+
+if TYPE_CHECKING:
+    from twistmq.spark_bridge.export_job import TableSummary
+
+__all__ = ["spark"]
+
+#: The status of a command that failed, as of the servers.
+EXIT_FAILED: Final = 255
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@click.group()
+def spark() -> None:
+    """Messages and traces as tables, by Spark."""
+
+
+@spark.command()
+@click.option("-n", "--namesrvAddr", "name_servers", required=True, metavar="HOST:PORT;...",
+              envvar="NAMESRV_ADDR", help="The name servers.  [environment: NAMESRV_ADDR]")
+@click.option("-o", "--output", required=True, metavar="DIR",
+              help="Where tables go, and how far they have come: messages, traces, _checkpoint.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME",
+              help="A topic; again for more. Without any, those the brokers name "
+              "(spark.export_topics).")
+@click.option("--traces/--no-traces", default=None,
+              help="Whether traces too; else what the brokers say (spark.export_traces).")
+@click.option("--format", "format_name", type=click.Choice(sorted(FORMATS)), default="parquet",
+              show_default=True, help="Of the tables.")
+@click.option("--continuous", is_flag=True,
+              help="Go on with what comes, until it is stopped (Ctrl-C, SIGTERM).")
+@click.option("--interval", type=click.FloatRange(0, min_open=True), default=10.0,
+              show_default=True, metavar="S", help="How often a continuous job writes.")
+@click.option("--batch", type=click.IntRange(min=1), default=200_000, show_default=True,
+              metavar="N", help="Messages that are taken at a time.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE",
+              help="An option of format rocketmq, such as accessKey=; again for more.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE",
+              help="A setting of Spark; again for more.")
+def export(
+    name_servers: str, output: str, topics: tuple[str, ...], traces: bool | None,
+    format_name: str, continuous: bool, interval: float, batch: int, master: str,
+    options: tuple[str, ...], conf: tuple[str, ...],
+) -> None:
+    """Export topics, and traces, into tables partitioned by topic and date.
+
+    A run begins where the last one with the same output ended, killed or not; the first begins with
+    the oldest message there is.
+    """
+    connection = {"nameServer": name_servers, **_pairs(options, "--option")}
+    settings = _pairs(conf, "--conf")
+    missing = missing_packages(format_name)
+    if missing is not None:
+        _fail(missing)
+    try:
+        if not topics or traces is None:
+            asked_topics, asked_traces = _ask(connection)
+            topics = topics or asked_topics
+            traces = asked_traces if traces is None else traces
+        plan = ExportPlan(connection, tuple(dict.fromkeys(topics)), traces, output, format_name,
+                          continuous, round(interval * 1000), batch, master, settings)
+        _run(plan)
+    except (ExportError, BrokerError, ValueError) as error:
+        _fail(str(error))
+
+
+def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+        found[key] = value
+    return found
+
+
+def _fail(text: str) -> None:
+    click.echo(f"twistmq: {text}", err=True)
+    sys.exit(EXIT_FAILED)
+
+
+def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
+    """What the brokers say is to be exported."""
+    from twistmq.spark_bridge.advertised import ask_brokers
+    from twistmq.spark_bridge.connection import client_settings
+    from twistmq.spark_bridge.options import BATCH_READ, Options
+
+    with client_settings(Options(connection, BATCH_READ)).client() as client:
+        found = ask_brokers(client)
+    for text in found.silent:
+        click.echo(f"twistmq: not asked what to export: {text}", err=True)
+    return found.topics, found.traces
+
+
+def _run(plan: ExportPlan) -> None:
+    """Run the job, show how far it is, and sum up."""
+    click.echo(f"exporting {', '.join([*plan.topics, *(['traces'] if plan.traces else [])])} "
+               f"to {plan.output} ({plan.format})", err=True)
+    from twistmq.spark_bridge.export_job import ExportJob, end_session, make_session
+
+    session = make_session(plan)
+    begin = time.monotonic()
+    try:
+        with _progress(plan.continuous) as show:
+            job = ExportJob(plan, session, show)
+
+            def stop(*_: object) -> None:
+                # The JVM may have been told as well: what py4j logs of its end is no news then.
+                logging.disable(logging.ERROR)
+                job.stop()
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, stop)
+            found = job.run()
+    finally:
+        end_session(session)
+    for line in summary(found, time.monotonic() - begin):
+        click.echo(line)
+
+
+@contextlib.contextmanager
+def _progress(continuous: bool) -> Iterator[Callable[[int, int | None], object]]:
+    """Show progress on standard error: a bar on a terminal, else a line each time."""
+    begin = time.monotonic()
+    if not sys.stderr.isatty() or continuous:
+        def line(done: int, waiting: int | None) -> None:
+            seconds = max(time.monotonic() - begin, 0.001)
+            part = "" if waiting is None else (
+                f" of {done + waiting} ({100 * done // max(done + waiting, 1)} %)")
+            click.echo(f"{done}{part}, {done / seconds:,.0f}/s", err=True)
+
+        yield line
+        return
+    with click.progressbar(length=1, label="rows", file=sys.stderr, show_pos=True) as bar:
+        def step(done: int, waiting: int | None) -> None:
+            bar.length = done + (1 if waiting is None else waiting)
+            bar.update(done - bar.pos)
+
+        yield step
+
+
+def summary(tables: list[TableSummary], seconds: float) -> list[str]:
+    """The lines that say what was done."""
+    rows: list[tuple[Any, ...]] = [("table", "rows", "files", "size", "rows/s")]
+    for each in tables:
+        rows.append((each.table, f"{each.rows:,}", f"{each.files:,}", _size(each.size_bytes),
+                     f"{each.rows / max(seconds, 0.001):,.0f}"))
+        rows += [(f"  {name}", f"{count:,}", "", "", "") for name, count
+                 in sorted(each.rows_by.items())]
+    widths = [max(len(str(row[index])) for row in rows) for index in range(5)]
+    lines = ["  ".join([str(row[0]).ljust(widths[0]),
+                        *(str(cell).rjust(width)
+                          for cell, width in zip(row[1:], widths[1:], strict=True))]).rstrip()
+             for row in rows]
+    return [*lines, f"{seconds:.1f} s"]
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in _SIZES:
+        if size < 1024 or unit == _SIZES[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,113 @@
+"""The folder an export writes to: one job at a time, and nothing of micro-batches that failed.
+
+Spark notes which Parquet files count when a micro-batch is done, and passes over all others. Who
+reads the folder without Spark does not, so what a killed run left is removed by the next. Folders
+elsewhere (``s3a://...``) are left alone, and so are Delta and Iceberg tables, whose readers go by a
+log of theirs.
+
+Source: FileStreamSinkLog, OffsetSeqLog of Spark 4.3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
+
+__all__ = ["counted_files", "locked", "remove_leftovers"]
+
+#: How long the JVM of a run that was killed may take to end, s.
+_LOCK_WAIT_S: Final = 20.0
+_LOCK_POLL_S: Final = 0.2
+
+
+@contextlib.contextmanager
+def locked(plan: ExportPlan, session: Any, wait_s: float = _LOCK_WAIT_S) -> Iterator[None]:
+    """Keep other jobs from a folder meanwhile.
+
+    The lock is the JVM's, which writes the files: it may live on for a moment when the command is
+    killed.
+
+    :raises ExportError: when another job has it for longer than ``wait_s``, or nobody can write
+        there.
+    """
+    root = plan.local_output
+    if root is None:
+        yield
+        return
+    from py4j.protocol import Py4JError
+
+    path = root / "_checkpoint/lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise ExportError(f"{error.filename}: {error.strerror}") from None
+    file = session._jvm.java.io.RandomAccessFile(str(path), "rw")
+    try:
+        deadline = time.monotonic() + wait_s
+        while not _try_lock(file):
+            if time.monotonic() > deadline:
+                raise ExportError(f"{root}: another export writes there")
+            time.sleep(_LOCK_POLL_S)
+        yield
+    finally:
+        # A JVM that was stopped has let go of it.
+        with contextlib.suppress(Py4JError, OSError):
+            file.close()
+
+
+def _try_lock(file: Any) -> bool:
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return file.getChannel().tryLock() is not None
+    except Py4JJavaError as error:
+        # Two jobs of one JVM.
+        if "OverlappingFileLockException" in str(error):
+            return False
+        raise
+
+
+def counted_files(folder: Path) -> dict[Path, int]:
+    """The files Spark's log of a Parquet table names, with their sizes in bytes."""
+    found = {}
+    log = folder / "_spark_metadata"
+    for path in log.iterdir() if log.is_dir() else ():
+        if path.name.startswith("."):
+            continue
+        for line in path.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            if entry.get("action") == "add":
+                file = Path("/" + entry["path"].removeprefix("file:").lstrip("/"))
+                found[file] = int(entry["size"])
+    return found
+
+
+def remove_leftovers(plan: ExportPlan, table: str) -> int:
+    """Remove files of a micro-batch that was begun and not finished; :returns: how many.
+
+    Only files as Spark names them that are younger than the micro-batch's begin, while its log says
+    that it was not finished: whatever else lies in the folder stays. The folder must be locked.
+    """
+    if plan.local_output is None or plan.format != "parquet":
+        return 0
+    begun = {int(path.name): path
+             for path in Path(plan.place("_checkpoint", table, "offsets")).glob("[0-9]*")}
+    folder = Path(plan.place(table))
+    last = max(begun, default=-1)
+    log = folder / "_spark_metadata"
+    if last < 0 or (log / str(last)).exists() or (log / f"{last}.compact").exists():
+        return 0
+    since, counted, removed = begun[last].stat().st_mtime_ns, counted_files(folder), 0
+    for path in folder.rglob("part-*.parquet"):
+        if path not in counted and path.stat().st_mtime_ns >= since:
+            path.unlink()
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            removed += 1
+    return removed

@@ -1,0 +1,221 @@
+"""The export job: topics, and traces, into tables.
+
+One streaming query a table, whose checkpoint lies in the output's folder: a job that was killed
+goes on where it was when it is started again. This module imports Spark; the command that runs it
+does not before it is needed.
+
+Source: StreamingQuery, StreamingQueryProgress of PySpark 4.3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from twistmq.spark_bridge.export_folder import locked, remove_leftovers
+from twistmq.spark_bridge.export_plan import MESSAGES, ExportError, ExportPlan
+from twistmq.spark_bridge.export_sinks import start_writing, written_files
+from twistmq.spark_bridge.shipped import send_package
+
+__all__ = ["ExportJob", "TableSummary", "end_session", "make_session", "waiting"]
+
+#: How often progress is looked at, s.
+_POLL_S: Final = 0.2
+
+
+def make_session(plan: ExportPlan) -> Any:
+    """Start Spark, or take the session there is; executors elsewhere are sent this package."""
+    from pyspark.sql import SparkSession
+
+    # Workers would run the python3 of the path, which may be another environment's.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("twistmq export").master(plan.master).config(
+        "spark.ui.showConsoleProgress", "false").config("spark.sql.session.timeZone", "UTC")
+    # local-cluster[...] has executors in processes of their own.
+    is_local = plan.master.partition("[")[0] == "local"
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.config("spark.ui.enabled", "false")
+    for name, value in plan.conf.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(plan.conf.get("spark.log.level", "ERROR"))
+    if not is_local:
+        send_package(session)
+    return session
+
+
+def end_session(session: Any) -> None:
+    """Stop Spark, which may have been stopped by somebody else already."""
+    from py4j.protocol import Py4JError
+
+    with warnings.catch_warnings(), contextlib.suppress(Py4JError, OSError):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        session.stop()
+
+
+@dataclass(slots=True)
+class TableSummary:
+    """What a run wrote into one table."""
+
+    table: str
+    rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    #: Rows by topic (of traces: by date), where the files are on this machine.
+    rows_by: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A query and how far it is."""
+
+    table: str
+    query: Any
+    before: dict[Path, int]
+    rows: int = 0
+    #: None until a micro-batch says.
+    waiting: int | None = None
+    last_batch: int = -1
+
+
+class ExportJob:
+    """Runs a plan.
+
+    :param progress: told, when it changes, how many rows are done and how many more wait; None
+        while that is not known of each table.
+    """
+
+    def __init__(
+        self, plan: ExportPlan, session: Any, progress: Callable[[int, int | None], object],
+    ) -> None:
+        self._plan = plan
+        self._session = session
+        self._progress = progress
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End a run as soon as may be: what a micro-batch under way has done is done again."""
+        self._stopping = True
+
+    def run(self) -> list[TableSummary]:
+        """Export until all is done, or until it is stopped.
+
+        :raises ExportError: when a query fails, or another job writes to the same folder.
+        """
+        from py4j.protocol import Py4JError
+
+        running: list[_Running] = []
+        try:
+            with locked(self._plan, self._session):
+                self._export(running)
+        except (Py4JError, OSError):
+            # Who stops a whole service stops the JVM too, and what it has not noted is done again.
+            if not self._stopping:
+                raise
+        return [self._summary(each) for each in running]
+
+    def _export(self, running: list[_Running]) -> None:
+        """Run the queries; what is counted of them enters the list."""
+        try:
+            for table in self._plan.tables:
+                remove_leftovers(self._plan, table)
+                before = written_files(self._plan, table)
+                running.append(_Running(
+                    table, start_writing(self._plan, table, self._frame(table)), before))
+            while not self._stopping and any(each.query.isActive for each in running):
+                self._look(running)
+                time.sleep(_POLL_S)
+                failed = [each.query.exception() for each in running]
+                if any(failed):
+                    break
+        finally:
+            for each in running:
+                each.query.stop()
+        self._look(running)
+        for each in running:
+            error = each.query.exception()
+            # Ctrl-C reaches Python workers as well: a query that it fails was to end.
+            if error is not None and not self._stopping:
+                raise ExportError(f"{each.table}: {_cause(str(error))}")
+
+    def _frame(self, table: str) -> Any:
+        """The stream of a table."""
+        from pyspark.sql import functions as f
+
+        plan = self._plan
+        if table == MESSAGES:
+            options = {"subscribe": ",".join(plan.topics)}
+            name = "rocketmq"
+        else:
+            options, name = {}, "rocketmq_trace"
+        reader = self._session.readStream.format(name).options(
+            **plan.connection, **options, startingOffsets="earliest",
+            maxOffsetsPerTrigger=str(plan.batch_messages))
+        return reader.load().withColumn("date", f.to_date("storeTimestamp"))
+
+    def _look(self, running: Iterable[_Running]) -> None:
+        """Count what is done, and say so."""
+        changed = False
+        for each in running:
+            for progress in each.query.recentProgress:
+                if progress["batchId"] <= each.last_batch or not progress["numInputRows"]:
+                    continue
+                each.last_batch = progress["batchId"]
+                each.rows += progress["numInputRows"]
+                each.waiting = waiting(progress["sources"][0])
+                changed = True
+        if changed:
+            # A query that has ended without a row says nothing.
+            left = [0 if each.waiting is None and not each.query.isActive else each.waiting
+                    for each in running]
+            known = [count for count in left if count is not None]
+            self._progress(sum(each.rows for each in running),
+                           sum(known) if len(known) == len(left) else None)
+
+    def _summary(self, each: _Running) -> TableSummary:
+        import pyarrow.parquet as pq
+
+        new = {path: size for path, size in written_files(self._plan, each.table).items()
+               if path not in each.before}
+        found = TableSummary(each.table, each.rows, len(new), sum(new.values()))
+        for path in new:
+            name = _partition_of(path, "topic" if each.table == MESSAGES else "date")
+            rows = pq.read_metadata(path).num_rows
+            found.rows_by[name] = found.rows_by.get(name, 0) + rows
+        return found
+
+
+def waiting(source: Any) -> int | None:
+    """Messages between where a micro-batch ended and where the queues ended; None: nobody knows."""
+    # Spark gives them as JSON, and "null" where the source was not asked: one that is done again.
+    ends, latest = (json.loads(source[name] or "null") for name in ("endOffset", "latestOffset"))
+    if ends is None or latest is None:
+        return None
+    left: int = sum(max(last - ends.get(topic, {}).get(broker, {}).get(queue, last), 0)
+                    for topic, brokers in latest.items() for broker, queues in brokers.items()
+                    for queue, last in queues.items())
+    return left
+
+
+def _partition_of(path: Path, name: str) -> str:
+    for part in path.parts:
+        if part.startswith(f"{name}="):
+            return unquote(part.partition("=")[2])
+    return ""
+
+
+def _cause(text: str) -> str:
+    """The line of a Python worker's error that says what is wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("twistmq.")]
+    return told[-1] if told else lines[0] if lines else "no reason is given"

@@ -1,0 +1,27 @@
+"""What is done about messages that were to be read and are not there any more."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+__all__ = ["DataLoss", "report_loss"]
+
+#: Where it is said when nobody is to fail: Spark shows it in the worker's standard error.
+_LOG: Final = logging.getLogger("twistmq.spark_bridge")
+
+
+class DataLoss(RuntimeError):
+    """Messages of the range are not there; the text names topic, queue and offset."""
+
+
+def report_loss(text: str, fails: bool) -> None:
+    """Say that messages are lost.
+
+    :param fails: the option failOnDataLoss.
+    :raises DataLoss: when it is true.
+    """
+    if fails:
+        raise DataLoss(f"{text}. Messages may be lost; the option failOnDataLoss=false goes on "
+                       "with what there is")
+    _LOG.warning("%s", text)

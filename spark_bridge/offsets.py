@@ -1,0 +1,106 @@
+"""Offsets of queues as options and checkpoints say them: ``{"topic":{"broker-a":{"0":23}}}``.
+
+In options -2 stands for the first offset of a queue and -1 for its end. The same form holds queues
+(``assign``: a list of ids in place of the inner object) and times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.options import OptionError
+
+__all__ = ["EARLIEST", "LATEST", "offsets_json", "parse_assign", "parse_offsets", "parse_times",
+           "queue_name", "read_offsets"]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+def queue_name(queue: MessageQueue) -> str:
+    """A queue as messages name it."""
+    return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
+
+
+def offsets_json(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """Write offsets for a checkpoint: keys in order, so that equal offsets are equal texts."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(offsets):
+        brokers = found.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return found
+
+
+def read_offsets(value: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    """Read what :func:`offsets_json` wrote."""
+    return {MessageQueue(topic, broker, int(queue_id)): int(offset)
+            for topic, brokers in value.items() for broker, queues in brokers.items()
+            for queue_id, offset in queues.items()}
+
+
+def parse_offsets(option: str, text: str) -> dict[MessageQueue, int]:
+    """Read offsets from an option; :raises OptionError: naming it and the queue."""
+    return _numbers(option, text, EARLIEST, "-2 (earliest), -1 (latest) or an offset")
+
+
+def parse_times(option: str, text: str) -> dict[MessageQueue, int]:
+    """Read times, Unix ms, from an option; :raises OptionError: naming it and the queue."""
+    return _numbers(option, text, 0, "milliseconds since 1970")
+
+
+def parse_assign(text: str) -> list[MessageQueue]:
+    """Read the option assign; :raises OptionError: naming the queue."""
+    found = []
+    for topic, broker, ids in _brokers("assign", text):
+        if not isinstance(ids, list):
+            raise OptionError(f"option assign: topic {topic}, broker {broker}: the ids of queues "
+                              'must be a list, as in {"orders":{"broker-a":[0,1]}}')
+        for queue_id in ids:
+            found.append(_queue("assign", topic, broker, queue_id))
+    if not found:
+        raise OptionError("option assign: it names no queue")
+    return sorted(set(found))
+
+
+def _numbers(option: str, text: str, least: int, what: str) -> dict[MessageQueue, int]:
+    found = {}
+    for topic, broker, queues in _brokers(option, text):
+        if not isinstance(queues, dict):
+            raise OptionError(f"option {option}: topic {topic}, broker {broker}: no object, as in "
+                              '{"orders":{"broker-a":{"0":23}}}')
+        for queue_id, number in queues.items():
+            queue = _queue(option, topic, broker, queue_id)
+            if isinstance(number, bool) or not isinstance(number, int) or not (
+                    least <= number <= _INT64_MAX):
+                raise OptionError(f"option {option}: {queue_name(queue)}: {number!r} is not {what}")
+            found[queue] = number
+    return found
+
+
+def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
+    """What is said of each broker of each topic."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"option {option}: {text!r} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise OptionError(f"option {option}: {text!r} is no JSON object of topics")
+    found = []
+    for topic, brokers in value.items():
+        if not isinstance(brokers, dict):
+            raise OptionError(f"option {option}: topic {topic}: {brokers!r} is no object of "
+                              "brokers")
+        found += [(topic, broker, queues) for broker, queues in brokers.items()]
+    return found
+
+
+def _queue(option: str, topic: str, broker: str, queue_id: Any) -> MessageQueue:
+    text = str(queue_id)
+    if isinstance(queue_id, bool) or not text.isascii() or not text.isdecimal():
+        raise OptionError(f"option {option}: topic {topic}, broker {broker}: {queue_id!r} is no "
+                          "queue's id")
+    return MessageQueue(topic, broker, int(text))

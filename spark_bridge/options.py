@@ -1,0 +1,325 @@
+"""The options of ``format("rocketmq")``: one row here is what code and OPTIONS.md know of one.
+
+Names are looked up without regard to case, as Spark gives them in lower case; ``rocketmq.`` may
+stand before each. An option that is none, that has no meaning where it is given, or whose value
+does not fit is an error that names it. ``python -m twistmq.spark_bridge.options >
+spark_bridge/OPTIONS.md`` writes the page anew; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["BATCH_READ", "BATCH_WRITE", "OPTIONS", "STREAM_READ", "STREAM_WRITE", "Option",
+           "OptionError", "Options", "option_text", "options_page"]
+
+#: Where an option has a meaning.
+BATCH_READ: Final = "read"
+STREAM_READ: Final = "readStream"
+BATCH_WRITE: Final = "write"
+STREAM_WRITE: Final = "writeStream"
+_READS: Final = (BATCH_READ, STREAM_READ)
+_WRITES: Final = (BATCH_WRITE, STREAM_WRITE)
+_ALL: Final = _READS + _WRITES
+
+_PREFIX: Final = "rocketmq."
+#: What Spark itself puts among the options of a stream.
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class OptionError(ValueError):
+    """An option is unknown, missing or has no meaning, or what it names is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option."""
+
+    name: str
+    #: "text", "flag", "int" or one of ``choices``.
+    kind: str
+    #: As text; "" is none.
+    default: str
+    where: tuple[str, ...]
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    #: Bounds of an int.
+    least: int = 0
+    most: int = _INT64_MAX
+    choices: tuple[str, ...] = ()
+    #: How the page shows the default where it is no text.
+    default_shown: str = ""
+    #: Never shown.
+    is_secret: bool = False
+
+
+def _text(name: str, where: tuple[str, ...], meaning: str, *, default: str = "",
+          aliases: tuple[str, ...] = (), default_shown: str = "",
+          is_secret: bool = False) -> Option:
+    return Option(name, "text", default, where, meaning, aliases, default_shown=default_shown,
+                  is_secret=is_secret)
+
+
+def _int(name: str, default: str, where: tuple[str, ...], meaning: str, *, least: int = 0,
+         most: int = _INT64_MAX, default_shown: str = "") -> Option:
+    return Option(name, "int", default, where, meaning, (), least, most,
+                  default_shown=default_shown)
+
+
+def _flag(name: str, default: str, where: tuple[str, ...], meaning: str) -> Option:
+    return Option(name, "flag", default, where, meaning)
+
+
+def _choice(name: str, choices: tuple[str, ...], where: tuple[str, ...], meaning: str) -> Option:
+    return Option(name, "choice", choices[0], where, meaning, choices=choices)
+
+
+_READ: Final = (BATCH_READ,)
+_STREAM: Final = (STREAM_READ,)
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    # --- where
+    _text("nameServer", _ALL, "name servers: `host:port;host:port`", aliases=("namesrvAddr",),
+          default_shown="environment `NAMESRV_ADDR`"),
+    _text("subscribe", _READS, "topics, with commas", aliases=("topic",)),
+    _text("subscribePattern", _READS, "topics whose whole name matches this regular expression; "
+          "system topics, retry topics and dead letters only where the expression begins like "
+          "their names"),
+    _text("assign", _READS, 'queues: `{"orders":{"broker-a":[0,1]}}`'),
+    # --- from where to where
+    _text("startingOffsets", _READS, "earliest, latest (streams only), committed (the offsets of "
+          '`group`; earliest where it has none) or `{"orders":{"broker-a":{"0":23,"1":-2}}}`, '
+          "-2 for earliest, -1 for latest; a queue that is not named starts at earliest. It "
+          "counts for a new query only: what a checkpoint knows is gone on with",
+          default_shown="read: earliest; readStream: latest"),
+    _int("startingTimestamp", "", _READS, "what was stored at this time or later, ms since 1970; "
+         "wins over startingOffsets"),
+    _text("startingOffsetsByTimestamp", _READS, "a time for each queue, "
+          '`{"orders":{"broker-a":{"0":1700000000000}}}`; wins over startingTimestamp'),
+    _text("endingOffsets", _READ, "latest, committed, or JSON as in startingOffsets; what is "
+          "named is left out; a queue that is not named ends at latest", default="latest"),
+    _int("endingTimestamp", "", _READ, "what was stored before this time, ms since 1970"),
+    _text("endingOffsetsByTimestamp", _READ, "a time for each queue, as in "
+          "startingOffsetsByTimestamp"),
+    _flag("failOnDataLoss", "true", _READS, "fail when messages of the range are not there any "
+          "more; false: say so in the log and go on with what there is"),
+    _text("namespace", _ALL, "topics and groups are those of this namespace, and named without "
+          "it"),
+    # --- which messages
+    _text("subExpression", _READS, "a tag expression, `a || b`, or with subExpressionType=SQL92 "
+          "`a > 1 AND b IS NOT NULL`; the broker leaves the rest out", default="*",
+          aliases=("tags",)),
+    _choice("subExpressionType", ("TAG", "SQL92"), _READS, "the expression's language"),
+    _text("columns", _READS, "columns and their order, with commas; see COLUMNS.md",
+          default_shown="the default columns"),
+    _flag("includeProperties", "true", _READS, "whether there is a column `properties`"),
+    _flag("includeBody", "true", _READS, "whether there is a column `body`"),
+    _choice("bodyFormat", ("binary", "string"), _READS, "the type of the column `body`"),
+    _choice("propertiesAs", ("map", "string"), _READS, "the type of the column `properties`; a "
+            "string is a JSON object"),
+    _flag("traceView", "false", _READS, "trace events instead of messages: the columns of "
+          "`format(\"rocketmq_trace\")`"),
+    _flag("pushDownPredicate", "false", _READ, "use filters on topic, brokerName, queueId, "
+          "queueOffset, storeTimestamp and tags to pull less; needs "
+          "`spark.sql.python.filterPushdown.enabled=true`"),
+    # --- how much at a time
+    _int("maxOffsetsPerTrigger", "", _STREAM, "offsets of a micro-batch, shared out by what "
+         "each queue has waiting", least=1),
+    _int("maxBytesPerTrigger", "", _STREAM, "bytes of a micro-batch, about: sizes are those of "
+         "messages looked at where it begins", least=1),
+    _int("minPartitions", "", _READS, "split queues so that there are at least so many "
+         "partitions", least=1, most=100_000),
+    _int("maxRecordsPerPartition", "", _READS, "split queues so that no partition has more "
+         "offsets", least=1),
+    _int("pullBatchSize", "256", _READS, "messages a pull asks for; brokers give 32 at most by "
+         "their default, so several pulls are under way at a time", least=1, most=32_768),
+    # --- the group
+    _text("group", _ALL, "the group messages are pulled or sent by; its offsets are changed by "
+          "commitGroupOffsets only",
+          default_shown="read: groupIdPrefix; write: spark-rocketmq-sink"),
+    _text("groupIdPrefix", _READS, "the group, where none is named: no query has offsets in it",
+          default="spark-rocketmq-source"),
+    _flag("commitGroupOffsets", "false", _STREAM, "also commit how far the query has come to "
+          "`group`, one micro-batch late, so that mqadmin shows it; the checkpoint decides"),
+    # --- sending
+    _text("topic", _WRITES, "the topic of all rows; wins over the column `topic`"),
+    _int("batchSize", "64", _WRITES, "messages sent as one batch at most; 1 sends each alone",
+         least=1, most=32_768),
+    _int("sendWindow", "16", _WRITES, "sends under way before the first must be acknowledged",
+         least=1, most=10_000),
+    _int("sendTimeoutMs", "3000", _WRITES, "how long a send waits for its answer", least=1),
+    _int("retryTimes", "2", _WRITES, "how often a send is tried again, on another broker where "
+         "the row names no queue"),
+    _flag("waitStoreOK", "true", _WRITES, "a message whose flush or slave was not waited for is "
+          "sent again; false: it is not waited for"),
+    _int("maxMessageSize", "4194304", _WRITES, "bytes of a body at most, as the broker's setting "
+         "maxMessageSize", least=1, most=16_000_000),
+    _int("compressThreshold", "", _WRITES, "bodies of so many bytes or more are compressed "
+         "(zlib) and sent alone", least=1, default_shown="never"),
+    _text("idempotenceKey", _WRITES, "a property that each message gets, "
+          "`batchId:partition:row`: rows that are sent twice have it alike"),
+    # --- the connection
+    _int("pullTimeoutMs", "3000", _READS, "how long a pull or a look-up waits for its answer",
+         least=1),
+    _int("connectTimeoutMs", "3000", _ALL, "how long connecting may take", least=1),
+    _int("fetchOffset.numRetries", "3", _READS, "how often a look-up or a pull is tried again"),
+    _int("fetchOffset.retryIntervalMs", "200", _ALL, "how long it waits before that",
+         most=3_600_000),
+    _text("accessKey", _ALL, "the account requests are signed for"),
+    _text("secretKey", _ALL, "its secret key", is_secret=True),
+    _text("securityToken", _ALL, "what goes with keys lent for a time", is_secret=True),
+    _flag("tls", "false", _ALL, "connect by TLS, to name servers and brokers"),
+    _text("tls.caFile", _ALL, "a PEM file of whom to trust", default_shown="the system's"),
+    _text("tls.certFile", _ALL, "a PEM file with the client's certificate"),
+    _text("tls.keyFile", _ALL, "a PEM file with its key", default_shown="in tls.certFile"),
+    _text("tls.keyPassword", _ALL, "the key's password", is_secret=True),
+    _flag("tls.verify", "true", _ALL, "whether servers must show a certificate of somebody "
+          "trusted"),
+    _flag("tls.checkHost", "true", _ALL, "whether it must be one for their host; Apache's clients "
+          "never ask"),
+)
+
+
+def _lookup(where: str) -> dict[str, Option]:
+    """Options by each of their names, in lower case; what is not valid here gives way."""
+    found: dict[str, Option] = {}
+    for is_here in (False, True):
+        for option in OPTIONS:
+            if (where in option.where) == is_here:
+                for name in (*option.aliases, option.name):
+                    found[name.lower()] = option
+    return found
+
+
+def option_text(given: Mapping[str, str], name: str) -> str:
+    """The text of an option where it is not known yet what for it was given; "" for none."""
+    wanted = name.lower()
+    for key, value in given.items():
+        if key.lower().removeprefix(_PREFIX) == wanted:
+            return value.strip()
+    return ""
+
+
+class Options:
+    """The options that were given, checked; what was not given has its default.
+
+    :param given: names and texts, as Spark hands them over.
+    :param where: BATCH_READ, STREAM_READ, BATCH_WRITE or STREAM_WRITE.
+    :raises OptionError: when one is wrong.
+    """
+
+    def __init__(self, given: Mapping[str, str], where: str) -> None:
+        self.where = where
+        self._known = {option.name: option for option in OPTIONS if where in option.where}
+        self._values: dict[str, str] = {}
+        lookup = _lookup(where)
+        for key, value in given.items():
+            name = key.lower().removeprefix(_PREFIX)
+            if name in _SPARKS_OWN:
+                continue
+            option = lookup.get(name)
+            if option is None:
+                raise OptionError(f"option {key}: there is no such option{_like(name, lookup)}")
+            if where not in option.where:
+                raise OptionError(f"option {option.name}: it has no meaning in {where}, only in "
+                                  + ", ".join(option.where))
+            before = self._values.get(option.name)
+            if before is not None and before != value:
+                raise OptionError(f"option {option.name}: given twice, with different values")
+            self._values[option.name] = value
+            _check(option, value)
+
+    def is_given(self, name: str) -> bool:
+        """Whether there is a value, its default's aside."""
+        return bool(self._values.get(name, "").strip())
+
+    def text(self, name: str) -> str:
+        """The value, or its default; "" for none."""
+        value = self._values.get(name, "").strip()
+        return value or self._known[name].default
+
+    def flag(self, name: str) -> bool:
+        return self.text(name).lower() == "true"
+
+    def integer(self, name: str) -> int:
+        """The number; the option must have a default."""
+        return int(self.text(name))
+
+    def integer_or_none(self, name: str) -> int | None:
+        text = self.text(name)
+        return int(text) if text else None
+
+    def name_servers(self) -> str:
+        """The name servers; :raises OptionError: when neither option nor environment says."""
+        text = self.text("nameServer") or os.environ.get("NAMESRV_ADDR", "")
+        if not text:
+            raise OptionError("option nameServer: missing, as in "
+                              '.option("nameServer", "127.0.0.1:9876")')
+        return text
+
+    def __repr__(self) -> str:
+        shown = {name: "***" if self._known[name].is_secret else value
+                 for name, value in self._values.items()}
+        return f"Options({shown!r}, {self.where!r})"
+
+
+def _check(option: Option, value: str) -> None:
+    """:raises OptionError: when a value is not of its option's kind."""
+    text = value.strip()
+    if not text:
+        return
+    if option.kind == "flag" and text.lower() not in ("true", "false"):
+        raise OptionError(f"option {option.name}: {text!r} is neither true nor false")
+    if option.kind == "choice" and text.lower() not in [one.lower() for one in option.choices]:
+        raise OptionError(f"option {option.name}: {text!r} is none of "
+                          + ", ".join(option.choices))
+    if option.kind == "int":
+        try:
+            number = int(text)
+        except ValueError:
+            raise OptionError(f"option {option.name}: {text!r} is no whole number") from None
+        if not option.least <= number <= option.most:
+            raise OptionError(f"option {option.name}: {number} is not within {option.least} to "
+                              f"{option.most}")
+
+
+def _like(name: str, lookup: Mapping[str, Option]) -> str:
+    """A hint at the option that may have been meant."""
+    close = difflib.get_close_matches(name, list(lookup), 1)
+    return f"; {lookup[close[0]].name} is one" if close else ""
+
+
+_HEAD: Final = """\
+# Options of `format("rocketmq")`
+
+Written by `python -m twistmq.spark_bridge.options` from the rows in `spark_bridge/options.py`.
+Names are the same in upper and lower case, and `rocketmq.` may stand before them. Of `subscribe`,
+`subscribePattern` and `assign` a read needs exactly one.
+
+| option | default | where | meaning |
+| --- | --- | --- | --- |
+"""
+
+
+def options_page() -> str:
+    """The page of all options."""
+    lines = []
+    for option in OPTIONS:
+        name = " or ".join(f"`{one}`" for one in (option.name, *option.aliases))
+        default = option.default_shown or (f"`{option.default}`" if option.default else "")
+        where = "all" if option.where == _ALL else ", ".join(option.where)
+        meaning = option.meaning
+        if option.choices:
+            meaning += ": " + " or ".join(option.choices)
+        lines.append("| " + " | ".join(
+            cell.replace("|", "\\|") for cell in (name, default, where, meaning)) + " |\n")
+    return _HEAD + "".join(lines)
+
+
+if __name__ == "__main__":
+    print(options_page(), end="")

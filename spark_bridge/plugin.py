@@ -1,0 +1,53 @@
+"""The plugin ``spark_bridge``: says which topics are to be exported, and brings the command for it.
+
+A broker advertises what ``spark.export_topics`` and ``spark.export_traces`` say in its runtime
+table (request 28, `mqadmin brokerStatus`); ``twistmq spark export`` asks every broker of a name
+server for it. The rows are there only where there is something to export. The broker itself
+exports nothing and never imports Spark.
+
+Source: AdminBrokerProcessor.prepareRuntimeInfo @5.3.3, for the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from twistmq.broker import hookimpl
+from twistmq.broker.settings import Setting
+from twistmq.spark_bridge.advertised import EXPORT_TOPICS, EXPORT_TRACES
+
+if TYPE_CHECKING:
+    import click
+
+    from twistmq.broker.kernel import Kernel
+
+__all__: list[str] = []
+
+
+@hookimpl
+def register_settings() -> Sequence[Setting]:
+    return (
+        Setting("spark.export_topics", "names", (),
+                "The topics that `twistmq spark export` exports when it is given none."),
+        Setting("spark.export_traces", "flag", False,
+                "Whether it exports message traces too."),
+    )
+
+
+@hookimpl
+def register_commands() -> Sequence[click.Command]:
+    from twistmq.spark_bridge.export_command import spark  # only when commands are asked for
+
+    return (spark,)
+
+
+@hookimpl
+def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
+    rows = {}
+    topics = kernel.settings.names("spark.export_topics")
+    if topics:
+        rows[EXPORT_TOPICS] = ",".join(topics)
+    if kernel.settings.flag("spark.export_traces"):
+        rows[EXPORT_TRACES] = "true"
+    return rows or None

@@ -1,0 +1,167 @@
+"""Columns made of messages' properties, for many messages at once.
+
+Properties are stored as ``name 0x01 value 0x02`` repeated. When those of all messages are written
+so to the end, without an empty name or value or a name twice, the map is made by looking for the
+two separators in all bytes at once. When not, they are read one message after the other, as the
+client's decoder does: what has no name or no value is left out, the last of several values counts.
+
+Source: MessageDecoder.string2messageProperties @5.3.3.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from twistmq.broker.wire import properties as names
+
+__all__ = ["PropertyColumns"]
+
+_NAME_END: Final = 1
+_PAIR_END: Final = 2
+#: Names times messages up to which pairs are counted in a table.
+_TABLE_SIZE_MAX: Final = 10_000_000
+
+
+class PropertyColumns:
+    """The properties of some messages.
+
+    :param texts: a BinaryArray, the properties of each as they are stored, without nulls.
+    """
+
+    def __init__(self, texts: Any) -> None:
+        self._count = len(texts)
+        if not self._find_pairs(texts):
+            self._read_each(texts)
+
+    def map(self, type_: Any) -> Any:
+        """All properties of each message, a MapArray.
+
+        :param type_: map<string,string>, with the nullability that is wanted.
+        """
+        made = self._map()
+        return made if made.type == type_ else made.cast(type_)
+
+    def json(self) -> Any:
+        """All properties of each message, as a JSON object: a StringArray."""
+        return pa.array([json.dumps(dict(pairs), ensure_ascii=False)
+                         for pairs in self._map().to_pylist()], pa.string())
+
+    def _map(self) -> Any:
+        return pa.MapArray.from_arrays(pa.array(self._row_offsets, pa.int32()), self._names,
+                                       self._values)
+
+    def text(self, name: str) -> Any:
+        """One property of each message, a StringArray; null where it is not there."""
+        code = self._code_of.get(name)
+        if code is None:
+            return pa.nulls(self._count, pa.string())
+        pairs = np.flatnonzero(self._codes == code)
+        if len(pairs) == self._count:
+            return self._values.take(pa.array(pairs))
+        index = np.zeros(self._count, np.int64)
+        is_null = np.ones(self._count, bool)
+        rows = self._rows[pairs]
+        index[rows] = pairs
+        is_null[rows] = False
+        return self._values.take(pa.array(index, mask=is_null))
+
+    def integer(self, name: str, type_: Any) -> Any:
+        """One property of each message as a number; null where it is none, or does not fit."""
+        limit = 1 << (type_.bit_width - 1)
+        found = [_integer(text, limit) for text in self.text(name).to_pylist()] \
+            if name in self._code_of else [None] * self._count
+        return pa.array(found, type_)
+
+    def words(self, name: str, type_: Any) -> Any:
+        """One property of each message, split at spaces; null where it is not there.
+
+        :param type_: list<string>, with the nullability that is wanted.
+        """
+        texts = self.text(name)
+        if texts.null_count == self._count:
+            return pa.nulls(self._count, type_)
+        split = pc.split_pattern(texts, names.KEY_SEPARATOR)
+        counts = pc.fill_null(pc.list_value_length(split), 0).to_numpy(zero_copy_only=False)
+        words = split.flatten()
+        is_word = pc.not_equal(words, "").to_numpy(zero_copy_only=False)
+        ends = np.concatenate(([0], np.cumsum(is_word)))[np.concatenate(([0], np.cumsum(counts)))]
+        made = pa.ListArray.from_arrays(
+            pa.array(ends, pa.int32()), words.filter(pa.array(is_word)),
+            mask=pc.is_null(texts) if texts.null_count else None)
+        return made if made.type == type_ else made.cast(type_)
+
+    def _read_each(self, texts: Any) -> None:
+        """Read names and values of one message after the other."""
+        found = [names.parse_properties(text.decode("utf-8", "replace"))
+                 for text in texts.to_pylist()]
+        self._names = pa.array([name for each in found for name in each], pa.string())
+        self._values = pa.array([value for each in found for value in each.values()], pa.string())
+        self._place(np.concatenate(([0], np.cumsum([len(each) for each in found]))))
+        assert self._names_differ()
+
+    def _find_pairs(self, texts: Any) -> bool:
+        """Find names and values by the separators; answers False when they are not in order."""
+        _, offset_buffer, data_buffer = texts.buffers()
+        offsets = np.frombuffer(offset_buffer, np.int32)[
+            texts.offset : texts.offset + self._count + 1]
+        begin, end = int(offsets[0]), int(offsets[-1])
+        if end == begin:
+            data = np.empty(0, np.uint8)
+            data_buffer = pa.py_buffer(b"")
+        else:
+            data = np.frombuffer(data_buffer, np.uint8)[:end]
+        name_ends = np.flatnonzero(data[begin:] == _NAME_END) + begin
+        pair_ends = np.flatnonzero(data[begin:] == _PAIR_END) + begin
+        if len(name_ends) != len(pair_ends):
+            return False
+        name_starts = np.concatenate(([begin], pair_ends + 1))[:-1]
+        filled = offsets[1:][offsets[1:] > offsets[:-1]]
+        if ((name_ends <= name_starts) | (pair_ends <= name_ends + 1)).any() \
+                or (data[filled - 1] != _PAIR_END).any():
+            return False
+        # A pair is four elements: name, separator, value, separator.
+        count = len(name_ends)
+        edges = np.empty(4 * count + 1, np.int32)
+        edges[0:-1:4], edges[1::4] = name_starts, name_ends
+        edges[2::4], edges[3::4] = name_ends + 1, pair_ends
+        edges[-1] = end
+        pieces = pa.Array.from_buffers(
+            pa.binary(), 4 * count, [None, pa.py_buffer(edges), data_buffer])
+        places = np.arange(0, 4 * count, 4)
+        try:
+            self._names = pieces.take(pa.array(places)).cast(pa.string())
+            self._values = pieces.take(pa.array(places + 2)).cast(pa.string())
+        except pa.ArrowInvalid:  # not UTF-8
+            return False
+        self._place(np.searchsorted(pair_ends, offsets, "left"))
+        return self._names_differ()
+
+    def _place(self, row_offsets: Any) -> None:
+        """Say which pairs are whose, and number the names.
+
+        :param row_offsets: the first pair of each message, and the number of pairs.
+        """
+        self._row_offsets = row_offsets.astype(np.int32)
+        self._rows = np.repeat(np.arange(self._count), np.diff(self._row_offsets))
+        coded = self._names.dictionary_encode()
+        self._codes = coded.indices.to_numpy(zero_copy_only=False)
+        self._code_of = {name: code for code, name in enumerate(coded.dictionary.to_pylist())}
+
+    def _names_differ(self) -> bool:
+        """Whether no message has a name twice."""
+        pair = self._rows * max(len(self._code_of), 1) + self._codes
+        if self._count * len(self._code_of) <= _TABLE_SIZE_MAX:
+            return not len(pair) or int(np.bincount(pair).max()) <= 1
+        return len(np.unique(pair)) == len(pair)
+
+
+def _integer(text: str | None, limit: int) -> int | None:
+    if text is None or not text.removeprefix("-").isdecimal() or len(text) > 20:
+        return None
+    found = int(text)
+    return found if -limit <= found < limit else None

@@ -1,0 +1,100 @@
+"""Filters that Spark hands over, as what they save: queues, offsets, and tags the broker looks at.
+
+They only ever make a read smaller than it would be; Spark looks at each row again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.queue_reader import ReadPlan
+from twistmq.spark_bridge.ranges import QueueRange
+
+__all__ = ["Pushed"]
+
+#: Columns that say which queue a row is from.
+_QUEUE_COLUMNS: Final[dict[str, Callable[[MessageQueue], Any]]] = {
+    "topic": lambda queue: queue.topic,
+    "brokerName": lambda queue: queue.broker_name,
+    "queueId": lambda queue: queue.queue_id,
+}
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "EqualTo": lambda left, right: bool(left == right),
+    "GreaterThan": lambda left, right: bool(left > right),
+    "GreaterThanOrEqual": lambda left, right: bool(left >= right),
+    "LessThan": lambda left, right: bool(left < right),
+    "LessThanOrEqual": lambda left, right: bool(left <= right),
+    "In": lambda left, right: left in right,
+    "StringStartsWith": lambda left, right: str(left).startswith(right),
+}
+
+
+class Pushed:
+    """What the filters of one query say together."""
+
+    def __init__(self) -> None:
+        #: (column, comparison, value): of the queue.
+        self._of_queue: list[tuple[str, str, Any]] = []
+        #: The same of queueOffset, and of storeTimestamp in ms.
+        self._of_offset: list[tuple[str, int]] = []
+        self._of_time: list[tuple[str, int]] = []
+        #: Tags of which a row must have one; None for any.
+        self._tags: list[str] | None = None
+
+    def take(self, one: Any) -> None:
+        """Take a filter of ``pyspark.sql.datasource``, if it helps."""
+        kind = type(one).__name__
+        path: tuple[str, ...] = getattr(one, "attribute", ())
+        if len(path) != 1 or kind not in _COMPARISONS:
+            return
+        column, value = path[0], one.value
+        if column in _QUEUE_COLUMNS:
+            self._of_queue.append((column, kind, value))
+        elif column == "queueOffset" and isinstance(value, int):
+            self._of_offset.append((kind, value))
+        elif column == "storeTimestamp" and isinstance(value, datetime):
+            # The whole millisecond: a row of it that is not meant is left out by Spark.
+            self._of_time.append((kind, int(value.timestamp() * 1000)))
+        elif column == "tags" and kind in ("EqualTo", "In"):
+            tags = [value] if kind == "EqualTo" else list(value)
+            # What cannot stand in an expression must not be asked of the broker.
+            if all(isinstance(tag, str) and tag.strip() == tag and tag and "|" not in tag
+                   and tag != "*" for tag in tags):
+                self._tags = tags if self._tags is None else [
+                    tag for tag in self._tags if tag in tags]
+
+    def takes_queue(self, queue: MessageQueue) -> bool:
+        """Whether rows of a queue can pass."""
+        return self._tags != [] and all(
+            _COMPARISONS[kind](_QUEUE_COLUMNS[column](queue), value)
+            for column, kind, value in self._of_queue)
+
+    def narrowed(self, client: BlockingClient, part: QueueRange) -> QueueRange:
+        """Leave out offsets whose rows cannot pass."""
+        start, end = part.start, part.end
+        for kind, value in self._of_offset:
+            if kind in ("EqualTo", "GreaterThanOrEqual"):
+                start = max(start, value)
+            if kind == "GreaterThan":
+                start = max(start, value + 1)
+            if kind in ("EqualTo", "LessThanOrEqual"):
+                end = min(end, value + 1)
+            if kind == "LessThan":
+                end = min(end, value)
+        for kind, time_ms in self._of_time:
+            if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):
+                start = max(start, client.search_offset(part.queue, time_ms))
+            if kind in ("EqualTo", "LessThan", "LessThanOrEqual"):
+                end = min(end, client.search_offset(part.queue, time_ms + 1))
+        return dataclasses.replace(part, start=start, end=max(start, end))
+
+    def planned(self, plan: ReadPlan) -> ReadPlan:
+        """Leave tags to the broker where it has no expression yet."""
+        if self._tags and plan.expression_type == "TAG" and plan.expression in ("", "*"):
+            return dataclasses.replace(plan, expression=" || ".join(self._tags))
+        return plan

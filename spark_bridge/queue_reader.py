@@ -1,0 +1,313 @@
+"""What a task does: pull the messages of one range of offsets and make record batches of them.
+
+Several pulls are under way at a time, each for its own offsets, as brokers give few messages a pull
+(32 by default, 8 of those on disk only). How many they give is seen from their answers. With an
+expression nobody knows how far a pull gets, so then there is one at a time. The same range gives
+the same rows however often it is read, or fails: what is asked again after a failure goes on behind
+the last message that came.
+
+Source: PullAPIWrapper.processPullResult, MQPullConsumer @5.3.3.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from twistmq.broker.client.blocking_cluster import PendingRequest
+from twistmq.broker.client.messages import PullResult, PullStatus
+from twistmq.broker.client.namespace import Namespace
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RemotingError, RequestRefused
+from twistmq.broker.wire.properties import INNER_NUM
+from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
+from twistmq.spark_bridge.columns import COLUMNS, Column
+from twistmq.spark_bridge.connection import ClientSettings
+from twistmq.spark_bridge.losses import report_loss
+from twistmq.spark_bridge.offsets import queue_name
+from twistmq.spark_bridge.ranges import QueueRange
+from twistmq.spark_bridge.record_batches import BatchBuilder, RowFilter
+
+__all__ = ["QueueReader", "ReadFailed", "ReadPlan", "read_range", "wanted_tags"]
+
+#: A record batch has about so many rows, or bytes of records: large ones do not fit the cache.
+BATCH_ROWS: Final = 8192
+BATCH_BYTES: Final = 8 << 20
+#: Pulls under way at a time, at most.
+PULLS_MAX: Final = 32
+#: Messages a pull asks for first: what brokers give by default.
+_FIRST_COUNT: Final = 32
+#: After so many whole answers a pull asks for more; four times as many after it was too much.
+_GROW_AFTER: Final = 64
+#: The broker's word for entries whose messages are gone.
+_REMOVED: Final = "MESSAGE_WAS_REMOVING"
+#: A broker that refuses so may serve in a moment.
+_TRY_AGAIN: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+_PARSE_FAILED: Final = frozenset({
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.FILTER_DATA_NOT_EXIST})
+_TAGS_COLUMN: Final = next(column for column in COLUMNS if column.name == "tags")
+
+
+class ReadFailed(RuntimeError):
+    """A range cannot be read; the text names topic, queue, offset and cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What all tasks of a query have in common; it is pickled to them."""
+
+    settings: ClientSettings
+    columns: tuple[Column, ...]
+    group: str
+    expression: str = "*"
+    expression_type: str = "TAG"
+    pull_batch_size: int = 256
+    fail_on_data_loss: bool = True
+
+
+def wanted_tags(expression: str, expression_type: str) -> list[str] | None:
+    """The tags of a tag expression; None when every message is wanted, or it is no such one.
+
+    Brokers compare hashes of tags: who asked leaves out what has another tag of the same hash.
+    """
+    if expression_type.upper() != "TAG" or expression.strip() in ("", "*"):
+        return None
+    return [tag.strip() for tag in expression.split("||") if tag.strip()]
+
+
+def read_range(plan: ReadPlan, part: QueueRange) -> Iterator[Any]:
+    """Read a range.
+
+    :returns: record batches, rows in the order of the queue.
+    :raises DataLoss, ReadFailed, BodyUnreadable, StoreDamaged: naming queue and offset.
+    """
+    tags = wanted_tags(plan.expression, plan.expression_type)
+    names = [column.name for column in plan.columns]
+    columns = list(plan.columns)
+    if tags is not None and "tags" not in names:
+        columns.append(_TAGS_COLUMN)
+    builder = BatchBuilder(columns, RowFilter(offset_begin=part.start, offset_end=part.end))
+
+    named = Namespace(plan.settings.namespace)
+
+    def built() -> Any:
+        batch = builder.batch()
+        if named.name and "topic" in names:
+            batch = _renamed(batch, named)
+        if tags is None:
+            return batch
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = pc.is_in(batch.column(builder.schema.get_field_index("tags")),
+                         value_set=pa.array(tags, pa.string()))
+        return batch.filter(found).select(names)
+
+    reader = QueueReader(plan, part)
+    try:
+        for offset, result in reader.results():
+            reader.check_whole(offset, result, builder.add(result.body, part.broker_name))
+            if builder.record_count >= BATCH_ROWS or builder.byte_count >= BATCH_BYTES:
+                yield built()
+        if builder.record_count:
+            yield built()
+    finally:
+        reader.close()
+
+
+def _renamed(batch: Any, named: Namespace) -> Any:
+    """The batch with topics as they are called inside a namespace."""
+    import pyarrow as pa
+
+    at = batch.schema.get_field_index("topic")
+    topics = batch.column(at).dictionary_encode()
+    inside = pa.array([named.without(topic) for topic in topics.dictionary.to_pylist()],
+                      pa.string())
+    return batch.set_column(at, batch.schema.field(at), inside.take(topics.indices))
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A pull under way: for messages from ``offset`` on, ``count`` of them."""
+
+    offset: int
+    count: int
+    pending: PendingRequest
+
+
+class QueueReader:
+    """Pulls one range.
+
+    :param plan: how.
+    :param part: what.
+    """
+
+    def __init__(self, plan: ReadPlan, part: QueueRange) -> None:
+        self._plan = plan
+        self._part = part
+        self._queue = part.queue
+        self._client = plan.settings.client()
+        #: Whether every message of the queue is wanted: then none may be missing.
+        self._takes_all = plan.expression_type.upper() == "TAG" and plan.expression in ("", "*")
+        #: The first offset that did not come yet.
+        self._position = part.start
+        self._asked: deque[_Asked] = deque()
+        #: The first offset no pull was sent for.
+        self._next_ask = part.start
+        #: Messages a pull asks for, learnt from the answers, and whole answers since.
+        self._count = min(plan.pull_batch_size, _FIRST_COUNT)
+        self._whole = 0
+        self._grow_after = _GROW_AFTER
+        #: Failures since the last answer, and all of them: each makes another server be asked.
+        self._failures = 0
+        self._attempt = 0
+
+    def close(self) -> None:
+        self._client.close()
+
+    def results(self) -> Iterator[tuple[int, PullResult]]:
+        """Pull; :returns: the answers with messages, in order, each with the offset asked for.
+
+        They may hold messages before and behind the range.
+        """
+        while self._position < self._part.end:
+            try:
+                asked = self._ask()
+                result = self._client.end_pull(asked.pending)
+                assert asked.offset == self._position, (asked.offset, self._position)
+                if self._attempt and result.max_offset < self._part.end:
+                    raise RemotingError(f"{asked.pending.connection.address} has the queue up to "
+                                        f"{result.max_offset} only")
+            except RemotingError as error:
+                self._failed(error)
+                continue
+            except RequestRefused as error:
+                self._refused(error)
+                continue
+            self._failures = 0
+            if result.status is PullStatus.FOUND and result.next_offset > asked.offset:
+                yield asked.offset, result
+                self._advance(asked, result.next_offset)
+            else:
+                self._skip(asked.offset, result)
+
+    # --- asking
+
+    def _ask(self) -> _Asked:
+        """Send what may be under way; :returns: the pull whose answer comes next."""
+        depth = 1
+        # After a failure one at a time: whatever ended the connection, what comes before is had.
+        if self._takes_all and not self._failures:
+            depth = min(max(2 * self._plan.pull_batch_size // self._count, 2), PULLS_MAX)
+        while len(self._asked) < depth and self._next_ask < self._part.end:
+            count = min(self._count, self._part.end - self._next_ask)
+            self._asked.append(self._pull(self._next_ask, count))
+            self._next_ask += count
+        return self._asked.popleft()
+
+    def _pull(self, offset: int, count: int) -> _Asked:
+        plan = self._plan
+        return _Asked(offset, count, self._client.begin_pull(
+            self._queue, offset, group=plan.group, max_count=count, expression=plan.expression,
+            expression_type=plan.expression_type, attempt=self._attempt))
+
+    def _begin_at(self, offset: int) -> None:
+        """Go on there; answers that are under way are for nobody."""
+        self._position = self._next_ask = offset
+        for asked in self._asked:
+            asked.pending.connection.forget(asked.pending.opaque)
+        self._asked.clear()
+
+    # --- answers
+
+    def _skip(self, offset: int, result: PullResult) -> None:
+        """Go on behind an answer without messages."""
+        behind = result.next_offset
+        if result.status is PullStatus.NO_MATCHED_MESSAGE and behind > offset:
+            if self._takes_all or result.remark == _REMOVED:
+                self._lost(offset, f"messages up to {behind} are removed")
+            self._begin_at(behind)
+        elif result.status is PullStatus.OFFSET_MOVED and behind > offset:
+            self._lost(offset, f"the queue begins at {result.min_offset}")
+            self._begin_at(behind)
+        else:
+            self._lost(offset, f"the queue ends at {result.max_offset}")
+            self._begin_at(self._part.end)
+
+    def _advance(self, asked: _Asked, behind: int) -> None:
+        """Go on behind what came, and learn how much comes at a time."""
+        if self._takes_all and behind == asked.offset + asked.count:
+            self._position = behind
+            self._whole += 1
+            if self._whole >= self._grow_after and self._count < self._plan.pull_batch_size:
+                self._whole, self._count = 0, min(self._count * 4, self._plan.pull_batch_size)
+            return
+        if self._takes_all and behind < asked.offset + asked.count:
+            self._whole, self._count = 0, behind - asked.offset
+            self._grow_after *= 4
+        self._begin_at(behind)
+
+    def check_whole(self, offset: int, result: PullResult, count: int) -> None:
+        """See whether all messages came that should have.
+
+        :param offset: what was asked for.
+        :param count: the records that came.
+        :raises DataLoss: when one is missing, and failOnDataLoss is true.
+        """
+        if not self._takes_all or count == result.next_offset - offset:
+            return
+        position = 0
+        while position < len(result.body):
+            record = decode_record(result.body, position, False)
+            if record.queue_offset > offset:
+                self._lost(offset, f"the next message there is {record.queue_offset}")
+            is_batch = record.sys_flag & SYS_INNER_BATCH
+            messages = int(record.properties_map().get(INNER_NUM, "1")) if is_batch else 1
+            offset = record.queue_offset + messages
+            position += record.size
+
+    # --- failures
+
+    def _place(self, offset: int) -> str:
+        return f"{queue_name(self._queue)}, offset {offset}"
+
+    def _lost(self, offset: int, why: str) -> None:
+        report_loss(f"{self._place(offset)} is not there: {why}, and {self._part.start} to "
+                    f"{self._part.end} were to be read", self._plan.fail_on_data_loss)
+
+    def _refused(self, error: RequestRefused) -> None:
+        """The broker said no.
+
+        :raises ReadFailed: when asking again does not help.
+        """
+        if error.response_code in _TRY_AGAIN:
+            self._failed(error)
+            return
+        if error.response_code == ResponseCode.TOPIC_NOT_EXIST:
+            self._lost(self._position, f"the topic is gone ({error})")
+            self._begin_at(self._part.end)
+            return
+        plan = self._plan
+        is_sql = plan.expression_type.upper() != "TAG"
+        option = ""
+        if error.response_code in _PARSE_FAILED or (
+                is_sql and error.response_code == ResponseCode.SYSTEM_ERROR):
+            option = f"option subExpression: {plan.expression!r} ({plan.expression_type}): "
+        raise ReadFailed(f"{option}{self._place(self._position)}: {error}") from None
+
+    def _failed(self, error: Exception) -> None:
+        """Wait and begin again, on a new connection.
+
+        :raises ReadFailed: when it failed too often.
+        """
+        self._failures += 1
+        self._attempt += 1
+        if self._failures > self._plan.settings.retries:
+            raise ReadFailed(f"{self._place(self._position)}: {error}, tried "
+                             f"{self._failures} times") from None
+        time.sleep(self._plan.settings.retry_wait_s)
+        self._client.forget_route(self._queue.topic)
+        self._begin_at(self._position)

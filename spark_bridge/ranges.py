@@ -1,0 +1,89 @@
+"""Ranges of offsets: how queues are cut into partitions, and what a micro-batch may take.
+
+Pure arithmetic; offsets are logical indices in a queue, a range is [start, end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from twistmq.broker.wire.bodies import MessageQueue
+
+__all__ = ["QueueRange", "limited", "split"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueueRange:
+    """Offsets of one queue that a task reads."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def cut(self, pieces: int) -> list[QueueRange]:
+        """Cut into so many pieces that differ by one offset at most; empty ones left out."""
+        bounds = [self.start + self.size * index // pieces for index in range(pieces + 1)]
+        return [QueueRange(self.topic, self.broker_name, self.queue_id, start, end)
+                for start, end in pairwise(bounds) if start < end]
+
+
+def split(ranges: Iterable[QueueRange], min_partitions: int | None = None,
+          max_records: int | None = None) -> list[QueueRange]:
+    """Cut ranges into partitions, in the order of queues and offsets.
+
+    :param min_partitions: at least so many, as far as there are offsets.
+    :param max_records: no piece has more offsets.
+    """
+    found = sorted(one for one in ranges if one.size > 0)
+    pieces = [1] * len(found)
+    if max_records is not None:
+        pieces = [-(-one.size // max_records) for one in found]
+    if min_partitions is not None:
+        total = sum(one.size for one in found)
+        # The largest pieces are cut first, so that all are of about one size.
+        while sum(pieces) < min(min_partitions, total):
+            index = max(range(len(found)), key=lambda i: found[i].size / pieces[i])
+            pieces[index] += 1
+    return [piece for one, count in zip(found, pieces, strict=True) for piece in one.cut(count)]
+
+
+def limited(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
+            most: int) -> dict[MessageQueue, int]:
+    """Where a micro-batch of at most so many offsets ends.
+
+    Each queue with messages gets one, as far as there are so many, and of the rest a share by what
+    it has waiting: none waits for ever behind larger ones.
+
+    :param start: where each queue of ``end`` goes on.
+    :param most: offsets, >= 1.
+    """
+    waiting = {queue: max(end[queue] - start[queue], 0) for queue in sorted(end)}
+    total = sum(waiting.values())
+    if total <= most:
+        return {queue: max(end[queue], start[queue]) for queue in end}
+    by_waiting = sorted((queue for queue in waiting if waiting[queue]),
+                        key=lambda queue: (-waiting[queue], queue))
+    shares = dict.fromkeys(waiting, 0)
+    for queue in by_waiting[:most]:
+        shares[queue] = 1
+    rest, more = most - sum(shares.values()), total - len(by_waiting)
+    if rest:
+        for queue in by_waiting:
+            shares[queue] += (waiting[queue] - 1) * rest // more
+        # What rounding left over.
+        left = most - sum(shares.values())
+        for queue in [one for one in by_waiting if shares[one] < waiting[one]][:left]:
+            shares[queue] += 1
+    return {queue: start[queue] + shares[queue] for queue in end}

@@ -1,0 +1,356 @@
+"""Stored records as Arrow record batches, a column at a time.
+
+A ``BatchBuilder`` is given buffers of records, as the body of a pull or a piece of a commit-log
+file holds them, and makes one record batch of all it was given since the last. No object is made
+for a row unless its body is compressed, its record is an inner batch, or its properties are not in
+the form of today's clients.
+
+Source: MessageDecoder, PullAPIWrapper.processPullResult @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from twistmq.broker.errors import MessageIllegal, StoreDamaged
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire import record
+from twistmq.broker.wire.record import decode_record
+from twistmq.spark_bridge.bodies import BodyError, decompress, records_of_batch
+from twistmq.spark_bridge.columns import DERIVED_COLUMNS, Column, arrow_schema
+from twistmq.spark_bridge.property_columns import PropertyColumns
+from twistmq.spark_bridge.record_arrays import (
+    RecordArrays,
+    record_starts,
+    spans,
+    text_of_hosts,
+)
+
+__all__ = ["BatchBuilder", "BodyUnreadable", "RowFilter"]
+
+#: Milliseconds of which the microseconds still are an int64.
+_TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
+_HEX: Final = np.frombuffer(
+    b"".join(b"%02X" % value for value in range(256)), np.uint8).reshape(256, 2)
+_UNWRAP: Final = record.SYS_INNER_BATCH | record.SYS_NEED_UNWRAP
+
+
+class BodyUnreadable(ValueError):
+    """A body does not decompress, or an inner batch is none; names topic, queue and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Which records become rows."""
+
+    #: None for all.
+    topics: frozenset[str] | None = None
+    #: Says of a topic that it is left out.
+    topics_but: Callable[[str], bool] | None = None
+    #: The first queue offset, and the one behind the last.
+    offset_begin: int | None = None
+    offset_end: int | None = None
+    #: Stored at this time or later, and before that, ms.
+    stored_from_ms: int | None = None
+    stored_before_ms: int | None = None
+    #: Without half messages and rollbacks, which no consumer sees.
+    entered_only: bool = False
+
+
+class BatchBuilder:
+    """Makes record batches of stored records.
+
+    :param columns: what the batches have, in this order.
+    :param rows: which records become rows; all by default.
+    :param check_crc: whether each body is compared with the record's CRC.
+    :param skip_damaged: count records that are damaged instead of raising.
+    :param skip_unreadable: the same of bodies that do not decompress or are no batch.
+    """
+
+    def __init__(self, columns: Sequence[Column], rows: RowFilter | None = None, *,
+                 check_crc: bool = True, skip_damaged: bool = False,
+                 skip_unreadable: bool = False) -> None:
+        self.columns = list(columns)
+        self.schema: Any = arrow_schema(columns)
+        self._rows = rows or RowFilter()
+        self._check_crc = check_crc
+        self._skip_damaged = skip_damaged
+        self._skip_unreadable = skip_unreadable
+        self._uses_properties = any(column.name in DERIVED_COLUMNS for column in columns)
+        #: Records that were left out because they or their bodies are damaged.
+        self.damaged_count = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._buffers: list[Any] = []
+        self._starts: list[int] = []
+        #: (the broker's name, records of it): by buffer.
+        self._brokers: list[tuple[str | None, int]] = []
+        #: Bytes and records added since the last batch, before any is left out.
+        self.byte_count = 0
+        self.record_count = 0
+
+    def add(self, buffer: Any, broker_name: str | None = None,
+            starts: Sequence[int] | None = None) -> int:
+        """Add the records of a buffer; it must not change before the batch is made.
+
+        :param buffer: bytes-like; whole records one after the other, unless ``starts`` says where
+            they are. All buffers of a batch together must be less than 2 GiB.
+        :param broker_name: what brokerName says.
+        :param starts: where records start, in bytes from the buffer's begin, ascending.
+        :returns: how many records there are in it.
+        :raises StoreDamaged: when the buffer is not made of records.
+        """
+        base = self.byte_count
+        if starts is None:
+            starts = []
+            end = record_starts(buffer, 0, len(buffer), starts)
+            if end != len(buffer):
+                decode_record(buffer, end, False)
+                raise StoreDamaged(f"no record at byte {end}")
+        assert base + len(buffer) < 1 << 31, "a batch of 2 GiB"
+        self._buffers.append(buffer)
+        self._starts += [start + base for start in starts] if base else starts
+        self._brokers.append((broker_name, len(starts)))
+        self.byte_count += len(buffer)
+        self.record_count += len(starts)
+        return len(starts)
+
+    def batch(self) -> Any:
+        """Make the record batch of all that was added, and begin anew.
+
+        :raises StoreDamaged: when a record is damaged: where it is in the bytes that were added.
+        :raises BodyUnreadable: when a body does not decompress.
+        """
+        buffer = self._buffers[0] if len(self._buffers) == 1 else b"".join(self._buffers)
+        starts, brokers = np.array(self._starts, np.int64), self._broker_of_rows()
+        self._clear()
+        if not len(starts):
+            return pa.RecordBatch.from_pylist([], schema=self.schema)
+        arrays = RecordArrays(np.frombuffer(buffer, np.uint8), starts)
+        damaged, reason = arrays.damage(self._check_crc)
+        if len(damaged) and not self._skip_damaged:
+            raise StoreDamaged(reason)
+        keep = np.ones(len(arrays), bool)
+        keep[damaged] = False
+        self.damaged_count += len(damaged)
+        if not keep.all():
+            arrays.keep(keep)
+            brokers = _taken(brokers, keep)
+        if (arrays.sys_flag & _UNWRAP == _UNWRAP).any():
+            arrays, brokers = self._unwrapped(arrays, brokers)
+        chosen = self._chosen(arrays)
+        if not chosen.all():
+            arrays.keep(chosen)
+            brokers = _taken(brokers, chosen)
+        return self._built(arrays, brokers)
+
+    def _broker_of_rows(self) -> Any:
+        """The one broker's name all records have, a list; or which name each has, and the names."""
+        each = list(dict.fromkeys(name for name, _ in self._brokers))
+        if len(each) <= 1:
+            return each or [None]
+        return np.repeat(np.array([each.index(name) for name, _ in self._brokers]),
+                         [count for _, count in self._brokers]), each
+
+    def _unwrapped(self, arrays: RecordArrays, brokers: Any) -> tuple[RecordArrays, Any]:
+        """Take inner batches apart: the same records in a new buffer, one for each message."""
+        parts: list[bytes] = []
+        counts = np.ones(len(arrays), np.int64)
+        is_wrapped = arrays.sys_flag & _UNWRAP == _UNWRAP
+        ends = arrays.starts + arrays.size
+        for index, start in enumerate(arrays.starts.tolist()):
+            part = bytes(arrays.data[start : int(ends[index])])
+            if is_wrapped[index]:
+                try:
+                    part = records_of_batch(decode_record(part, 0, False))
+                except (BodyError, MessageIllegal) as error:
+                    self._give_up(arrays, index, error)
+                    part = b""
+                starts: list[int] = []
+                record_starts(part, 0, len(part), starts)
+                counts[index] = len(starts)
+            parts.append(part)
+        data = b"".join(parts)
+        starts = []
+        record_starts(data, 0, len(data), starts)
+        return (RecordArrays(np.frombuffer(data, np.uint8), np.array(starts, np.int64)),
+                _taken(brokers, np.repeat(np.arange(len(arrays)), counts)))
+
+    def _chosen(self, arrays: RecordArrays) -> Any:
+        """Which records become rows, bool[records]."""
+        rows = self._rows
+        chosen = np.ones(len(arrays), bool)
+        if rows.offset_begin is not None:
+            chosen &= arrays.queue_offset >= rows.offset_begin
+        if rows.offset_end is not None:
+            chosen &= arrays.queue_offset < rows.offset_end
+        if rows.stored_from_ms is not None:
+            chosen &= arrays.store_timestamp >= rows.stored_from_ms
+        if rows.stored_before_ms is not None:
+            chosen &= arrays.store_timestamp < rows.stored_before_ms
+        if rows.entered_only:
+            kind = arrays.sys_flag & record.SYS_TRANSACTION_MASK
+            chosen &= (kind != record.SYS_TRANSACTION_PREPARED) & (
+                kind != record.SYS_TRANSACTION_ROLLBACK)
+        if rows.topics is not None or rows.topics_but is not None:
+            topics = _pieces(arrays, arrays.topic_start, arrays.topic_end).dictionary_encode()
+            chosen &= np.array([_is_wanted(rows, name.decode("utf-8", "replace"))
+                                for name in topics.dictionary.to_pylist()], bool)[
+                topics.indices.to_numpy(zero_copy_only=False)]
+        return chosen
+
+    def _built(self, arrays: RecordArrays, brokers: Any) -> Any:
+        """The batch of all these records."""
+        bodies = None
+        if any(column.name == "body" for column in self.columns):
+            bodies = self._bodies(arrays)
+            if bodies.null_count:
+                whole = pc.is_valid(bodies)
+                bodies = bodies.filter(whole)
+                whole = whole.to_numpy(zero_copy_only=False)
+                arrays.keep(whole)
+                brokers = _taken(brokers, whole)
+        properties = None
+        if self._uses_properties:
+            properties = PropertyColumns(
+                _pieces(arrays, arrays.properties_start, arrays.properties_end))
+        found = []
+        for field in self.schema:
+            if field.name == "body":
+                found.append(_as_text(bodies) if field.type == pa.string() else bodies)
+            elif field.name == "brokerName":
+                found.append(_broker_column(brokers, len(arrays)))
+            elif field.name in DERIVED_COLUMNS:
+                assert properties is not None
+                found.append(_property_column(properties, field))
+            else:
+                found.append(_COLUMNS[field.name](arrays))
+        return pa.RecordBatch.from_arrays(found, schema=self.schema)
+
+    def _bodies(self, arrays: RecordArrays) -> Any:
+        """The body of each record, a BinaryArray; null where it is damaged and to be skipped."""
+        bodies = _pieces(arrays, arrays.body_start, arrays.body_end)
+        packed = np.flatnonzero(arrays.sys_flag & record.SYS_COMPRESSED)
+        if not len(packed):
+            return bodies
+        found = bodies.to_pylist()
+        for index in packed.tolist():
+            try:
+                found[index] = decompress(found[index], int(arrays.sys_flag[index]))
+            except BodyError as error:
+                self._give_up(arrays, index, error)
+                found[index] = None
+        return pa.array(found, pa.binary())
+
+    def _give_up(self, arrays: RecordArrays, index: int, error: Exception) -> None:
+        """Count a message that cannot be read, or raise."""
+        self.damaged_count += 1
+        if not self._skip_unreadable:
+            topic = bytes(arrays.data[int(arrays.topic_start[index]):int(arrays.topic_end[index])])
+            raise BodyUnreadable(
+                f"topic {topic.decode('utf-8', 'replace')} queue {int(arrays.queue_id[index])} "
+                f"offset {int(arrays.queue_offset[index])} (commit log offset "
+                f"{int(arrays.physical_offset[index])}): {error}") from None
+
+
+def _taken(brokers: Any, chosen: Any) -> Any:
+    return brokers if isinstance(brokers, list) else (brokers[0][chosen], brokers[1])
+
+
+def _broker_column(brokers: Any, count: int) -> Any:
+    if isinstance(brokers, list):
+        return pa.array(brokers, pa.string()).take(pa.array(np.zeros(count, np.int64)))
+    return pa.array(brokers[1], pa.string()).take(pa.array(brokers[0]))
+
+
+def _pieces(arrays: RecordArrays, begins: Any, ends: Any) -> Any:
+    """A piece of each record, a BinaryArray; copied, so that the buffer may go."""
+    offsets, places = spans(begins, ends)
+    whole = pa.Array.from_buffers(pa.binary(), max(len(offsets) - 1, 0),
+                                  [None, pa.py_buffer(offsets), pa.py_buffer(arrays.data)])
+    return whole.take(pa.array(places))
+
+
+def _is_wanted(rows: RowFilter, topic: str) -> bool:
+    return (rows.topics is None or topic in rows.topics) and not (
+        rows.topics_but is not None and rows.topics_but(topic))
+
+
+def _as_text(values: Any) -> Any:
+    """Bytes as UTF-8; what is none is shown by replacement characters, as Java does."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode("utf-8", "replace") for value in values.to_pylist()])
+
+
+def _times(values: Any) -> Any:
+    """Milliseconds as timestamps; what no timestamp can say is the last one."""
+    microseconds = np.clip(values, -_TIME_MS_MAX, _TIME_MS_MAX) * 1000
+    return pa.array(microseconds).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _property_column(properties: PropertyColumns, field: Any) -> Any:
+    """A column that is made of properties."""
+    match field.name:
+        case "properties":
+            return properties.json() if field.type == pa.string() else properties.map(field.type)
+        case "keys":
+            return properties.words(names.KEYS, field.type)
+        case "delayLevel":
+            return properties.integer(names.DELAY, field.type)
+        case "deliverTime":
+            found = properties.integer(names.TIMER_DELIVER_MS, pa.int64())
+            least = pa.scalar(_TIME_MS_MAX)
+            return pc.multiply(pc.min_element_wise(found, least, skip_nulls=False), 1000).cast(
+                field.type)
+    return properties.text(_PROPERTY_OF[field.name])
+
+
+def _hosts(arrays: RecordArrays, store_host: bool) -> Any:
+    texts, which = text_of_hosts(arrays, store_host)
+    return pa.array(texts, pa.string()).take(pa.array(which))
+
+
+def _offset_ids(arrays: RecordArrays) -> Any:
+    """The offset message ids: hexadecimal of the broker's address and the place."""
+    if (arrays.sys_flag & record.SYS_STORE_HOST_V6).any():
+        return pa.array([
+            (arrays.host_bytes(index, True) + int(place).to_bytes(8, "big")).hex().upper()
+            for index, place in enumerate(arrays.physical_offset)], pa.string())
+    raw = np.empty((len(arrays), 16), np.uint8)
+    raw[:, :8] = arrays.data[arrays.store_host_start[:, None] + np.arange(8)]
+    raw[:, 8:] = arrays.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
+    offsets = np.arange(0, 32 * len(arrays) + 1, 32, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(arrays), [
+        None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(_HEX[raw]))])
+
+
+_PROPERTY_OF: Final = {
+    "msgId": names.UNIQ_KEY, "tags": names.TAGS, "shardingKey": names.SHARDING_KEY}
+
+#: The columns that are fields of the record.
+_COLUMNS: Final[dict[str, Callable[[RecordArrays], Any]]] = {
+    "topic": lambda rows: _as_text(_pieces(rows, rows.topic_start, rows.topic_end)),
+    "queueId": lambda rows: pa.array(rows.queue_id),
+    "queueOffset": lambda rows: pa.array(rows.queue_offset),
+    "commitLogOffset": lambda rows: pa.array(rows.physical_offset),
+    "offsetMsgId": _offset_ids,
+    "flag": lambda rows: pa.array(rows.flag),
+    "sysFlag": lambda rows: pa.array(rows.sys_flag),
+    "bornTimestamp": lambda rows: _times(rows.born_timestamp),
+    "storeTimestamp": lambda rows: _times(rows.store_timestamp),
+    "bornHost": lambda rows: _hosts(rows, False),
+    "storeHost": lambda rows: _hosts(rows, True),
+    "reconsumeTimes": lambda rows: pa.array(rows.reconsume_times),
+    "preparedTransactionOffset": lambda rows: pa.array(rows.prepared_transaction_offset),
+    "storeSize": lambda rows: pa.array(rows.size),
+    "bodyCRC": lambda rows: pa.array(rows.body_crc),
+}

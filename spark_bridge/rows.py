@@ -1,0 +1,186 @@
+"""Rows of a DataFrame as messages: which columns a row may have, and what each becomes.
+
+Source: Message, MessageConst @5.3.3.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.broker.topic_names import topic_fault
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.record import (
+    PROPERTIES_LENGTH_MAX,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_ZLIB,
+    utf8,
+)
+from twistmq.spark_bridge.options import OptionError, Options
+
+__all__ = ["SINK_COLUMNS", "OutgoingRow", "RowError", "RowReader", "check_schema"]
+
+#: The columns of a row, the types they may have as Spark names them, and what they become.
+SINK_COLUMNS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "body": (("binary", "string"), "the body; a string is written as UTF-8"),
+    "topic": (("string",), "the topic, unless the option topic names one for all"),
+    "tags": (("string",), "property TAGS"),
+    "keys": (("string", "array<string>"), "property KEYS; those of an array with blanks between"),
+    "properties": (("map<string,string>",), "properties; the other columns win over them"),
+    "queueId": (("int",), "the queue; without it, and without shardingKey, queues take turns"),
+    "shardingKey": (("string",), "property __SHARDINGKEY: equal ones go to one queue, in order"),
+    "delayLevel": (("int",), "property DELAY"),
+    "deliverTime": (("timestamp",), "property TIMER_DELIVER_MS: when it is delivered"),
+    "flag": (("int",), "the application's own number"),
+}
+
+#: Between names and values of properties: no part of either.
+_SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
+#: What makes the broker take a message for something else.
+_FORBIDDEN: Final = frozenset({names.TRAN_MSG, names.REAL_TOPIC, names.REAL_QID, names.INNER_NUM})
+#: Whoever has one of these is sent alone: brokers refuse them in batches.
+_DELAYS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS,
+                  names.TIMER_DELAY_SEC)
+
+
+class RowError(ValueError):
+    """A row is no message; the text says what of it does not fit."""
+
+
+@dataclass(slots=True)
+class OutgoingRow:
+    """A message, and where it wants to go."""
+
+    #: The row's place in its partition, from 0 on.
+    index: int
+    message: OutgoingMessage
+    queue_id: int | None
+    sharding_key: str | None
+    #: Whether it may be part of a batch.
+    fits_batch: bool
+
+
+def check_schema(schema: Any, options: Options) -> None:
+    """See whether rows of a schema are messages; :raises OptionError: when they are not."""
+    fields = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name, found in fields.items():
+        if name not in SINK_COLUMNS:
+            raise OptionError(f"column {name}: the sink knows no such column, only "
+                              f"{', '.join(SINK_COLUMNS)}; leave it out with select or drop")
+        types = SINK_COLUMNS[name][0]
+        if found not in types:
+            raise OptionError(f"column {name}: its type is {found}, not {' or '.join(types)}")
+    if "body" not in fields:
+        raise OptionError("column body: missing, it is the message's body")
+    topic = options.text("topic")
+    if not topic and "topic" not in fields:
+        raise OptionError("option topic: missing, and there is no column topic either")
+    fault = topic_fault(topic) if topic else None
+    if fault:
+        raise OptionError(f"option topic: topic {topic}: {fault}")
+
+
+class RowReader:
+    """Makes messages of record batches.
+
+    :param options: of the sink.
+    :param unique_id: makes the id of the next message.
+    :param idempotence_key: what the property of the option of this name begins with.
+    """
+
+    def __init__(self, options: Options, unique_id: Any, idempotence_key: str) -> None:
+        self._topic = options.text("topic")
+        self._body_size_max = options.integer("maxMessageSize")
+        self._compress_from = options.integer_or_none("compressThreshold")
+        self._waits = options.flag("waitStoreOK")
+        self._key_property = options.text("idempotenceKey")
+        self._key_prefix = idempotence_key
+        self._unique_id = unique_id
+        self._index = 0
+        #: Topics whose names were looked at.
+        self._topics: set[str] = set()
+
+    def rows(self, batch: Any) -> Iterator[OutgoingRow]:
+        """The rows of a record batch, in order; :raises RowError: at one that is no message."""
+        columns = {name: batch.column(index).to_pylist()
+                   for index, name in enumerate(batch.schema.names)}
+        for place in range(batch.num_rows):
+            try:
+                yield self._row({name: values[place] for name, values in columns.items()})
+            except RowError as error:
+                raise RowError(f"row {self._index}: {error}") from None
+            self._index += 1
+
+    def _row(self, row: dict[str, Any]) -> OutgoingRow:
+        topic: str = self._topic or row.get("topic") or ""
+        if topic not in self._topics:
+            fault = topic_fault(topic) if topic else "there is none"
+            if fault:
+                raise RowError(f"column topic: {topic}: {fault}")
+            self._topics.add(topic)
+        body = row["body"]
+        if body is None:
+            raise RowError("column body: it is null")
+        if isinstance(body, str):
+            body = body.encode()
+        if len(body) > self._body_size_max:
+            raise RowError(f"column body: {len(body)} bytes, the option maxMessageSize allows "
+                           f"{self._body_size_max}")
+        queue_id = row.get("queueId")
+        if queue_id is not None and queue_id < 0:
+            raise RowError(f"column queueId: {queue_id} is negative")
+        properties = self._properties(row)
+        message = OutgoingMessage(topic, body, properties, row.get("flag") or 0)
+        fits = not any(name in properties for name in _DELAYS)
+        if self._compress_from is not None and len(body) >= self._compress_from:
+            message.body, fits = zlib.compress(body, 5), False
+            message.sys_flag = SYS_COMPRESSED | SYS_COMPRESSION_ZLIB
+        return OutgoingRow(self._index, message, queue_id, properties.get(names.SHARDING_KEY),
+                           fits)
+
+    def _properties(self, row: dict[str, Any]) -> dict[str, str]:
+        given = row.get("properties")
+        found = {name: value for name, value in given if value is not None} if given else {}
+        for name in _FORBIDDEN.intersection(found):
+            raise RowError(f"column properties: {name} is the broker's own")
+        keys = row.get("keys")
+        if isinstance(keys, list):
+            if any(key is None or not key or names.KEY_SEPARATOR in key for key in keys):
+                raise RowError(f"column keys: {keys}: a key is neither empty nor has blanks")
+            keys = names.KEY_SEPARATOR.join(keys)
+        moment: datetime | None = row.get("deliverTime")
+        level = row.get("delayLevel")
+        for name, value in (
+            (names.TAGS, row.get("tags")), (names.KEYS, keys or None),
+            (names.SHARDING_KEY, row.get("shardingKey")),
+            (names.DELAY, None if level is None else str(level)),
+            (names.TIMER_DELIVER_MS,
+             None if moment is None else str(round(moment.timestamp() * 1000))),
+        ):
+            if value is not None:
+                found[name] = value
+        if names.UNIQ_KEY not in found:
+            found[names.UNIQ_KEY] = self._unique_id()
+        if not self._waits:
+            found[names.WAIT] = "false"
+        if self._key_property:
+            found[self._key_property] = f"{self._key_prefix}:{self._index}"
+        self._check(found)
+        return found
+
+    def _check(self, properties: dict[str, str]) -> None:
+        """:raises RowError: when properties would not come back as they are."""
+        size = 0
+        for name, value in properties.items():
+            if not name or not value:
+                raise RowError(f"property {name!r}: name and value must not be empty")
+            for separator in _SEPARATORS:
+                if separator in name or separator in value:
+                    raise RowError(f"property {name!r}: {separator!r} separates properties")
+            size += len(utf8(name)) + len(utf8(value)) + 2
+        if size > PROPERTIES_LENGTH_MAX:
+            raise RowError(f"its properties take {size} bytes, {PROPERTIES_LENGTH_MAX} fit")

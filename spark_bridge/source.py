@@ -1,0 +1,193 @@
+"""``format("rocketmq")``: what Spark is told of it, and the batch reader.
+
+    spark.read.format("rocketmq").option("nameServer", "host:9876").option("subscribe", "orders")
+
+Options are in OPTIONS.md, columns in COLUMNS.md. A schema given to ``.schema()`` chooses columns
+too: their names and types must be those of COLUMNS.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from twistmq.broker.errors import RemotingError, RequestRefused
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.columns import (
+    COLUMNS,
+    Column,
+    ColumnsError,
+    columns_of_schema,
+    select_columns,
+    spark_schema,
+)
+from twistmq.spark_bridge.connection import client_settings
+from twistmq.spark_bridge.offsets import queue_name
+from twistmq.spark_bridge.options import (
+    BATCH_READ,
+    BATCH_WRITE,
+    STREAM_READ,
+    STREAM_WRITE,
+    OptionError,
+    Options,
+    option_text,
+)
+from twistmq.spark_bridge.pushdown import Pushed
+from twistmq.spark_bridge.queue_reader import ReadPlan, read_range
+from twistmq.spark_bridge.ranges import QueueRange, split
+from twistmq.spark_bridge.subscription import Subscription
+
+__all__ = ["RangePartition", "RocketMQDataSource", "message_columns", "read_plan",
+           "told_by_option"]
+
+_GROUP_LENGTH_MAX: Final = 255
+
+
+class RangePartition(InputPartition):
+    """A range of one queue; ``value`` is the QueueRange."""
+
+
+class RocketMQDataSource(DataSource):
+    """The data source; Spark makes one for each query."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def _trace_view(self) -> DataSource | None:
+        """The source of trace events, where the option traceView asks for them."""
+        from twistmq.spark_bridge.trace_source import TraceSource
+
+        wanted = option_text(self.options, "traceView").lower() == "true"
+        return TraceSource(self.options) if wanted else None
+
+    def schema(self) -> Any:
+        """The columns that options choose; :raises ColumnsError: when they choose none."""
+        traces = self._trace_view()
+        if traces is not None:
+            return traces.schema()
+        return spark_schema(select_columns(
+            option_text(self.options, "columns"),
+            has_properties=option_text(self.options, "includeProperties").lower() != "false",
+            has_body=option_text(self.options, "includeBody").lower() != "false",
+            body_format=option_text(self.options, "bodyFormat") or "binary",
+            properties_as=option_text(self.options, "propertiesAs") or "map"))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        traces = self._trace_view()
+        if traces is not None:
+            return traces.reader(schema)
+        options = Options(self.options, BATCH_READ)
+        # Spark refuses a reader that could take filters while its own setting for them is off.
+        kind = FilteringReader if options.flag("pushDownPredicate") else BatchReader
+        return kind(options, message_columns(schema))
+
+    def streamReader(self, schema: Any) -> Any:
+        from twistmq.spark_bridge.stream_source import StreamReader
+
+        traces = self._trace_view()
+        if traces is not None:
+            return traces.streamReader(schema)
+        return StreamReader(Options(self.options, STREAM_READ), message_columns(schema))
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from twistmq.spark_bridge.sink import BatchWriter
+
+        if overwrite:
+            raise OptionError('option mode: "overwrite" has no meaning for a topic, use "append"')
+        return BatchWriter(Options(self.options, BATCH_WRITE), schema)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        from twistmq.spark_bridge.sink import StreamWriter
+
+        return StreamWriter(Options(self.options, STREAM_WRITE), schema)
+
+
+def message_columns(schema: Any) -> tuple[Column, ...]:
+    """Find the columns of messages a StructType asks for.
+
+    :raises ColumnsError: when one is none, has another type, or must not be null and may be.
+    """
+    columns = tuple(columns_of_schema(schema))
+    may_be_null = {column.name for column in COLUMNS if column.nullable}
+    for column in columns:
+        if not column.nullable and column.name in may_be_null:
+            raise ColumnsError(f"column {column.name}: it may be null")
+    return columns
+
+
+def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
+    """What tasks must know; :raises OptionError: when options do not fit together."""
+    group = options.text("group") or options.text("groupIdPrefix")
+    if len(group) > _GROUP_LENGTH_MAX:
+        raise OptionError(f"option group: longer than {_GROUP_LENGTH_MAX}")
+    return ReadPlan(
+        client_settings(options), columns, group, options.text("subExpression"),
+        options.text("subExpressionType").upper(), options.integer("pullBatchSize"),
+        options.flag("failOnDataLoss"))
+
+
+@contextlib.contextmanager
+def told_by_option(queue: MessageQueue | None = None) -> Iterator[None]:
+    """Let what goes wrong while planning name the option, and the queue.
+
+    :raises OptionError: when nothing can be reached.
+    """
+    try:
+        yield
+    except (RemotingError, RequestRefused) as error:
+        place = "" if queue is None else f"{queue_name(queue)}: "
+        raise OptionError(f"option nameServer: {place}{error}") from None
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is between two offsets of each queue."""
+
+    def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
+        self._options = options
+        self._subscription = Subscription(options)
+        self._plan = read_plan(options, columns)
+        self._pushed = Pushed()
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask where queues begin and end; :returns: a partition each, or more as options say."""
+        with self._plan.settings.client() as client, told_by_option():
+            queues = [queue for queue in self._subscription.queues(client)
+                      if self._pushed.takes_queue(queue)]
+            start = self._subscription.start(client, queues)
+            end = self._subscription.end(client, queues)
+            ranges = [self._pushed.narrowed(client, one) for one in _ranges(start, end)]
+        return [RangePartition(one) for one in split(
+            ranges, self._options.integer_or_none("minPartitions"),
+            self._options.integer_or_none("maxRecordsPerPartition"))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        # Where there is no partition, Spark asks for one without a value.
+        if partition.value is None:
+            return iter(())
+        # Tasks get this reader as it was before partitions() was called.
+        return read_range(self._pushed.planned(self._plan), partition.value)
+
+
+class FilteringReader(BatchReader):
+    """The same, which also takes filters to pull less."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
+        """Take what helps; :returns: all of them, for Spark to look at each row again."""
+        for one in filters:
+            self._pushed.take(one)
+            yield one
+
+
+def _ranges(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
+    """:raises OptionError: when a queue is to end before it begins."""
+    found = []
+    for queue, first in start.items():
+        if end[queue] < first:
+            raise OptionError(f"option endingOffsets: {queue_name(queue)}: it ends at "
+                              f"{end[queue]}, before it starts at {first}")
+        found.append(QueueRange(queue.topic, queue.broker_name, queue.queue_id, first, end[queue]))
+    return found

@@ -1,0 +1,198 @@
+"""The streaming reader: offsets live in Spark's checkpoint, messages are read in tasks.
+
+An offset of the stream says of each queue where the next micro-batch goes on. A queue that was not
+there before enters it with its first offset, and is read from there by the micro-batch after that:
+so what is read is always what the checkpoint says, however often it is read.
+
+Spark asks for the initial offset twice and takes the second answer, so that the first is kept;
+``commit`` comes one micro-batch late, and ``stop`` perhaps never.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.broker.errors import RemotingError, RequestRefused
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.columns import Column
+from twistmq.spark_bridge.losses import report_loss
+from twistmq.spark_bridge.offsets import offsets_json, queue_name, read_offsets
+from twistmq.spark_bridge.options import OptionError, Options
+from twistmq.spark_bridge.queue_reader import read_range
+from twistmq.spark_bridge.ranges import QueueRange, limited, split
+from twistmq.spark_bridge.source import RangePartition, read_plan, told_by_option
+from twistmq.spark_bridge.subscription import Subscription, TopicMissing
+
+__all__ = ["StreamReader"]
+
+_LOG: Final = logging.getLogger("twistmq.spark_bridge")
+#: Queues whose messages are looked at for their size, and messages of each.
+_SAMPLED_QUEUES: Final = 8
+_SAMPLED_MESSAGES: Final = 32
+
+Offsets = dict[MessageQueue, int]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver and reads their partitions in tasks."""
+
+    def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
+        self._options = options
+        self._subscription = Subscription(options)
+        self._plan = read_plan(options, columns)
+        self._commits = options.flag("commitGroupOffsets")
+        if self._commits and not options.is_given("group"):
+            raise OptionError("option group: missing, commitGroupOffsets commits to it")
+        self._client: BlockingClient | None = None
+        self._initial: dict[str, Any] | None = None
+        #: Where the queues ended when Trigger.AvailableNow began.
+        self._target: Offsets | None = None
+        #: What was said of losses.
+        self._told: set[str] = set()
+        #: Where they end as far as is known.
+        self._ends: Offsets = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks get a copy; a connection is nobody else's.
+        return {**self.__dict__, "_client": None}
+
+    # --- what Spark asks on the driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        if self._initial is None:
+            with told_by_option():
+                queues = self._subscription.queues(self._connected())
+                self._initial = offsets_json(self._subscription.start(self._connected(), queues))
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self._options.integer_or_none("maxOffsetsPerTrigger")
+        size = self._options.integer_or_none("maxBytesPerTrigger")
+        if rows is not None:
+            return ReadMaxRows(rows)
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with told_by_option():
+            self._target = self._current_ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        known = read_offsets(start)
+        with told_by_option():
+            ends = self._current_ends() if self._target is None else self._target
+            self._ends = {**ends}
+            new = {queue: self._connected().min_offset(queue)
+                   for queue in ends if queue not in known}
+            chosen = {queue: self._end(queue, offset, ends) for queue, offset in known.items()}
+            forward = {queue: end for queue, end in chosen.items() if end > known[queue]}
+            for most in self._limits(known, forward, limit):
+                forward = limited(known, forward, most)
+        return offsets_json({**chosen, **forward, **new})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return offsets_json(self._ends) if self._ends else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        known = read_offsets(start)
+        ranges = [QueueRange(queue.topic, queue.broker_name, queue.queue_id, known[queue], last)
+                  for queue, last in read_offsets(end).items() if queue in known]
+        return [RangePartition(one) for one in split(
+            ranges, self._options.integer_or_none("minPartitions"),
+            self._options.integer_or_none("maxRecordsPerPartition"))]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Show the progress in the group; that it fails is no reason to stop."""
+        if not self._commits:
+            return
+        group = self._options.text("group")
+        for queue, offset in read_offsets(end).items():
+            try:
+                self._connected().commit_group_offset(group, queue, offset)
+            except (RemotingError, RequestRefused) as error:
+                _LOG.warning("group %s, %s: offset %d is not committed: %s", group,
+                             queue_name(queue), offset, error)
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # --- what Spark asks in a task
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if partition.value is None:
+            return iter(())
+        return read_range(self._plan, partition.value)
+
+    # --- where queues end
+
+    def _connected(self) -> BlockingClient:
+        if self._client is None:
+            self._client = self._plan.settings.client()
+        return self._client
+
+    def _current_ends(self) -> Offsets:
+        """Where each queue ends now, those that came to be meanwhile among them."""
+        client = self._connected()
+        try:
+            queues = self._subscription.queues(client, anew=True)
+        except TopicMissing as error:
+            self._lost(str(error))
+            return {}
+        return {queue: client.max_offset(queue) for queue in queues}
+
+    def _end(self, queue: MessageQueue, offset: int, ends: Offsets) -> int:
+        """Where a queue that is read up to an offset may be read to."""
+        if queue not in ends:
+            self._lost(f"{queue_name(queue)}: the queue is gone, offset {offset} was next")
+            return offset
+        if ends[queue] >= offset:
+            return ends[queue]
+        self._lost(f"{queue_name(queue)}: the queue ends at {ends[queue]}, offset {offset} was "
+                   "next")
+        # It was made anew: from its first message on.
+        return self._connected().min_offset(queue)
+
+    def _lost(self, text: str) -> None:
+        """Report a loss, each only once."""
+        if text not in self._told:
+            self._told.add(text)
+            report_loss(text, self._plan.fail_on_data_loss)
+
+    # --- admission control
+
+    def _limits(self, start: Offsets, end: Offsets, limit: ReadLimit) -> Iterator[int]:
+        """How many offsets a micro-batch may take at most, by each limit there is."""
+        if isinstance(limit, ReadAllAvailable) or not end:
+            return
+        if isinstance(limit, ReadMaxRows):
+            yield limit.max_rows
+        size = self._options.integer_or_none("maxBytesPerTrigger")
+        if isinstance(limit, ReadMaxBytes):
+            size = limit.max_bytes
+        if size is not None:
+            yield max(size // self._message_size(start, end), 1)
+
+    def _message_size(self, start: Offsets, end: Offsets) -> int:
+        """Bytes of a message, about: the mean of some where the queues with most waiting go on."""
+        size = count = 0
+        by_waiting = sorted(end, key=lambda queue: start[queue] - end[queue])
+        for queue in by_waiting[:_SAMPLED_QUEUES]:
+            result = self._connected().pull(queue, start[queue], group=self._plan.group,
+                                            max_count=_SAMPLED_MESSAGES)
+            if result.body:
+                size += len(result.body)
+                count += result.next_offset - start[queue]
+        return max(size // max(count, 1), 1)

@@ -1,0 +1,221 @@
+"""Which queues a query reads, and from which offset to which.
+
+Everything here asks name servers and brokers; it runs where Spark plans, never in a task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.topic_names import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    is_system_topic,
+    topic_fault,
+)
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.losses import report_loss
+from twistmq.spark_bridge.offsets import (
+    EARLIEST,
+    LATEST,
+    parse_assign,
+    parse_offsets,
+    parse_times,
+    queue_name,
+)
+from twistmq.spark_bridge.options import BATCH_READ, OptionError, Options
+
+__all__ = ["Subscription", "TopicMissing"]
+
+_WAYS: Final = ("subscribe", "subscribePattern", "assign")
+
+
+class TopicMissing(ValueError):
+    """A topic or queue that an option names is not there."""
+
+
+class Subscription:
+    """The topics and offsets that options name.
+
+    :raises OptionError: when the options do not say, or contradict each other.
+    """
+
+    def __init__(self, options: Options) -> None:
+        given = [name for name in _WAYS if options.is_given(name)]
+        if len(given) != 1:
+            raise OptionError(
+                "option subscribe: missing: one of subscribe, subscribePattern and assign must "
+                "say what to read" if not given else
+                f"option {given[1]}: only one of {' and '.join(given)} may be given")
+        self._options = options
+        self._way = given[0]
+        self._assigned = parse_assign(options.text("assign")) if self._way == "assign" else []
+        self._topics: list[str] = []
+        if self._way == "subscribe":
+            self._topics = _topics(options.text("subscribe"))
+        self._pattern = _pattern(options) if self._way == "subscribePattern" else None
+        self._starting = _positions(options, "starting")
+        self._ending = _positions(options, "ending") if options.where == BATCH_READ else None
+        uses_group = "committed" in (options.text("startingOffsets"),
+                                     self._ending is not None and options.text("endingOffsets"))
+        if uses_group and not options.is_given("group"):
+            raise OptionError("option group: missing, its committed offsets are asked for")
+
+    # --- queues
+
+    def queues(self, client: BlockingClient, *, anew: bool = False) -> list[MessageQueue]:
+        """All queues there are now, in order.
+
+        :param anew: ask name servers even for what is known.
+        :raises TopicMissing: when a topic or queue that an option names is not there.
+        """
+        if self._pattern is not None:
+            topics = [topic for topic in client.topics() if self._matches(topic)]
+            found = []
+            for topic in topics:
+                try:
+                    found += client.read_queues(topic, anew=anew)
+                except RequestRefused as error:
+                    if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
+                        raise
+                    # It went since the list was made.
+            return sorted(found)
+        topics = self._topics or sorted({queue.topic for queue in self._assigned})
+        found = [queue for topic in topics for queue in self._queues_of(client, topic, anew)]
+        if not self._assigned:
+            return sorted(found)
+        for queue in self._assigned:
+            if queue not in found:
+                raise TopicMissing(f"option assign: {queue_name(queue)}: there is no such queue")
+        return self._assigned
+
+    def _queues_of(self, client: BlockingClient, topic: str, anew: bool) -> list[MessageQueue]:
+        try:
+            return client.read_queues(topic, anew=anew)
+        except RequestRefused as error:
+            if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise TopicMissing(f"option {self._way}: topic {topic}: there is no such topic "
+                               f"({error})") from None
+
+    def _matches(self, topic: str) -> bool:
+        assert self._pattern is not None
+        text = self._pattern.pattern
+        hidden = is_system_topic(topic) or topic.startswith(
+            (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
+        if hidden and text[:3] != topic[:3]:
+            return False
+        return self._pattern.fullmatch(topic) is not None
+
+    # --- offsets
+
+    def start(self, client: BlockingClient, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+        """Where a new query starts in each queue."""
+        return self._resolved(client, queues, self._starting, EARLIEST)
+
+    def end(self, client: BlockingClient, queues: list[MessageQueue]) -> dict[MessageQueue, int]:
+        """Where a batch ends in each queue."""
+        assert self._ending is not None
+        return self._resolved(client, queues, self._ending, LATEST)
+
+    def _resolved(
+        self, client: BlockingClient, queues: list[MessageQueue], positions: _Positions,
+        otherwise: int,
+    ) -> dict[MessageQueue, int]:
+        """:param otherwise: what holds for a queue the option does not name."""
+        option, by_queue, common = positions
+        if by_queue is not None:
+            for queue in by_queue:
+                if queue not in queues:
+                    raise TopicMissing(f"option {option}: {queue_name(queue)}: there is no such "
+                                       "queue among those that are read")
+        is_time = "Timestamp" in option
+        found = {}
+        for queue in queues:
+            value = common if by_queue is None else by_queue.get(queue, otherwise)
+            if value == EARLIEST:
+                found[queue] = client.min_offset(queue)
+            elif value == LATEST:
+                found[queue] = client.max_offset(queue)
+            elif is_time:
+                found[queue] = client.search_offset(queue, value)
+            else:
+                found[queue] = self._number(client, queue, option, value)
+        return found
+
+    def _number(self, client: BlockingClient, queue: MessageQueue, option: str, value: int) -> int:
+        """An offset that was written down, held to what the queue has.
+
+        :raises DataLoss: when it is not there and failOnDataLoss is true.
+        """
+        least, most = client.min_offset(queue), client.max_offset(queue)
+        if value == _COMMITTED:
+            committed = client.group_offset(self._options.text("group"), queue)
+            if committed is None:
+                return least
+            value = committed
+        if not least <= value <= most:
+            report_loss(f"option {option}: {queue_name(queue)}: offset {value} is not there, only "
+                        f"{least} to {most}", self._options.flag("failOnDataLoss"))
+        return min(max(value, least), most)
+
+
+#: The option that decides, what it says of each queue, and what it says of all.
+_Positions = tuple[str, "Mapping[MessageQueue, int] | None", int]
+_COMMITTED: Final = -3
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST, "committed": _COMMITTED}
+
+
+def _positions(options: Options, side: str) -> _Positions:
+    """Find the option that says where to start or end: times of queues, a time, offsets.
+
+    :param side: "starting" or "ending".
+    """
+    by_time, time, offsets = (f"{side}OffsetsByTimestamp", f"{side}Timestamp", f"{side}Offsets")
+    if options.is_given(by_time):
+        return by_time, parse_times(by_time, options.text(by_time)), 0
+    moment = options.integer_or_none(time)
+    if moment is not None:
+        return time, None, moment
+    text = options.text(offsets)
+    if not text:
+        text = "earliest" if options.where == BATCH_READ else "latest"
+    word = _WORDS.get(text.lower())
+    forbidden = {("starting", LATEST): "a batch that starts at latest is empty",
+                 ("ending", EARLIEST): "a batch that ends at earliest is empty"}
+    if word is not None:
+        reason = forbidden.get((side, word))
+        if reason is not None and options.where == BATCH_READ:
+            raise OptionError(f"option {offsets}: {text!r}: {reason}")
+        return offsets, None, word
+    if not text.startswith("{"):
+        raise OptionError(f"option {offsets}: {text!r} is neither earliest, latest, committed "
+                          "nor a JSON object")
+    return offsets, parse_offsets(offsets, text), 0
+
+
+def _topics(text: str) -> list[str]:
+    topics = sorted({part.strip() for part in text.split(",") if part.strip()})
+    for topic in topics:
+        fault = topic_fault(topic)
+        if fault:
+            raise OptionError(f"option subscribe: topic {topic}: {fault}")
+    if not topics:
+        raise OptionError("option subscribe: it names no topic")
+    return topics
+
+
+def _pattern(options: Options) -> re.Pattern[str]:
+    text = options.text("subscribePattern")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise OptionError(f"option subscribePattern: {text!r} is no regular expression: "
+                          f"{error}") from None
+
+

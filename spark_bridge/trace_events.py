@@ -1,0 +1,123 @@
+"""Messages of the trace topic as a table of events.
+
+A message holds many records of one client; each record is a row. Records that cannot be read are
+left out and counted, as `mqadmin queryMsgTraceById` leaves them out.
+
+Source: TraceDataEncoder, TraceView @5.3.3; records are trace/records.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from twistmq.spark_bridge.columns import COLUMNS, Column, arrow_schema
+from twistmq.trace.records import (
+    ContextCode,
+    EndTransaction,
+    MessageType,
+    Pub,
+    Recall,
+    SubAfter,
+    SubBefore,
+    TraceRecord,
+    decode_records,
+)
+
+__all__ = ["MESSAGE_COLUMNS", "TraceEvents"]
+
+_NEEDED: Final = ("brokerName", "queueId", "queueOffset", "body", "bornHost", "storeTimestamp")
+#: What a table of messages must have to be made a table of events.
+MESSAGE_COLUMNS: Final = tuple(column for column in COLUMNS if column.name in _NEEDED)
+#: Messages taken at a time: one may hold a hundred records.
+_MESSAGES: Final = 500
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The last time a datetime can say, ms.
+_TIME_MS_MAX: Final = 253_402_300_799_999
+
+
+class TraceEvents:
+    """Makes record batches of events of those of messages.
+
+    :param columns: of TRACE_COLUMNS, what the batches have.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.schema: Any = arrow_schema(columns)
+        #: Records that could not be read.
+        self.bad_count = 0
+
+    def batches(self, messages: Any) -> Iterator[Any]:
+        """Take the records out of some messages.
+
+        :param messages: a record batch with MESSAGE_COLUMNS.
+        """
+        for start in range(0, messages.num_rows, _MESSAGES):
+            found: list[dict[str, Any]] = []
+            for message in messages.slice(start, _MESSAGES).to_pylist():
+                found += self._rows(message)
+            if found:
+                yield pa.RecordBatch.from_pylist(found, schema=self.schema)
+
+    def _rows(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        decoded = decode_records(message["body"])
+        self.bad_count += decoded.bad_count
+        host = message["bornHost"].rpartition(":")[0].strip("[]")
+        for index, record in enumerate(decoded.records):
+            row = event(record)
+            row["clientHost"] = row.get("clientHost") or host
+            row["eventIndex"] = index
+            for name in ("brokerName", "queueId", "queueOffset", "storeTimestamp"):
+                row[name] = message[name]
+            yield row
+
+
+def event(record: TraceRecord) -> dict[str, Any]:
+    """A record as a row; columns it does not have are left out."""
+    row: dict[str, Any] = {"traceType": type(record).__name__, "msgId": record.message_id,
+                           "group": record.group}
+    if record.time_ms is not None:
+        row["time"] = _EPOCH + timedelta(milliseconds=min(max(record.time_ms, 0), _TIME_MS_MAX))
+    if not isinstance(record, SubAfter):
+        row["region"] = record.region
+    match record:
+        case Pub():
+            row |= {"topic": record.topic, "tags": record.tags, "keys": record.keys,
+                    "storeHost": record.store_host, "bodyLength": _int32(record.body_length),
+                    "costMs": record.cost_ms, "msgType": _name(MessageType, record.message_type),
+                    "offsetMsgId": record.offset_message_id, "success": record.success,
+                    "clientHost": record.client_host}
+        case SubBefore():
+            row |= {"requestId": record.request_id, "retryTimes": _int32(record.retry_times),
+                    "keys": record.keys, "clientHost": record.client_host}
+        case SubAfter():
+            row |= {"requestId": record.request_id, "costMs": record.cost_ms,
+                    "success": record.success, "keys": record.keys,
+                    "contextCode": None if record.context_code is None else
+                    _name(ContextCode, record.context_code)}
+        case EndTransaction():
+            row |= {"topic": record.topic, "tags": record.tags, "keys": record.keys,
+                    "storeHost": record.store_host,
+                    "msgType": _name(MessageType, record.message_type),
+                    "transactionId": record.transaction_id, "transactionState": record.state,
+                    "fromCheck": record.from_check}
+        case Recall():
+            row |= {"topic": record.topic, "success": record.success}
+    return row
+
+
+def _int32(value: int) -> int | None:
+    """A client's number, if it fits its column."""
+    return value if -(1 << 31) <= value < 1 << 31 else None
+
+
+def _name(kinds: type[IntEnum], number: int) -> str:
+    """The name of an ordinal, or itself where it is newer than we are."""
+    try:
+        return kinds(number).name
+    except ValueError:
+        return str(number)

@@ -1,0 +1,126 @@
+"""``format("rocketmq_trace")``: the events of message traces, batch and streaming.
+
+    spark.read.format("rocketmq_trace").option("nameServer", "host:9876").load()
+
+It reads the trace topic by ``format("rocketmq")``, whose options it takes, or, with ``path``, out
+of commit-log files by ``format("rocketmq_store")``. One row is one event; ``trace_view`` makes one
+row a message of them.
+
+Source: TraceConstants, TopicValidator.RMQ_SYS_TRACE_TOPIC @5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from twistmq.broker.topic_names import TRACE_TOPIC
+from twistmq.spark_bridge.columns import (
+    TRACE_COLUMNS,
+    Column,
+    columns_of_schema,
+    select_columns,
+    spark_schema,
+)
+from twistmq.spark_bridge.options import BATCH_READ, STREAM_READ, OptionError, Options, option_text
+from twistmq.spark_bridge.source import BatchReader
+from twistmq.spark_bridge.store_options import StoreOptions
+from twistmq.spark_bridge.store_source import StoreReader
+from twistmq.spark_bridge.stream_source import StreamReader
+from twistmq.spark_bridge.trace_events import MESSAGE_COLUMNS, TraceEvents
+
+__all__ = ["TraceReader", "TraceSource", "TraceStreamReader"]
+
+#: Options of messages that have no meaning for events.
+_WITHOUT_MEANING: Final = ("includeBody", "includeProperties", "bodyFormat", "propertiesAs",
+                           "pushDownPredicate")
+_TOPIC_OPTIONS: Final = ("subscribe", "subscribePattern", "assign", "topic", "topics")
+_log = logging.getLogger("twistmq.spark_bridge")
+
+
+class TraceSource(DataSource):
+    """The data source; Spark makes one for each query."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq_trace"
+
+    def schema(self) -> Any:
+        return spark_schema(select_columns(option_text(self.options, "columns"),
+                                           table=TRACE_COLUMNS))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        columns = columns_of_schema(schema, TRACE_COLUMNS)
+        given = message_options(self.options)
+        if option_text(given, "path"):
+            options = StoreOptions.read(_renamed(given))
+            return StoreTraceReader(replace(options, columns=MESSAGE_COLUMNS), columns)
+        return TraceReader(Options(given, BATCH_READ), columns)
+
+    def streamReader(self, schema: Any) -> Any:
+        return TraceStreamReader(Options(message_options(self.options), STREAM_READ),
+                                 columns_of_schema(schema, TRACE_COLUMNS))
+
+
+def message_options(given: Mapping[str, str]) -> dict[str, str]:
+    """The options by which the trace messages are read.
+
+    :raises OptionError: when one has no meaning for events.
+    """
+    found = {key: value for key, value in given.items() if key.lower() != "columns"}
+    for name in _WITHOUT_MEANING:
+        if option_text(found, name):
+            raise OptionError(f"option {name}: it has no meaning for traces")
+    if not any(option_text(found, name) for name in _TOPIC_OPTIONS):
+        found["subscribe"] = TRACE_TOPIC
+    return found
+
+
+def _renamed(given: Mapping[str, str]) -> dict[str, str]:
+    """Without the prefix that options of a broker may have."""
+    return {key.lower().removeprefix("rocketmq."): value for key, value in given.items()}
+
+
+def _events(batches: Iterator[Any], columns: list[Column]) -> Iterator[Any]:
+    made = TraceEvents(columns)
+    for batch in batches:
+        yield from made.batches(batch)
+    if made.bad_count:
+        _log.warning("%d records of traces cannot be read; skipped", made.bad_count)
+
+
+class TraceReader(BatchReader):
+    """Reads events from brokers."""
+
+    def __init__(self, options: Options, columns: list[Column]) -> None:
+        super().__init__(options, MESSAGE_COLUMNS)
+        self._events_columns = columns
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _events(super().read(partition), self._events_columns)
+
+
+class TraceStreamReader(StreamReader):
+    """The same, as they come."""
+
+    def __init__(self, options: Options, columns: list[Column]) -> None:
+        super().__init__(options, MESSAGE_COLUMNS)
+        self._events_columns = columns
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _events(super().read(partition), self._events_columns)
+
+
+class StoreTraceReader(StoreReader):
+    """Reads events out of commit-log files."""
+
+    def __init__(self, options: StoreOptions, columns: list[Column]) -> None:
+        super().__init__(options)
+        self._events_columns = columns
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _events(super().read(partition), self._events_columns)

@@ -1,0 +1,142 @@
+"""The export job: what is written, and what a second run adds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.spark_bridge.session import spark_session
+from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.broker.testing.running import RunningBroker, running_broker
+from twistmq.spark_bridge.export_job import ExportJob, TableSummary, waiting
+from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
+from twistmq.trace.records import Pub, encode_records
+
+TOPICS = ("orders", "refunds")
+
+
+class ExportJobTests(SynchronousTestCase):
+    """Runs of the job against a broker."""
+
+    def setUp(self) -> None:
+        self.session = spark_session()
+        self.output = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        self.progress: list[tuple[int, int | None]] = []
+
+    def send(self, client: BlockingClient, first: int, count: int) -> None:
+        """Send numbered messages to both topics, and traces of them."""
+        for number in range(first, first + count):
+            topic = TOPICS[number % 2]
+            client.send(OutgoingMessage(topic, b"%d" % number, {"TAGS": "t"}))
+            if number % 10 == 0:
+                client.send(OutgoingMessage("RMQ_SYS_TRACE_TOPIC", encode_records([
+                    Pub(1_700_000_000_000, None, "P", topic, f"ID{number}", None, None, None, 1, 1,
+                        0, None, True)])))
+
+    def plan(self, broker: RunningBroker, format_name: str = "parquet", traces: bool = True
+             ) -> ExportPlan:
+        return ExportPlan({"nameServer": broker.namesrv_address}, TOPICS, traces, str(self.output),
+                          format_name, batch_messages=25)
+
+    def run_job(self, plan: ExportPlan) -> list[TableSummary]:
+        self.progress.clear()
+        return ExportJob(plan, self.session, lambda *step: self.progress.append(step)).run()
+
+    def numbers(self, frame: Any) -> Counter[tuple[str, int]]:
+        return Counter((row["topic"], int(bytes(row["body"]))) for row in frame.collect())
+
+    def wanted(self, count: int) -> Counter[tuple[str, int]]:
+        return Counter((TOPICS[number % 2], number) for number in range(count))
+
+    def test_parquet(self) -> None:
+        """A first run has all there is, the next one adds what came; the summary counts it."""
+        with running_broker({"traceTopicEnable": "true"}) as broker, \
+                BlockingClient([broker.namesrv_address]) as client:
+            self.send(client, 0, 60)
+            messages, traces = self.run_job(self.plan(broker))
+            self.assertEqual((messages.rows, messages.rows_by, traces.rows),
+                             (60, {"orders": 30, "refunds": 30}, 6))
+            self.assertEqual(sum(traces.rows_by.values()), 6)
+            self.assertEqual(self.progress[-1], (66, 0))
+            self.assertEqual([done for done, left in self.progress if left == 0], [66])
+            self.assertGreater(len(self.progress), 1)
+            self.send(client, 60, 10)
+            messages, traces = self.run_job(self.plan(broker))
+            self.assertEqual((messages.rows, messages.rows_by, traces.rows),
+                             (10, {"orders": 5, "refunds": 5}, 1))
+            messages, traces = self.run_job(self.plan(broker))
+            self.assertEqual((messages.rows, messages.files, traces.files), (0, 0, 0))
+        frame = self.session.read.parquet(str(self.output / "messages"))
+        self.assertEqual(self.numbers(frame), self.wanted(70))
+        self.assertEqual(frame.where("date = to_date(storeTimestamp)").count(), 70)
+        self.assertEqual({path.name for path in (self.output / "messages").glob("topic=*")},
+                         {"topic=orders", "topic=refunds"})
+
+    def test_delta(self) -> None:
+        """A Delta table, without a jar."""
+        if find_spec("deltalake") is None:
+            raise SkipTest("the extra delta is not installed")
+        from deltalake import DeltaTable
+
+        path = self.both_runs("delta") / "messages"
+        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+        self.assertEqual(Counter((row["topic"], int(row["body"])) for row in rows),
+                         self.wanted(40))
+        self.assertEqual(DeltaTable(path).metadata().partition_columns, ["topic", "date"])
+
+    def test_iceberg(self) -> None:
+        """An Iceberg table, without a jar."""
+        if find_spec("pyiceberg") is None:
+            raise SkipTest("the extra iceberg is not installed")
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        root = self.both_runs("iceberg")
+        catalog = SqlCatalog("twistmq", uri=f"sqlite:///{root}/catalog.db")
+        table = catalog.load_table("twistmq.messages")
+        rows = table.scan().to_arrow().to_pylist()
+        self.assertEqual(Counter((row["topic"], int(row["body"])) for row in rows),
+                         self.wanted(40))
+        self.assertEqual([field.name for field in table.spec().fields], ["topic", "date"])
+
+    def both_runs(self, format_name: str) -> Path:
+        """Two runs, the last micro-batch of the first written a second time."""
+        from twistmq.spark_bridge import export_sinks
+
+        with running_broker() as broker, BlockingClient([broker.namesrv_address]) as client:
+            self.send_plain(client, 0, 30)
+            plan = self.plan(broker, format_name, traces=False)
+            (found,) = self.run_job(plan)
+            self.assertEqual((found.rows, found.rows_by), (30, {"orders": 15, "refunds": 15}))
+            append = export_sinks._append_delta if format_name == "delta" \
+                else export_sinks._append_iceberg
+            rows = self.session.createDataFrame([("orders", "2026-01-01")],
+                                                "topic STRING, date STRING").toArrow()
+            append(plan, "messages", rows, 1)
+            self.send_plain(client, 30, 10)
+            (found,) = self.run_job(plan)
+            self.assertEqual(found.rows, 10)
+        return self.output
+
+    def send_plain(self, client: BlockingClient, first: int, count: int) -> None:
+        for number in range(first, first + count):
+            client.send(OutgoingMessage(TOPICS[number % 2], b"%d" % number))
+
+    def test_what_waits(self) -> None:
+        """Messages behind the end of a micro-batch; none where Spark does not know."""
+        ends = '{"T":{"b":{"0":5,"1":7}}}'
+        for end, latest, wanted in (
+                (ends, '{"T":{"b":{"0":9,"1":7}},"U":{"b":{"0":3}}}', 4), (ends, ends, 0),
+                (ends, "null", None), (None, None, None), (ends, None, None)):
+            self.assertEqual(waiting({"endOffset": end, "latestOffset": latest}), wanted)
+
+    def test_failure(self) -> None:
+        """A topic that is not there ends the job, and the error names it."""
+        with running_broker() as broker:
+            error = self.assertRaises(ExportError, self.run_job, self.plan(broker, traces=False))
+        self.assertIn("messages: ", str(error))
+        self.assertIn("orders", str(error))

@@ -1,0 +1,102 @@
+"""``twistmq spark export --continuous`` as a process: killed, begun again, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.interop.servers import MAIN, wait_until
+from tests.spark_bridge.session import WAIT_SECONDS, missing_for_spark
+from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.broker.testing.running import running_broker
+from twistmq.spark_bridge.export_folder import counted_files
+
+
+class ContinuousTests(SynchronousTestCase):
+    """A job that goes on until it is stopped."""
+
+    def setUp(self) -> None:
+        missing_for_spark()
+        self.folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        self.folder.mkdir()
+        self.sent = 0
+
+    @contextlib.contextmanager
+    def job(self, namesrv: str, log: str) -> Iterator[Any]:
+        """The command, in a session of its own; it is killed at the end if it still runs."""
+        with (self.folder / log).open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-c", MAIN, "spark", "export", "-n", namesrv, "--continuous",
+                 "--interval", "0.5", "--batch", "100", "--master", "local[2]", "--topic", "orders",
+                 "-o", str(self.folder / "out"), "--conf", "spark.sql.shuffle.partitions=2"],
+                stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def send(self, client: BlockingClient, count: int) -> None:
+        for _ in range(count):
+            client.send(OutgoingMessage("orders", b"%d" % self.sent))
+            self.sent += 1
+
+    def written(self) -> Counter[int]:
+        """The numbers in all files there are, by a reader that knows no log of Spark's."""
+        return self.numbers((self.folder / "out/messages").rglob("*.parquet"))
+
+    def done(self) -> Counter[int]:
+        """The numbers in the files of micro-batches that are done."""
+        return self.numbers(counted_files(self.folder / "out/messages"))
+
+    @staticmethod
+    def numbers(paths: Iterable[Path]) -> Counter[int]:
+        import pyarrow.parquet as pq
+
+        found: Counter[int] = Counter()
+        for path in paths:
+            # What is being written has no end yet, and may be renamed meanwhile.
+            with contextlib.suppress(OSError, ValueError):
+                found.update(int(body.as_py())
+                             for body in pq.ParquetFile(path).read(["body"])["body"])
+        return found
+
+    def wait_for(self, process: Any, count: int, numbers: Callable[[], Counter[int]]) -> None:
+        wait_until(f"{count} messages are written", lambda: (
+            len(numbers()) >= count or process.poll() is not None), WAIT_SECONDS)
+        self.assertIsNone(process.poll())
+
+    def test_killed_and_stopped(self) -> None:
+        """Killed while it writes; the next takes what is left, then what comes, until it is told.
+
+        Once all its processes are told, as by who stops a service, once the command alone.
+        """
+        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
+            self.send(client, 400)
+            with self.job(broker.namesrv_address, "killed") as process:
+                self.wait_for(process, 100, self.written)
+            for log, stop in (("all", lambda pid: os.killpg(pid, signal.SIGTERM)),
+                              ("one", lambda pid: os.kill(pid, signal.SIGTERM))):
+                with self.job(broker.namesrv_address, log) as process:
+                    # A micro-batch that is stopped takes its files with it, and is done again.
+                    self.wait_for(process, self.sent, self.done)
+                    self.send(client, 30)
+                    self.wait_for(process, self.sent, self.done)
+                    stop(process.pid)
+                    status = process.wait(WAIT_SECONDS)
+                text = (self.folder / log).read_text()
+                self.assertEqual(status, 0, msg=text)
+                self.assertRegex(text, r"table +rows +files +size +rows/s\nmessages +\d+")
+                self.assertNotIn("Traceback", text)
+        self.assertEqual(self.written(), Counter(range(self.sent)))

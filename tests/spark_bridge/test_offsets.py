@@ -1,0 +1,60 @@
+"""Offsets and queues as texts."""
+
+from __future__ import annotations
+
+import json
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.offsets import (
+    offsets_json,
+    parse_assign,
+    parse_offsets,
+    parse_times,
+    read_offsets,
+)
+from twistmq.spark_bridge.options import OptionError
+
+A0, A10, B0 = (MessageQueue("t", "a", 0), MessageQueue("t", "a", 10), MessageQueue("u", "b", 0))
+
+
+class OffsetsTests(SynchronousTestCase):
+    """What a checkpoint and an option hold."""
+
+    def test_checkpoint(self) -> None:
+        """It comes back as it was, and equal offsets are equal texts."""
+        value = offsets_json({B0: 5, A10: 1 << 40, A0: 0})
+        self.assertEqual(json.dumps(value),
+                         '{"t": {"a": {"0": 0, "10": 1099511627776}}, "u": {"b": {"0": 5}}}')
+        self.assertEqual(json.dumps(offsets_json({A0: 0, A10: 1 << 40, B0: 5})), json.dumps(value))
+        self.assertEqual(read_offsets(value), {A0: 0, A10: 1 << 40, B0: 5})
+
+    def test_option(self) -> None:
+        """Offsets, with the two that stand for begin and end; times; queues."""
+        text = '{"t":{"a":{"0":-2,"10":-1}},"u":{"b":{"0":7}}}'
+        self.assertEqual(parse_offsets("startingOffsets", text), {A0: -2, A10: -1, B0: 7})
+        self.assertEqual(parse_times("x", '{"u":{"b":{"0":7}}}'), {B0: 7})
+        self.assertEqual(parse_assign('{"u":{"b":[0]},"t":{"a":[10,0,0]}}'), [A0, A10, B0])
+
+    def test_wrong(self) -> None:
+        """Each error names the option, and the topic and queue as far as they were read."""
+        wrong = {
+            "{": "no JSON", "[]": "no JSON object", '{"t":1}': "topic t",
+            '{"t":{"a":[0]}}': "topic t, broker a",
+            '{"t":{"a":{"x":1}}}': "topic t, broker a: 'x' is no queue's id",
+            '{"t":{"a":{"-1":1}}}': "'-1' is no queue's id",
+            '{"t":{"a":{"0":-3}}}': "topic t, broker a, queue 0: -3",
+            '{"t":{"a":{"0":"5"}}}': "topic t, broker a, queue 0: '5'",
+            '{"t":{"a":{"0":true}}}': "queue 0: True",
+            '{"t":{"a":{"0":1.5}}}': "queue 0: 1.5",
+            '{"t":{"a":{"0":9223372036854775808}}}': "queue 0: 9223372036854775808",
+        }
+        for text, expected in wrong.items():
+            error = str(self.assertRaises(OptionError, parse_offsets, "endingOffsets", text))
+            self.assertTrue(error.startswith("option endingOffsets: "), msg=error)
+            self.assertIn(expected, error)
+        self.assertRaises(OptionError, parse_times, "x", '{"t":{"a":{"0":-1}}}')
+        for text in ("{}", '{"t":{"a":{"0":1}}}', '{"t":{"a":["x"]}}', '{"t":{"a":[true]}}'):
+            error = str(self.assertRaises(OptionError, parse_assign, text))
+            self.assertTrue(error.startswith("option assign: "), msg=error)

@@ -1,0 +1,203 @@
+"""The table of options: what it takes, and what its page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.certificates import Authority
+from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.broker.errors import RemotingError
+from twistmq.broker.testing import running_broker
+from twistmq.spark_bridge.connection import client_settings
+from twistmq.spark_bridge.options import (
+    BATCH_READ,
+    BATCH_WRITE,
+    OPTIONS,
+    STREAM_READ,
+    STREAM_WRITE,
+    OptionError,
+    Options,
+    option_text,
+    options_page,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class OptionsTests(SynchronousTestCase):
+    """What was given, checked."""
+
+    def refused(self, given: dict[str, str], where: str = BATCH_READ) -> str:
+        return str(self.assertRaises(OptionError, Options, given, where))
+
+    def test_names(self) -> None:
+        """Any case, any alias, with the prefix or without; what is not given has its default."""
+        for name in ("namesrvaddr", "NameServer", "rocketmq.nameServer", "rocketmq.namesrvAddr"):
+            options = Options({name: " h:1 "}, BATCH_READ)
+            self.assertEqual(options.name_servers(), "h:1")
+        self.assertEqual(options.integer("pullBatchSize"), 256)
+        self.assertIsNone(options.integer_or_none("minPartitions"))
+        self.assertTrue(options.flag("failOnDataLoss"))
+        self.assertFalse(options.is_given("group"))
+
+    def test_one_name_for_two(self) -> None:
+        """``topic`` is what to read in reads and where to write in writes."""
+        self.assertEqual(Options({"topic": "T"}, BATCH_READ).text("subscribe"), "T")
+        self.assertEqual(Options({"topic": "T"}, STREAM_WRITE).text("topic"), "T")
+
+    def test_unknown(self) -> None:
+        """An option that is none is an error with a hint."""
+        self.assertEqual(self.refused({"startingoffset": "latest"}),
+                         "option startingoffset: there is no such option; startingOffsets is one")
+        self.assertIn("option xyzzy", self.refused({"xyzzy": ""}))
+
+    def test_elsewhere(self) -> None:
+        """An option that has no meaning there says where it has one."""
+        self.assertEqual(self.refused({"endingoffsets": "latest"}, STREAM_READ),
+                         "option endingOffsets: it has no meaning in readStream, only in read")
+        self.assertIn("maxOffsetsPerTrigger", self.refused({"maxoffsetspertrigger": "1"}))
+
+    def test_values(self) -> None:
+        """A value that does not fit is named with its option."""
+        wrong = {
+            "pullBatchSize": ("many", "0", "1.5", "99999999"),
+            "failOnDataLoss": ("yes",),
+            "subExpressionType": ("XML",),
+            "bodyFormat": ("json",),
+        }
+        for name, values in wrong.items():
+            for value in values:
+                text = self.refused({name.lower(): value})
+                self.assertTrue(text.startswith(f"option {name}: "), msg=text)
+                self.assertIn(value, text)
+
+    def test_given_twice(self) -> None:
+        """An option and its alias must agree."""
+        self.assertIn("option subscribe: given twice",
+                      self.refused({"subscribe": "a", "topic": "b"}))
+        self.assertEqual(Options({"subscribe": "a", "topic": "a"}, BATCH_READ).text("subscribe"),
+                         "a")
+
+    def test_no_name_server(self) -> None:
+        """Without one the environment is asked, then the error says how to give it."""
+        options = Options({}, BATCH_READ)
+        with mock.patch.dict("os.environ", {"NAMESRV_ADDR": "e:9"}):
+            self.assertEqual(options.name_servers(), "e:9")
+        with mock.patch.dict("os.environ", {"NAMESRV_ADDR": ""}):
+            self.assertIn("option nameServer: missing",
+                          str(self.assertRaises(OptionError, options.name_servers)))
+
+    def test_sparks_own(self) -> None:
+        """What Spark puts among the options of a stream is not looked at."""
+        Options({"checkpointlocation": "/tmp/x", "queryname": "q"}, STREAM_WRITE)
+
+    def test_secrets(self) -> None:
+        """A secret is not shown."""
+        text = repr(Options({"accesskey": "alice", "secretkey": "hush"}, BATCH_READ))
+        self.assertIn("alice", text)
+        self.assertNotIn("hush", text)
+
+    def test_option_text(self) -> None:
+        """Before it is known what for, an option is found by its name all the same."""
+        self.assertEqual(option_text({"rocketmq.columns": " body "}, "columns"), "body")
+        self.assertEqual(option_text({}, "columns"), "")
+
+
+class ClientSettingsTests(SynchronousTestCase):
+    """What a client is made of."""
+
+    def settings_error(self, **given: str) -> str:
+        options = Options({"nameServer": "h:1", **{name.replace("_", "."): value
+                                                   for name, value in given.items()}}, BATCH_READ)
+        return str(self.assertRaises(OptionError, client_settings, options))
+
+    def test_keys(self) -> None:
+        """Both keys or none; they are not shown."""
+        self.assertIn("option secretKey: missing", self.settings_error(accessKey="a"))
+        self.assertIn("option accessKey: missing", self.settings_error(secretKey="s"))
+        self.assertIn("option securityToken", self.settings_error(securityToken="t"))
+        settings = client_settings(Options(
+            {"nameServer": "h:1", "accessKey": "alice", "secretKey": "hush"}, BATCH_WRITE))
+        self.assertNotIn("hush", repr(settings))
+        assert settings.credentials is not None
+        self.assertEqual(settings.credentials.secret_key, "hush")
+
+    def test_name_server(self) -> None:
+        """An address that is none is told with the option's name."""
+        options = Options({"nameServer": "h"}, BATCH_READ)
+        self.assertEqual(str(self.assertRaises(OptionError, client_settings, options)),
+                         "option nameServer: 'h' is not host:port")
+
+    def test_tls(self) -> None:
+        """Files without TLS, a key without its certificate, a file that is not there."""
+        self.assertIn("option tls.caFile", self.settings_error(tls_caFile="x"))
+        self.assertIn("option tls.certFile: missing",
+                      self.settings_error(tls="true", tls_keyFile="x"))
+        for name in ("tls.caFile", "tls.certFile"):
+            settings = client_settings(Options(
+                {"nameServer": "h:1", "tls": "true", name: "/not/there"}, BATCH_READ))
+            error = self.assertRaises(OptionError, settings.client)
+            self.assertIn(f"option {name}: /not/there", str(error))
+
+    def test_tls_by_a_broker(self) -> None:
+        """Clients of a broker that lets in its authority's only, with an encrypted key."""
+        folder = Path(self.mktemp()).absolute()
+        folder.mkdir()
+        authority = Authority(folder)
+        own = authority.pair("server", hosts=("elsewhere",))
+        pair = authority.pair("spark", password="open sesame")
+        given = {"tls": "true", "tls.caFile": str(authority.cert), "tls.certFile": str(pair.cert),
+                 "tls.keyFile": str(pair.key), "tls.keyPassword": "open sesame"}
+        with running_broker({
+            "tls.server.mode": "enforcing", "tls.server.certPath": str(own.cert),
+            "tls.server.keyPath": str(own.key), "tls.server.authClient": "true",
+            "tls.server.trustCertPath": str(authority.cert),
+            "tls.client.certPath": str(pair.cert), "tls.client.keyPath": str(pair.key),
+            "tls.client.keyPassword": "open sesame",
+        }) as broker:
+            where = {"nameServer": broker.namesrv_address, "fetchOffset.numRetries": "0"}
+            settings = client_settings(Options({**where, **given, "tls.checkHost": "false"},
+                                               BATCH_READ))
+            self.assertNotIn("sesame", repr(settings))
+            with settings.client() as client:
+                client.send(OutgoingMessage("by_tls", b"x"))
+            strict = client_settings(Options({**where, **given}, BATCH_READ))
+            with strict.client() as client:
+                error = self.assertRaises(RemotingError, client.write_queues, "by_tls")
+            self.assertIn("certificate is not valid for '127.0.0.1'", str(error))
+        wrong = client_settings(Options({**where, **given, "tls.keyPassword": "x"}, BATCH_READ))
+        error = self.assertRaises(OptionError, wrong.client)
+        self.assertIn("option tls.certFile", str(error))
+
+    def test_times(self) -> None:
+        """Reads and writes have their own time-outs and retries."""
+        given = {"nameServer": "h:1"}
+        reads = client_settings(Options({**given, "pullTimeoutMs": "700"}, STREAM_READ))
+        writes = client_settings(Options({**given, "sendTimeoutMs": "50", "retryTimes": "9"},
+                                         BATCH_WRITE))
+        self.assertEqual((reads.timeout_s, reads.retries), (0.7, 3))
+        self.assertEqual((writes.timeout_s, writes.retries), (0.05, 9))
+
+
+class OptionsPageTests(SynchronousTestCase):
+    """spark_bridge/OPTIONS.md."""
+
+    def test_page_is_what_the_rows_say(self) -> None:
+        """The page is the one that is made from the rows now."""
+        page = (ROOT / "spark_bridge/OPTIONS.md").read_text()
+        self.assertEqual(page, options_page(),
+                         msg="make it anew: python -m twistmq.spark_bridge.options")
+
+    def test_every_option_is_read(self) -> None:
+        """No row promises what nothing does: each name occurs where options are read."""
+        sources = "".join(path.read_text() for path in sorted(ROOT.glob("spark_bridge/*.py"))
+                          if path.name != "options.py")
+        # Those of where to start and end are put together of two words.
+        sources += "".join(f'"{side}{what}"' for side in ("starting", "ending")
+                           for what in ("Offsets", "Timestamp", "OffsetsByTimestamp"))
+        unread = [row.name for row in OPTIONS
+                  if f'"{row.name}"' not in sources and row.name != "nameServer"]
+        self.assertEqual(unread, [])

@@ -1,0 +1,256 @@
+"""What a task pulls: every message of its range once, whatever the broker gives and fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from unittest import mock
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.broker.client.scripted_server import ScriptedServer, answer, route_body
+from tests.spark_bridge.records import encoded
+from tests.spark_bridge.topics import BROKER, Topics, topics
+from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RemotingSendError
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.pull import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+)
+from twistmq.broker.wire.properties import java_string_hash
+from twistmq.spark_bridge import queue_reader
+from twistmq.spark_bridge.columns import select_columns
+from twistmq.spark_bridge.connection import ClientSettings
+from twistmq.spark_bridge.losses import DataLoss
+from twistmq.spark_bridge.queue_reader import ReadFailed, ReadPlan, read_range, wanted_tags
+from twistmq.spark_bridge.ranges import QueueRange
+
+COLUMNS = tuple(select_columns("queueOffset,body"))
+
+
+def plan_for(address: str, **changes: object) -> ReadPlan:
+    settings = ClientSettings(address, 5.0, 3.0, 3, 0.01)
+    plan = ReadPlan(settings, COLUMNS, "readers")
+    return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
+
+
+def rows_of(plan: ReadPlan, part: QueueRange) -> list[tuple[int, bytes]]:
+    return [(row["queueOffset"], row["body"]) for batch in read_range(plan, part)
+            for row in batch.to_pylist()]
+
+
+class BrokerTests(SynchronousTestCase):
+    """Against a broker."""
+
+    def read(self, box: Topics, start: int, end: int, **changes: object) -> list[tuple[int, bytes]]:
+        plan = plan_for(box.options["nameServer"], **changes)
+        return rows_of(plan, QueueRange("orders", BROKER, 0, start, end))
+
+    def test_range(self) -> None:
+        """Exactly the offsets of the range, in order, however many the broker gives at a time."""
+        for most in ("32", "7", "1", "1000"):
+            with topics(maxTransferCountOnMessageInMemory=most) as box:
+                sent = [(offset, body) for _, offset, body in box.fill("orders", [700])]
+                for start, end in ((0, 700), (13, 14), (650, 700), (5, 405)):
+                    self.assertEqual(self.read(box, start, end), sent[start:end],
+                                     msg=f"{most}: {start} to {end}")
+                self.assertEqual(self.read(box, 0, 700, pull_batch_size=3), sent)
+
+    def test_several_pulls_at_a_time(self) -> None:
+        """The broker is not waited for with each pull: requests come while answers are made."""
+        with topics() as box:
+            box.fill("orders", [640])
+            sent: list[int] = []
+            begin = queue_reader.QueueReader._pull
+
+            def counted(self: queue_reader.QueueReader, offset: int, count: int) -> object:
+                sent.append(len(self._asked))
+                return begin(self, offset, count)
+
+            with mock.patch.object(queue_reader.QueueReader, "_pull", counted):
+                self.assertEqual(len(self.read(box, 0, 640)), 640)
+            self.assertGreater(max(sent), 8)
+            # Nothing is asked for twice but where the broker gave less than was asked.
+            self.assertLess(len(sent), 2 * 640 // 32)
+
+    def test_batches_are_bounded(self) -> None:
+        """A record batch has no more rows than it should, so that memory does not grow."""
+        with topics() as box, mock.patch.object(queue_reader, "BATCH_ROWS", 50):
+            box.fill("orders", [400])
+            part = QueueRange("orders", BROKER, 0, 0, 400)
+            counts = [batch.num_rows for batch in read_range(plan_for(box.options["nameServer"]),
+                                                             part)]
+        self.assertEqual(sum(counts), 400)
+        self.assertLess(max(counts), 50 + 256)
+
+    def test_tags(self) -> None:
+        """Only messages with one of the tags; one whose tag has the same hash is none of them."""
+        self.assertEqual(java_string_hash("Aa"), java_string_hash("BB"))
+        with topics() as box:
+            for number in range(300):
+                tag = ("Aa", "BB", "c")[number % 3]
+                box.send("orders", 0, [b"%d" % number], TAGS=tag)
+            found = self.read(box, 10, 200, expression="Aa || x")
+            self.assertEqual(found, [(n, b"%d" % n) for n in range(10, 200) if n % 3 == 0])
+            self.assertEqual(self.read(box, 0, 300, expression="nobody"), [])
+
+    def test_sql(self) -> None:
+        """An SQL92 expression; one that is none names the option."""
+        with topics(enablePropertyFilter="true") as box:
+            for number in range(50):
+                box.send("orders", 0, [b"%d" % number], n=str(number))
+            found = self.read(box, 0, 50, expression="n > 40", expression_type="SQL92")
+            self.assertEqual([offset for offset, _ in found], list(range(41, 50)))
+            error = self.assertRaises(ReadFailed, self.read, box, 0, 50, expression="n >",
+                                      expression_type="SQL92")
+            self.assertIn("option subExpression: 'n >' (SQL92)", str(error))
+
+    def test_removed(self) -> None:
+        """Offsets that are not there any more: an error with queue and offset, or what is left."""
+        with topics() as box:
+            box.fill("orders", [20])
+            for start, end in ((10, 30), (25, 30)):
+                error = self.assertRaises(DataLoss, self.read, box, start, end)
+                self.assertIn(f"topic orders, broker {BROKER}, queue 0, offset", str(error))
+                self.assertIn("failOnDataLoss", str(error))
+            found = self.read(box, 10, 30, fail_on_data_loss=False)
+            self.assertEqual([offset for offset, _ in found], list(range(10, 20)))
+
+    def test_topic_gone(self) -> None:
+        """A topic that is not there: the same."""
+        with topics() as box:
+            box.fill("other", [1])
+            part = QueueRange("gone", BROKER, 0, 0, 3)
+            plan = plan_for(box.options["nameServer"])
+            error = self.assertRaises(DataLoss, rows_of, plan, part)
+            self.assertIn("topic gone", str(error))
+            self.assertIn("offset 0 is not there: the topic is gone", str(error))
+
+    def test_body_that_does_not_decompress(self) -> None:
+        """The error names topic, queue and offset."""
+        with topics() as box:
+            box.send("orders", 0, [b"whole"])
+            box.client.send(OutgoingMessage("orders", b"no zlib", sys_flag=1), box.queue("orders"))
+            error = self.assertRaises(ValueError, self.read, box, 0, 2)
+            self.assertIn("topic orders queue 0 offset 1", str(error))
+
+
+class FailureTests(SynchronousTestCase):
+    """Against a broker that fails."""
+
+    #: Messages of its queue, and how many it gives at a time.
+    ends_at = 300
+    gives = 10
+
+    def setUp(self) -> None:
+        self.begins_at = 0
+        self.missing: set[int] = set()
+        #: What to do with the next pulls: a response code, or None to end the connection.
+        self.failures: list[int | None] = []
+        self.broker = ScriptedServer(self.answer_of)
+        self.addCleanup(self.broker.close)
+        self.name_server = ScriptedServer(lambda request: answer(
+            request, body=route_body({BROKER: {0: self.broker.address}})))
+        self.addCleanup(self.name_server.close)
+
+    def record(self, offset: int) -> bytes:
+        return encoded("orders", b"%d" % offset, queue_offset=offset)
+
+    def answer_of(self, request: RemotingCommand) -> bytes | None:
+        assert request.code == RequestCode.PULL_MESSAGE
+        header = request.header(PullMessageRequestHeader)
+        offset = header.queue_offset
+        if self.failures and offset >= 100:
+            code = self.failures.pop(0)
+            if code is None:
+                raise ConnectionError
+            return answer(request, code, remark="not now")
+        code, behind, body = ResponseCode.SUCCESS, offset, b""
+        if offset < self.begins_at:
+            code, behind = ResponseCode.PULL_OFFSET_MOVED, self.begins_at
+        elif offset >= self.ends_at:
+            code = ResponseCode.PULL_NOT_FOUND
+        else:
+            behind = min(offset + min(self.gives, header.max_msg_nums), self.ends_at)
+            body = b"".join(self.record(one) for one in range(offset, behind)
+                            if one not in self.missing)
+        return answer(request, code, PullMessageResponseHeader(0, behind, self.begins_at,
+                                                               self.ends_at), body)
+
+    def read(self, **changes: object) -> list[int]:
+        plan = plan_for(self.name_server.address, **changes)
+        return [offset for offset, _ in rows_of(plan, QueueRange("orders", BROKER, 0, 0, 300))]
+
+    def test_lost_in_mid_read(self) -> None:
+        """Lost connections and busy brokers cost time, no message, and bring none twice."""
+        for failures in ([None], [None, None], [2, None, 14]):
+            self.failures = [*failures]
+            self.assertEqual(self.read(), list(range(300)), msg=str(failures))
+            self.assertEqual(self.failures, [])
+
+    def test_given_up(self) -> None:
+        """After that the error says where it was and why."""
+        self.failures = [None] * 99
+        error = str(self.assertRaises(ReadFailed, self.read))
+        self.assertIn(f"topic orders, broker {BROKER}, queue 0, offset 100", error)
+        self.assertIn(self.broker.address, error)
+        self.assertIn("tried 4 times", error)
+
+    def test_every_connection_lost(self) -> None:
+        """Who asks much at a time and loses the connection each time asks less, and gets on."""
+        begin, sent = queue_reader.QueueReader._pull, []
+
+        def lost(self: queue_reader.QueueReader, offset: int, count: int) -> object:
+            if self._asked:
+                raise RemotingSendError("127.0.0.1:1: the connection was lost")
+            sent.append(offset)
+            return begin(self, offset, count)
+
+        self.ends_at = 100
+        with mock.patch.object(queue_reader.QueueReader, "_pull", lost):
+            plan = plan_for(self.name_server.address)
+            found = [offset for offset, _ in
+                     rows_of(plan, QueueRange("orders", BROKER, 0, 0, self.ends_at))]
+        self.assertEqual(found, list(range(100)))
+        self.assertGreater(len(sent), 100 // self.gives)
+
+    def test_refused(self) -> None:
+        """What is refused for good is not asked again."""
+        self.failures = [ResponseCode.NO_PERMISSION] * 9
+        error = str(self.assertRaises(ReadFailed, self.read))
+        self.assertIn("offset 100", error)
+        self.assertIn("not now", error)
+
+    def test_removed_at_the_begin(self) -> None:
+        """Retention took the first messages while nobody looked."""
+        self.begins_at = 40
+        error = str(self.assertRaises(DataLoss, self.read))
+        self.assertIn("queue 0, offset 0 is not there: the queue begins at 40", error)
+        self.assertEqual(self.read(fail_on_data_loss=False), list(range(40, 300)))
+
+    def test_missing_between(self) -> None:
+        """A message that is missing between others is missed."""
+        self.missing = {155}
+        error = str(self.assertRaises(DataLoss, self.read))
+        self.assertIn("queue 0, offset 155 is not there", error)
+        left = [offset for offset in range(300) if offset != 155]
+        self.assertEqual(self.read(fail_on_data_loss=False), left)
+
+    def test_topic_removed(self) -> None:
+        """A topic that goes in mid-read is a loss."""
+        self.failures = [ResponseCode.TOPIC_NOT_EXIST] * 99
+        self.assertIn("the topic is gone", str(self.assertRaises(DataLoss, self.read)))
+        self.failures = [ResponseCode.TOPIC_NOT_EXIST] * 99
+        self.assertEqual(self.read(fail_on_data_loss=False), list(range(100)))
+
+
+class WantedTagsTests(SynchronousTestCase):
+    """Tag expressions."""
+
+    def test_expressions(self) -> None:
+        """All, some, and those in another language."""
+        self.assertIsNone(wanted_tags("*", "TAG"))
+        self.assertIsNone(wanted_tags("", "TAG"))
+        self.assertIsNone(wanted_tags("a", "SQL92"))
+        self.assertEqual(wanted_tags(" a||b || ", "TAG"), ["a", "b"])

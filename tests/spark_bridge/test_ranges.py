@@ -1,0 +1,70 @@
+"""Ranges of offsets: partitions and micro-batches."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.spark_bridge.ranges import QueueRange, limited, split
+
+SIZES = st.lists(st.integers(0, 50), min_size=1, max_size=6)
+
+
+def ranges_of(sizes: list[int]) -> list[QueueRange]:
+    return [QueueRange("t", "a", queue_id, 100 * queue_id, 100 * queue_id + size)
+            for queue_id, size in enumerate(sizes)]
+
+
+class SplitTests(SynchronousTestCase):
+    """Partitions."""
+
+    def test_by_size(self) -> None:
+        """A queue is cut into equal pieces, the larger queue into more."""
+        found = split(ranges_of([10, 3]), min_partitions=4)
+        self.assertEqual([(one.queue_id, one.start, one.end) for one in found],
+                         [(0, 0, 3), (0, 3, 6), (0, 6, 10), (1, 100, 103)])
+
+    def test_empty(self) -> None:
+        """A queue without messages is no partition."""
+        self.assertEqual(split(ranges_of([0, 0]), min_partitions=4), [])
+
+    @given(SIZES, st.none() | st.integers(1, 30), st.none() | st.integers(1, 20))
+    @settings(max_examples=200, deadline=None)
+    def test_any(self, sizes: list[int], least: int | None, most: int | None) -> None:
+        """Pieces are what was there, in order, and as many and as small as asked."""
+        pieces = split(ranges_of(sizes), least, most)
+        self.assertEqual([(one.queue_id, offset) for one in pieces
+                          for offset in range(one.start, one.end)],
+                         [(one.queue_id, offset) for one in ranges_of(sizes)
+                          for offset in range(one.start, one.end)])
+        if least is not None:
+            self.assertGreaterEqual(len(pieces), min(least, sum(sizes)))
+        if most is not None:
+            self.assertTrue(all(0 < one.size <= most for one in pieces))
+
+
+class LimitedTests(SynchronousTestCase):
+    """Micro-batches."""
+
+    @given(SIZES, st.integers(1, 200))
+    @settings(max_examples=200, deadline=None)
+    def test_any(self, sizes: list[int], most: int) -> None:
+        """As many as are allowed, no queue beyond its end, none left out that could have one."""
+        queues = [MessageQueue("t", "a", queue_id) for queue_id in range(len(sizes))]
+        start = {queue: 7 * queue.queue_id for queue in queues}
+        end = {queue: start[queue] + size for queue, size in zip(queues, sizes, strict=True)}
+        found = limited(start, end, most)
+        taken = {queue: found[queue] - start[queue] for queue in queues}
+        self.assertEqual(sum(taken.values()), min(most, sum(sizes)))
+        self.assertTrue(all(0 <= taken[queue] <= end[queue] - start[queue] for queue in queues))
+        if most >= len(sizes):
+            self.assertTrue(all(taken[queue] or not sizes[queue.queue_id] for queue in queues),
+                            msg=f"{sizes} {most} {taken}")
+
+    def test_shares(self) -> None:
+        """By what is waiting."""
+        queues = [MessageQueue("t", "a", queue_id) for queue_id in range(2)]
+        found = limited({queues[0]: 0, queues[1]: 50}, {queues[0]: 300, queues[1]: 150}, 40)
+        self.assertEqual(found, {queues[0]: 30, queues[1]: 60})

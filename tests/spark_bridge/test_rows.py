@@ -1,0 +1,118 @@
+"""Rows as messages."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.spark_bridge.topics import pa, schema_of
+from twistmq.spark_bridge.options import BATCH_WRITE, OptionError, Options
+from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
+
+MAP = pa.map_(pa.string(), pa.string())
+
+
+class RowReaderTests(SynchronousTestCase):
+    """What each column becomes."""
+
+    def rows(self, columns: dict[str, Any], **options: str) -> list[OutgoingRow]:
+        ids = count(1)
+        reader = RowReader(Options({"topic": "T", **options}, BATCH_WRITE),
+                           lambda: f"ID{next(ids)}", "7:3")
+        return list(reader.rows(pa.RecordBatch.from_pydict(columns)))
+
+    def error(self, columns: dict[str, Any], **options: str) -> str:
+        return str(self.assertRaises(RowError, self.rows, columns, **options))
+
+    def test_columns(self) -> None:
+        """Each column has its place in the message; what is null is not there."""
+        moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+        [row, bare] = self.rows({
+            "body": [b"\xff", b""], "tags": ["t", None], "keys": [["k1", "k2"], None],
+            "properties": pa.array([[("a", "1"), ("TAGS", "loses"), ("n", None)], None], MAP),
+            "queueId": [3, None], "shardingKey": ["s", None], "delayLevel": [4, None],
+            "deliverTime": [moment, None], "flag": [9, None]})
+        self.assertEqual((row.message.topic, row.message.body, row.message.flag), ("T", b"\xff", 9))
+        self.assertEqual(row.message.properties, {
+            "a": "1", "TAGS": "t", "KEYS": "k1 k2", "__SHARDINGKEY": "s", "DELAY": "4",
+            "TIMER_DELIVER_MS": str(round(moment.timestamp() * 1000)), "UNIQ_KEY": "ID1"})
+        self.assertEqual((row.queue_id, row.sharding_key, row.fits_batch), (3, "s", False))
+        self.assertEqual(bare.message.properties, {"UNIQ_KEY": "ID2"})
+        self.assertEqual((bare.queue_id, bare.sharding_key, bare.fits_batch), (None, None, True))
+
+    def test_strings(self) -> None:
+        """A body of text is UTF-8, keys may be one text, the topic may be a column."""
+        [row] = self.rows({"body": ["größe"], "keys": ["k1 k2"], "topic": ["U"]}, topic="")
+        self.assertEqual((row.message.topic, row.message.body, row.message.properties["KEYS"]),
+                         ("U", "größe".encode(), "k1 k2"))
+
+    def test_own_id(self) -> None:
+        """A unique id that is among the properties stays."""
+        [row] = self.rows({"body": [b""], "properties": pa.array([[("UNIQ_KEY", "mine")]], MAP)})
+        self.assertEqual(row.message.properties["UNIQ_KEY"], "mine")
+
+    def test_options(self) -> None:
+        """Compression, no waiting, and what marks rows that are sent twice."""
+        body = b"x" * 1000
+        rows = self.rows({"body": [body, b"y"]}, compressThreshold="100", waitStoreOK="false",
+                         idempotenceKey="sent")
+        self.assertEqual(zlib.decompress(rows[0].message.body), body)
+        self.assertEqual((rows[0].message.sys_flag, rows[1].message.sys_flag), (0x301, 0))
+        self.assertEqual([row.fits_batch for row in rows], [False, True])
+        self.assertEqual([row.message.properties["sent"] for row in rows], ["7:3:0", "7:3:1"])
+        self.assertEqual(rows[1].message.properties["WAIT"], "false")
+
+    def test_wrong(self) -> None:
+        """Row, column and reason are told."""
+        def with_map(*pairs: tuple[str, str]) -> dict[str, Any]:
+            return {"body": [b"", b""], "properties": pa.array([[], list(pairs)], MAP)}
+
+        wrong: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"body": [b"", None]}, "row 1: column body: it is null"),
+            ({"body": [b"", b"12345"]}, "row 1: column body: 5 bytes"),
+            ({"body": [b"", b""], "queueId": [0, -1]}, "row 1: column queueId: -1"),
+            ({"body": [b"", b""], "keys": [["a"], ["a b"]]}, "row 1: column keys"),
+            ({"body": [b"", b""], "tags": ["a", "b\x02c"]}, "row 1: property 'TAGS'"),
+            (with_map(("", "x")), "row 1: property ''"),
+            (with_map(("x", "")), "row 1: property 'x'"),
+            (with_map(("TRAN_MSG", "true")), "row 1: column properties: TRAN_MSG"),
+            (with_map(("x", "y" * 32767)), "row 1: its properties take"),
+        )
+        for columns, expected in wrong:
+            self.assertIn(expected, self.error(columns, maxMessageSize="4"))
+        self.assertIn("row 1: column topic: a b", self.error(
+            {"body": [b"", b""], "topic": ["a", "a b"]}, topic=""))
+        self.assertIn("row 0: column topic", self.error({"body": [b""], "topic": [None]}, topic=""))
+
+
+class SchemaTests(SynchronousTestCase):
+    """Which DataFrames can be written."""
+
+    def error(self, columns: dict[str, str], **options: str) -> str:
+        return str(self.assertRaises(OptionError, check_schema, schema_of(**columns),
+                                     Options(options, BATCH_WRITE)))
+
+    def test_right(self) -> None:
+        """All columns, with any of their types."""
+        rest = {"tags": "string", "properties": "map<string,string>", "queueId": "int",
+                "shardingKey": "string", "delayLevel": "int", "deliverTime": "timestamp",
+                "flag": "int"}
+        for columns in ({"body": "binary"}, {"body": "string", "topic": "string"},
+                        {"body": "binary", "keys": "array<string>", **rest},
+                        {"body": "binary", "keys": "string"}):
+            check_schema(schema_of(**columns), Options({"topic": "T"}, BATCH_WRITE))
+
+    def test_wrong(self) -> None:
+        """A column that is none, a type that does not fit, what is missing."""
+        body = {"body": "binary"}
+        self.assertIn("column size: the sink knows no such column",
+                      self.error({**body, "size": "int"}, topic="T"))
+        self.assertIn("column queueId: its type is bigint, not int",
+                      self.error({**body, "queueId": "bigint"}, topic="T"))
+        self.assertIn("column body: missing", self.error({"topic": "string"}))
+        self.assertIn("option topic: missing", self.error(body))
+        self.assertIn("option topic: topic a b", self.error(body, topic="a b"))

@@ -1,0 +1,325 @@
+"""``spark.read.format("rocketmq")``: what is read, from where to where, and what errors say."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.spark_bridge.session import spark_session
+from tests.spark_bridge.topics import BROKER, Topics, filters_of, schema_of, topics
+from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.broker.wire.message_id import offset_message_id
+from twistmq.broker.wire.record import host_text
+from twistmq.spark_bridge.source import RocketMQDataSource
+
+
+def read(box: Topics, **options: Any) -> Any:
+    """A DataFrame."""
+    return spark_session().read.format("rocketmq").options(
+        **box.options, **{name: str(value) for name, value in options.items()}).load()
+
+
+def planned(box: Topics, filters: Sequence[Any] = (), schema: Any = None,
+            **options: Any) -> tuple[list[Any], list[Any]]:
+    """What Spark does with a source, without Spark: plan it here, and read it from a copy.
+
+    :returns: the partitions, and the rows of each.
+    """
+    given = {name.lower(): str(value) for name, value in {**box.options, **options}.items()}
+    source = RocketMQDataSource(given)
+    reader: Any = source.reader(source.schema() if schema is None else schema)
+    if filters:
+        assert list(reader.pushFilters(filters)) == list(filters)
+    # Tasks are sent the reader as it is before the partitions are asked for.
+    copy = pickle.loads(pickle.dumps(reader))
+    parts = reader.partitions()
+    assert isinstance(parts, list)
+    return parts, [[row for batch in copy.read(part) for row in batch.to_pylist()]
+                   for part in pickle.loads(pickle.dumps(parts))]
+
+
+def found(box: Topics, filters: Sequence[Any] = (), **options: Any) -> list[tuple[int, int, bytes]]:
+    """Queue, offset and body of each row, in order."""
+    return sorted((row["queueId"], row["queueOffset"], row["body"])
+                  for rows in planned(box, filters, **options)[1] for row in rows)
+
+
+def places(frame: Any) -> list[tuple[int, int, bytes]]:
+    """Queue, offset and body of each row, in order."""
+    return sorted((row.queueId, row.queueOffset, bytes(row.body))
+                  for row in frame.select("queueId", "queueOffset", "body").collect())
+
+
+def counted(box: Topics) -> int:
+    """Messages the broker has given so far."""
+    return box.broker.call(lambda: box.broker.kernel.stats.get_total)
+
+
+class SourceCase(SynchronousTestCase):
+    """A broker with a topic of 3 queues, and a session."""
+
+    settings: dict[str, str] = {}  # noqa: RUF012
+    counts = (70, 50, 0, 30)
+
+    def setUp(self) -> None:
+        context = topics(**self.settings)
+        self.box = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        self.sent = self.box.fill("orders", list(self.counts))
+
+    def error(self, schema: Any = None, **options: Any) -> str:
+        """What a read says that fails."""
+        try:
+            planned(self.box, schema=schema, **options)
+        except Exception as error:
+            return str(error)
+        return self.fail("the read did not fail")  # type: ignore[no-any-return]
+
+
+class ReadTests(SourceCase):
+    """Batches."""
+
+    def test_all_columns(self) -> None:
+        """Every column is what the record says."""
+        self.box.client.send(OutgoingMessage("one", "größe".encode(), {
+            "TAGS": "t", "KEYS": "k1 k2", "UNIQ_KEY": "0A", "mine": "yes"}, flag=7),
+            self.box.queue("one", 1))
+        [record] = self.box.stored("one")
+        [row] = read(self.box, subscribe="one").collect()
+        found = row.asDict()
+        self.assertEqual(found.pop("bornTimestamp").timestamp() * 1000, record.born_timestamp)
+        self.assertEqual(found.pop("storeTimestamp").timestamp() * 1000, record.store_timestamp)
+        self.assertEqual(found, {
+            "topic": "one", "brokerName": BROKER, "queueId": 1, "queueOffset": 0,
+            "commitLogOffset": record.physical_offset, "msgId": "0A",
+            "offsetMsgId": offset_message_id(record.store_host, record.physical_offset),
+            "keys": ["k1", "k2"], "tags": "t", "body": bytearray("größe".encode()),
+            "properties": record.properties_map(), "flag": 7, "sysFlag": 0,
+            "bornHost": host_text(record.born_host),
+            "storeHost": self.box.broker.broker_address, "reconsumeTimes": 0,
+            "preparedTransactionOffset": 0, "storeSize": record.size,
+            "bodyCRC": record.body_crc})
+
+    def test_properties_as_text(self) -> None:
+        """A JSON object of all of them, as those who knew another connector read it."""
+        self.box.client.send(OutgoingMessage("one", b"", {"UNIQ_KEY": "0A", "mine": 'größe"'}),
+                             self.box.queue("one", 1))
+        [record] = self.box.stored("one")
+        frame = read(self.box, subscribe="one", propertiesAs="string")
+        self.assertEqual(frame.schema["properties"].dataType.simpleString(), "string")
+        [row] = frame.collect()
+        self.assertEqual(json.loads(row.properties), record.properties_map())
+        [only] = read(self.box, subscribe="one", propertiesAs="string",
+                      columns="properties").collect()
+        self.assertEqual(only.properties, row.properties)
+
+    def test_namespace(self) -> None:
+        """Topics of a namespace, called as inside of it, wherever options name them."""
+        queue = self.box.queue("N%orders", 1)
+        for body in (b"0", b"1", b"2"):
+            self.box.client.send(OutgoingMessage("N%orders", body), queue)
+        wanted = [(1, offset, b"%d" % offset) for offset in range(3)]
+        for options in ({"subscribe": "orders"}, {"subscribePattern": "ord.*"},
+                        {"assign": json.dumps({"orders": {BROKER: [1]}})}):
+            _, rows = planned(self.box, namespace="N", columns="topic,queueOffset,body",
+                                  **options)
+            self.assertEqual([(row["topic"], row["queueOffset"], row["body"])
+                              for each in rows for row in each],
+                             [("orders", offset, body) for _, offset, body in wanted])
+        start = json.dumps({"orders": {BROKER: {"1": 2}}})
+        self.assertEqual(found(self.box, subscribe="orders", namespace="N",
+                               startingOffsets=start), wanted[2:])
+
+    def test_topics_and_partitions(self) -> None:
+        """Several topics, by name and by pattern; queues are cut as options say; each row once."""
+        more = self.box.fill("orders_eu", [5])
+        for options, count in (({"minPartitions": 9}, 9),
+                               ({"maxRecordsPerPartition": 20}, 4 + 3 + 2)):
+            parts = planned(self.box, subscribe="orders", **options)[0]
+            self.assertEqual(len(parts), count)
+            self.assertEqual(found(self.box, subscribe="orders", **options), sorted(self.sent))
+        for options in ({"subscribe": "orders, orders_eu"}, {"subscribePattern": "orders.*"}):
+            self.assertEqual(found(self.box, **options), sorted(self.sent + more))
+        self.assertEqual(found(self.box, subscribePattern="nothing.*"), [])
+
+    def test_assign(self) -> None:
+        """Some queues of a topic."""
+        frame = found(self.box, assign=json.dumps({"orders": {BROKER: [1, 3]}}))
+        self.assertEqual(frame, [one for one in self.sent if one[0] in (1, 3)])
+
+    def test_offsets(self) -> None:
+        """From and to offsets, a queue that is not named from its begin to its end."""
+        start = json.dumps({"orders": {BROKER: {"0": 60, "1": -2}}})
+        end = json.dumps({"orders": {BROKER: {"1": 10, "3": -1}}})
+        frame = found(self.box, subscribe="orders", startingOffsets=start, endingOffsets=end)
+        self.assertEqual(frame, [
+            one for one in self.sent
+            if (one[0] == 0 and one[1] >= 60) or (one[0] == 1 and one[1] < 10) or one[0] == 3])
+
+    def test_times(self) -> None:
+        """From and to a time, for all queues and for one."""
+        stored = sorted({one.store_timestamp for one in self.box.stored("orders")})
+        middle = stored[len(stored) // 2]
+        expected = [(one.queue_id, one.queue_offset, one.body)
+                    for one in self.box.stored("orders") if one.store_timestamp >= middle]
+        frame = found(self.box, subscribe="orders", startingTimestamp=middle)
+        self.assertEqual(frame, sorted(expected))
+        frame = found(self.box, subscribe="orders", endingTimestamp=middle)
+        self.assertEqual(frame, sorted(set(self.sent) - set(expected)))
+        by_queue = json.dumps({"orders": {BROKER: {"1": stored[-1] + 60_000}}})
+        frame = found(self.box, subscribe="orders", startingOffsetsByTimestamp=by_queue)
+        self.assertEqual(frame, [one for one in self.sent if one[0] != 1])
+
+    def test_committed(self) -> None:
+        """From where a group has come; what it never consumed, from its begin."""
+        client, queue = self.box.client, self.box.queue("orders", 0)
+        client.pull(queue, 0, group="readers")
+        client.commit_group_offset("readers", queue, 65)
+        frame = found(self.box, subscribe="orders", startingOffsets="committed", group="readers")
+        self.assertEqual(frame, [one for one in self.sent
+                                         if one[0] != 0 or one[1] >= 65])
+        self.assertEqual(client.group_offset("readers", queue), 65)
+
+    def test_columns(self) -> None:
+        """Columns by option, by flags and by schema."""
+        frame = read(self.box, subscribe="orders", columns="body,queueId", bodyFormat="string")
+        self.assertEqual(frame.dtypes, [("body", "string"), ("queueId", "int")])
+        self.assertEqual(sorted(row.body for row in frame.collect()),
+                         sorted(body.decode() for _, _, body in self.sent))
+        frame = read(self.box, subscribe="orders", includeBody="false", includeProperties="false")
+        self.assertNotIn("body", frame.columns)
+        self.assertNotIn("properties", frame.columns)
+        self.assertEqual(frame.count(), len(self.sent))
+        frame = spark_session().read.format("rocketmq").options(
+            **self.box.options, subscribe="orders").schema("queueOffset bigint, tags string").load()
+        self.assertEqual(sorted(row.queueOffset for row in frame.collect()),
+                         sorted(offset for _, offset, _ in self.sent))
+
+    def test_expressions(self) -> None:
+        """Tags and SQL92."""
+        self.box.send("orders", 2, [b"red"], TAGS="red", price="7")
+        self.box.send("orders", 2, [b"blue"], TAGS="blue", price="2")
+        frame = found(self.box, subscribe="orders", tags="red || green")
+        self.assertEqual(frame, [(2, 0, b"red")])
+
+    def test_view(self) -> None:
+        """SQL finds the format too."""
+        session = spark_session()
+        session.sql("CREATE OR REPLACE TEMPORARY VIEW orders_view USING rocketmq OPTIONS "
+                    f"(nameServer '{self.box.options['nameServer']}', subscribe 'orders')")
+        [row] = session.sql("SELECT count(*) AS n FROM orders_view WHERE queueId = 1").collect()
+        self.assertEqual(row.n, 50)
+
+    def test_pushed_filters(self) -> None:
+        """Less is pulled by them, as the broker counts."""
+        self.box.send("orders", 3, [b"red"], TAGS="red")
+        [red] = [one for one in self.box.stored("orders") if one.body == b"red"]
+        stored = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=red.store_timestamp)
+        later = stored + timedelta(seconds=60)
+        equal, at_least = filters_of.EqualTo, filters_of.GreaterThanOrEqual
+        for filters, most in (
+            ([equal(("queueId",), 1)], 50),
+            ([at_least(("queueOffset",), 60), filters_of.LessThan(("queueOffset",), 65)], 5),
+            ([filters_of.GreaterThan(("queueOffset",), 67),
+              filters_of.LessThanOrEqual(("queueOffset",), 68)], 1),
+            ([equal(("tags",), "red")], 1),
+            ([filters_of.In(("tags",), ["red", "blue"]), equal(("queueId",), 0)], 0),
+            ([equal(("topic",), "orders"), filters_of.In(("queueId",), [1, 3])], 81),
+            ([filters_of.StringStartsWith(("topic",), "other")], 0),
+            ([equal(("brokerName",), "nobody")], 0),
+            ([at_least(("storeTimestamp",), later)], 0),
+            ([filters_of.LessThan(("storeTimestamp",), later)], 151),
+            ([filters_of.IsNotNull(("body",)), filters_of.Not(equal(("queueId",), 1))], 151),
+        ):
+            before = counted(self.box)
+            rows = found(self.box, filters, subscribe="orders", pushDownPredicate="true")
+            self.assertEqual(counted(self.box) - before, most, msg=str(filters))
+            self.assertEqual(len(rows), most, msg=str(filters))
+
+    def test_filters_of_spark(self) -> None:
+        """They are not taken unless asked for; rows are the same."""
+        session = spark_session()
+        session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        self.addCleanup(session.conf.unset, "spark.sql.python.filterPushdown.enabled")
+        condition = "queueId = 0 AND queueOffset >= 60 AND body IS NOT NULL"
+        for push, pulled in (("false", 150), ("true", 10)):
+            before = counted(self.box)
+            frame = read(self.box, subscribe="orders", pushDownPredicate=push)
+            self.assertEqual(places(frame.where(condition)), [
+                one for one in self.sent if one[0] == 0 and one[1] >= 60])
+            self.assertEqual(counted(self.box) - before, pulled)
+
+
+class BadInputTests(SourceCase):
+    """What errors say: the option, and topic, queue and offset where there are such."""
+
+    def test_options(self) -> None:
+        """Wrong, unknown and missing options."""
+        for options, expected in (
+            ({}, "option subscribe: missing"),
+            ({"subscribe": "a", "assign": "{}"}, "option assign: only one of subscribe and assign"),
+            ({"subscribe": "a b"}, "option subscribe: topic a b: The specified topic contains"),
+            ({"subscribePattern": "("}, "option subscribePattern: '(' is no regular expression"),
+            ({"subscribe": "orders", "maxOffsetsPerTrigger": 5}, "option maxOffsetsPerTrigger"),
+            ({"subscribe": "orders", "startingOffsets": "latest"}, "option startingOffsets"),
+            ({"subscribe": "orders", "startingOffsets": "first"}, "startingOffsets: 'first'"),
+            ({"subscribe": "orders", "startingOffsets": "committed"}, "option group: missing"),
+            ({"subscribe": "orders", "startingOffset": "x"}, "startingOffsets is one"),
+            ({"subscribe": "orders", "columns": "boddy"}, "option columns"),
+        ):
+            self.assertIn(expected, self.error(**options), msg=str(options))
+
+    def test_topics_and_queues(self) -> None:
+        """A topic, a queue, an offset that is not there."""
+        self.assertIn("option subscribe: topic nowhere: there is no such topic",
+                      self.error(subscribe="nowhere"))
+        place = f"topic orders, broker {BROKER}, queue "
+        self.assertIn(f"option assign: {place}9: there is no such queue",
+                      self.error(assign=json.dumps({"orders": {BROKER: [9]}})))
+        text = json.dumps({"orders": {BROKER: {"9": 1}}})
+        self.assertIn(f"option startingOffsets: {place}9: there is no such queue",
+                      self.error(subscribe="orders", startingOffsets=text))
+        text = json.dumps({"orders": {BROKER: {"0": 71}}})
+        self.assertIn(f"option startingOffsets: {place}0: offset 71 is not there, only 0 to 70",
+                      self.error(subscribe="orders", startingOffsets=text))
+        rows = found(self.box, subscribe="orders", startingOffsets=text, failOnDataLoss="false")
+        self.assertEqual(len(rows), 80)
+        self.assertIn(f"option endingOffsets: {place}1: it ends at 5, before it starts at 7",
+                      self.error(subscribe="orders",
+                                 startingOffsets=json.dumps({"orders": {BROKER: {"1": 7}}}),
+                                 endingOffsets=json.dumps({"orders": {BROKER: {"1": 5}}})))
+
+    def test_no_name_server(self) -> None:
+        """Nobody listens."""
+        self.box.options = {"nameServer": "127.0.0.1:9"}
+        self.assertIn("option nameServer: no name server answers: 127.0.0.1:9",
+                      self.error(subscribe="orders"))
+
+    def test_schema(self) -> None:
+        """A column that is none, a type that does not fit."""
+        for name, kind, expected in (("size", "int", "there is no such column"),
+                                     ("queueId", "string", "its type is int, not string")):
+            self.assertIn(f"column {name}: {expected}",
+                          self.error(schema_of(**{name: kind}), subscribe="orders"))
+
+    def test_told_by_spark(self) -> None:
+        """Spark shows the text."""
+        for options, expected in (({"subscribe": "nowhere"}, "topic nowhere"),
+                                  ({"subscribe": "orders", "columns": "boddy"}, "'boddy'")):
+            try:
+                read(self.box, **options).collect()
+            except Exception as error:
+                self.assertIn(expected, str(error))
+            else:
+                self.fail("the read did not fail")
+
+    def test_body(self) -> None:
+        """A body that does not decompress."""
+        self.box.client.send(OutgoingMessage("orders", b"no zlib", sys_flag=1),
+                             self.box.queue("orders", 2))
+        self.assertIn("topic orders queue 2 offset 0", self.error(subscribe="orders"))

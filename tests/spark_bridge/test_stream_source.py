@@ -1,0 +1,239 @@
+"""``spark.readStream.format("rocketmq")``: micro-batches, what bounds them, and restarts."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.interop.servers import wait_until
+from tests.spark_bridge.session import WAIT_SECONDS, begun, run_to_end, spark_session
+from tests.spark_bridge.test_source import SourceCase
+from tests.spark_bridge.topics import BROKER, Topics
+from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.spark_bridge.losses import DataLoss
+from twistmq.spark_bridge.source import RocketMQDataSource
+
+
+class Driver:
+    """Asks a stream reader what Spark asks it, in Spark's order, without Spark.
+
+    :param offset: where a checkpoint says that the query goes on.
+    """
+
+    def __init__(self, box: Topics, offset: dict[str, Any] | None = None, **options: Any) -> None:
+        source = RocketMQDataSource({name.lower(): str(value) for name, value in {
+            **box.options, **options}.items()})
+        self._reader: Any = source.streamReader(source.schema())
+        #: What tasks are given: another copy, made before anything is asked.
+        self._tasks: Any = pickle.loads(pickle.dumps(self._reader))
+        self.offset = offset
+        #: The rows of each micro-batch: topic, queue, offset and body.
+        self.batches: list[list[tuple[str, int, int, bytes]]] = []
+
+    def begin(self) -> None:
+        """What a new query asks first; the second answer counts."""
+        if self.offset is None:
+            with self._stopped():
+                self._reader.initialOffset()
+                self.offset = as_json(self._reader.initialOffset())
+
+    def run(self) -> Driver:
+        """Trigger.AvailableNow: micro-batches until nothing is left."""
+        self.begin()
+        with self._stopped():
+            self._reader.prepareForTriggerAvailableNow()
+            limit = self._reader.getDefaultReadLimit()
+            while self._batch(limit):
+                pass
+        return self
+
+    def _batch(self, limit: Any) -> bool:
+        """One micro-batch; :returns: whether there was any."""
+        assert self.offset is not None
+        end = as_json(self._reader.latestOffset(self.offset, limit))
+        if end == self.offset:
+            return False
+        parts = pickle.loads(pickle.dumps(self._reader.partitions(self.offset, end)))
+        self.batches.append(sorted(
+            (row["topic"], row["queueId"], row["queueOffset"], row["body"])
+            for part in parts for batch in self._tasks.read(part) for row in batch.to_pylist()))
+        self._reader.commit(end)
+        self.offset = end
+        return True
+
+    @contextmanager
+    def _stopped(self) -> Iterator[None]:
+        """Give back the connections, as the end of Spark's process does."""
+        try:
+            yield
+        finally:
+            self._reader.stop()
+
+    def rows(self) -> list[tuple[int, int, bytes]]:
+        """All rows: queue, offset and body."""
+        return sorted(row[1:] for rows in self.batches for row in rows)
+
+
+def as_json(offset: dict[str, Any]) -> dict[str, Any]:
+    """An offset as a checkpoint gives it back."""
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
+
+
+class StreamCase(SourceCase):
+    """Queries that write to Parquet with a checkpoint."""
+
+    counts = (70, 50, 0, 30)
+
+    def setUp(self) -> None:
+        super().setUp()
+        folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
+        self.output, self.checkpoint = folder / "output", folder / "checkpoint"
+
+    def start(self, available_now: bool = True, topics: Topics | None = None,
+              **options: Any) -> Any:
+        """Start the query; :returns: it."""
+        stream = spark_session().readStream.format("rocketmq").options(
+            **(topics or self.box).options,
+            **{name: str(value) for name, value in options.items()}).load()
+        writer = stream.select("topic", "queueId", "queueOffset", "body").writeStream.format(
+            "parquet").option("checkpointLocation", str(self.checkpoint))
+        trigger = {"availableNow": True} if available_now else {"processingTime": "20 milliseconds"}
+        query = writer.trigger(**trigger).start(str(self.output))
+        self.addCleanup(query.stop)
+        return query
+
+    def run_query(self, **options: Any) -> list[int]:
+        """Run it to its end; :returns: how many rows each micro-batch had."""
+        query = run_to_end(lambda: self.start(**options))
+        return [progress["numInputRows"] for progress in query.recentProgress]
+
+    def written(self) -> list[tuple[int, int, bytes]]:
+        """What is in the files: queue, offset and body."""
+        rows = spark_session().read.parquet(str(self.output)).collect()
+        return sorted((row.queueId, row.queueOffset, bytes(row.body)) for row in rows)
+
+
+class AvailableNowTests(StreamCase):
+    """Trigger.AvailableNow."""
+
+    def test_in_pieces(self) -> None:
+        """As many offsets at a time as are allowed; then a restart goes on behind them."""
+        counts = self.run_query(subscribe="orders", startingOffsets="earliest",
+                                maxOffsetsPerTrigger=40)
+        self.assertEqual([count for count in counts if count], [40, 40, 40, 30])
+        self.assertEqual(self.written(), sorted(self.sent))
+        self.box.send("orders", 2, [b"later"])
+        self.assertEqual(sum(self.run_query(subscribe="orders", startingOffsets="earliest",
+                                            maxOffsetsPerTrigger=40)), 1)
+        self.assertEqual(self.written(), sorted([*self.sent, (2, 0, b"later")]))
+
+    def test_bytes(self) -> None:
+        """About as many bytes at a time as are allowed."""
+        size = len(self.box.client.pull(self.box.queue("orders"), 0, max_count=1).body)
+        driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
+                        maxBytesPerTrigger=50 * size).run()
+        counts = [len(rows) for rows in driver.batches]
+        self.assertEqual(driver.rows(), sorted(self.sent))
+        self.assertTrue(all(40 <= count <= 60 for count in counts[:2]), msg=str(counts))
+
+    def test_new_queues_and_topics(self) -> None:
+        """What came to be between two runs is read from its first message on."""
+        first = Driver(self.box, subscribePattern="orders.*").run()
+        self.assertEqual(first.rows(), [])
+        more = self.box.fill("orders_eu", [5, 4])
+        self.box.send("orders", 1, [b"later"])
+        second = Driver(self.box, first.offset, subscribePattern="orders.*").run()
+        self.assertEqual(second.rows(), sorted([*more, (1, 50, b"later")]))
+
+    def test_between_initial_offset_and_first_batch(self) -> None:
+        """A message that comes between the two is in the first micro-batch."""
+        driver = Driver(self.box, subscribe="orders")
+        driver.begin()
+        self.box.send("orders", 0, [b"between"])
+        self.assertEqual(driver.run().rows(), [(0, 70, b"between")])
+
+    def test_nothing_behind_the_target(self) -> None:
+        """What comes after Trigger.AvailableNow began is for the next run."""
+        driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
+                        maxOffsetsPerTrigger=30)
+        partitions = driver._reader.partitions
+
+        def and_send(start: Any, end: Any) -> Any:
+            self.box.send("orders", 0, [b"late"])
+            return partitions(start, end)
+
+        driver._reader.partitions = and_send
+        self.assertEqual(driver.run().rows(), sorted(self.sent))
+        self.assertEqual(len(driver.batches), 5)
+
+    def test_group_offsets(self) -> None:
+        """The group shows how far the query has come, one micro-batch late."""
+        options = {"subscribe": "orders", "startingOffsets": "earliest", "group": "shown",
+                   "commitGroupOffsets": "true"}
+        self.run_query(**options)
+        self.box.send("orders", 2, [b"later"])
+        self.run_query(**options)
+        client = self.box.client
+        self.assertEqual([client.group_offset("shown", self.box.queue("orders", queue_id))
+                          for queue_id in (0, 1, 3)], [70, 50, 30])
+
+    def test_data_loss(self) -> None:
+        """Offsets of the checkpoint that are gone: an error with the queue, or what there is."""
+        offset = Driver(self.box, subscribe="orders", startingOffsets="earliest").run().offset
+        assert offset is not None
+        self.assertEqual(offset["orders"][BROKER], {"0": 70, "1": 50, "2": 0, "3": 30})
+        self.box.send("orders", 0, [b"later"])
+        offset["orders"][BROKER].update({"1": 60, "9": 3})
+        for queue_id, why in (("1", "the queue ends at 50, offset 60 was next"),
+                              ("9", "the queue is gone, offset 3 was next")):
+            one = {"orders": {BROKER: {queue_id: offset["orders"][BROKER][queue_id]}}}
+            error = str(self.assertRaises(DataLoss, Driver(self.box, one, subscribe="orders").run))
+            self.assertIn(f"topic orders, broker {BROKER}, queue {queue_id}: {why}", error)
+            self.assertIn("failOnDataLoss=false", error)
+        driver = Driver(self.box, offset, subscribe="orders", failOnDataLoss="false").run()
+        # The queue that ends before its offset was made anew: it is read from its begin.
+        self.assertEqual(driver.rows(), sorted(
+            [(0, 70, b"later"), *(one for one in self.sent if one[0] == 1)]))
+
+    def test_topic_gone(self) -> None:
+        """A topic that is not there any more: an error, or nothing."""
+        offset = {"gone": {BROKER: {"0": 3}}}
+        error = str(self.assertRaises(DataLoss, Driver(self.box, offset, subscribe="gone").run))
+        self.assertIn("option subscribe: topic gone", error)
+        driver = Driver(self.box, offset, subscribe="gone", failOnDataLoss="false").run()
+        self.assertEqual((driver.rows(), driver.offset), ([], offset))
+
+    def test_wrong_options(self) -> None:
+        """They are told when the query starts."""
+        for options, expected in (
+            ({"subscribe": "nowhere"}, "option subscribe: topic nowhere"),
+            ({"subscribe": "orders", "endingOffsets": "latest"}, "option endingOffsets"),
+            ({"subscribe": "orders", "commitGroupOffsets": "true"}, "option group: missing"),
+        ):
+            error = self.assertRaises(ValueError, lambda options=options: Driver(
+                self.box, **options).begin())
+            self.assertIn(expected, str(error))
+
+
+class ProcessingTimeTests(StreamCase):
+    """A query that goes on."""
+
+    def test_new_messages(self) -> None:
+        """"latest" is where the query starts; what comes after that is read, each row once."""
+        query = begun(lambda: self.start(available_now=False, subscribePattern="orders.*"),
+                      lambda query: query.lastProgress is not None)
+        self.box.send("orders", 1, [b"later"])
+        more = self.box.fill("orders_eu", [5, 4])
+        expected = sorted([*more, (1, 50, b"later")])
+        wait_until("all rows", lambda: self.output.exists() and len(self.written()) == len(
+            expected), WAIT_SECONDS)
+        self.box.client.send(OutgoingMessage("orders", b"last"), self.box.queue("orders", 3))
+        wait_until("one more", lambda: len(self.written()) == len(expected) + 1,
+                   WAIT_SECONDS)
+        query.stop()
+        self.assertEqual(self.written(), sorted([*expected, (3, 30, b"last")]))
