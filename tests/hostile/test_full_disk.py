@@ -27,7 +27,7 @@ from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 
 _APART = "TWISTMQ_TEST_RUNS_APART"
-_APART_SECONDS = 50
+_APART_SECONDS = 200
 _MIB = 1024 * 1024
 #: The disk, and what is left of it for messages.
 _DISK_SIZE = 24 * _MIB
@@ -94,7 +94,7 @@ class FullDiskTests(SynchronousTestCase):
                 self.assertAllThere(client)
                 # Whoever waited for a message gets it as soon as there is room.
                 waiting = client.begin(RequestCode.PULL_MESSAGE, pull_header(
-                    _TOPIC, len(self.stored), hold_ms=10_000))
+                    _TOPIC, len(self.stored), hold_ms=30_000))
                 free(filler, _ROOM)
                 reply = self.send(client)
                 self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=reply.remark)

@@ -12,7 +12,7 @@ from twistmq.broker.wire.frame import FrameDecoder
 __all__ = ["Closed", "RawConnection", "json_frame", "raw_frame"]
 
 #: How long a reply or the end of a connection is waited for, seconds.
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 
 
 class Closed(Exception):

@@ -12,9 +12,9 @@ from typing import Final
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.servers import PEER, Servers, free_port
-from twistmq.acl.signature import request_content, signature_of
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.signature import request_content, signature_of
 
 __all__ = ["ACCOUNTS", "ADMIN", "ALICE", "BOB", "BROKER_NAME", "AclTestCase", "Broker", "signed",
            "without_place"]

@@ -23,20 +23,20 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.wire.command import decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
 
-__all__ = ["CONSUMERS", "PRODUCERS", "TOPIC", "tour"]
+__all__ = ["CONSUMERS", "PRODUCERS", "TOPIC", "tour", "wait_for_registration", "workload"]
 
 TOPIC: Final = "AdminTopic"
 PRODUCERS: Final = "AdminProducers"
 CONSUMERS: Final = "AdminConsumers"
 _VERSION: Final = "5.3.3"
 #: A broker that was just started is registered within this, seconds.
-_REGISTRATION_SECONDS: Final = 60.0
+_REGISTRATION_SECONDS: Final = 120.0
 #: Connecting, sending, consuming and leaving take no longer, seconds.
-_WORKLOAD_SECONDS: Final = 60.0
+_WORKLOAD_SECONDS: Final = 120.0
 
 
 @contextlib.contextmanager
-def _workload(namesrv: str) -> Iterator[str]:
+def workload(namesrv: str) -> Iterator[str]:
     """Producer and consumer that have done their work and stay; gives the consumer's id."""
     classes = java_classes(_VERSION, HERE / "mqadmin_workload")
     with tempfile.TemporaryDirectory(prefix="workload-") as home:
@@ -63,7 +63,7 @@ def _workload(namesrv: str) -> Iterator[str]:
                 process.stdin.close()
 
 
-def _wait_for_registration(namesrv: str, broker: str) -> None:
+def wait_for_registration(namesrv: str, broker: str) -> None:
     """Wait until the name server knows the broker: Apache's listens some seconds before."""
     host, _, port = namesrv.rpartition(":")
     deadline = time.monotonic() + _REGISTRATION_SECONDS
@@ -92,7 +92,7 @@ def tour(namesrv: str, broker: str) -> dict[str, str]:
 
     :returns: what each command printed; names that end in "again" are the same command later.
     """
-    _wait_for_registration(namesrv, broker)
+    wait_for_registration(namesrv, broker)
     on = f"-b {broker}"
     report = _run(namesrv, {
         "updateTopic": f"updateTopic {on} -t {TOPIC} -r 4 -w 4 -p 6",
@@ -101,7 +101,7 @@ def tour(namesrv: str, broker: str) -> dict[str, str]:
         "topicStatus empty": f"topicStatus -t {TOPIC}",
         "consumerProgress nobody": f"consumerProgress -g {CONSUMERS}",
     })
-    with _workload(namesrv) as client_id:
+    with workload(namesrv) as client_id:
         report |= _run(namesrv, {
             "topicList": "topicList",
             "topicList -c": "topicList -c",

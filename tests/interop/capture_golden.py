@@ -1,7 +1,7 @@
 """Capture everything in tests/golden from Apache RocketMQ 5.3.3 anew.
 
     python -m tests.interop.capture_golden [frames] [store-edges] [store-batch] [extension]
-        [filter] [mqadmin] [trace]
+        [filter] [metrics] [mqadmin] [mqadmin-options] [trace]
 
 All parts without an argument. Takes about five minutes and the ports from 29876 on
 (``--port`` sets another first one). tests/golden/README.md says what each part holds, and how the
@@ -19,15 +19,18 @@ from tests.interop.capture_batch import capture_batch
 from tests.interop.capture_extension import capture_extension
 from tests.interop.capture_filter import capture_filter
 from tests.interop.capture_frames import capture_frames
+from tests.interop.capture_metrics import capture_metrics
 from tests.interop.capture_mqadmin import capture_mqadmin
+from tests.interop.capture_options import capture_options
 from tests.interop.capture_store import capture_store
 from tests.interop.capture_trace import capture_trace
 from tests.interop.gallery import GOLDEN
 
 PARTS = {"frames": capture_frames, "store-edges": capture_store,
          "store-batch": capture_batch, "extension": capture_extension,
-         "filter": capture_filter,
-         "mqadmin": capture_mqadmin, "trace": capture_trace}
+         "filter": capture_filter, "metrics": capture_metrics,
+         "mqadmin": capture_mqadmin, "mqadmin-options": capture_options,
+         "trace": capture_trace}
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import BlockingClient
 from twistmq.broker.testing.blocking_client import pull_header, records_of
 from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.bodies import KVTable
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.offset import (
@@ -24,8 +25,8 @@ from twistmq.broker.wire.json_dialect import decode as decode_json
 from twistmq.broker.wire.record import StoredMessage
 
 __all__ = ["DELAY_LEVEL", "GROUP", "HALF_TOPIC", "LOG_FILE_SIZE", "LONG_GROUP", "LONG_TOPIC",
-           "QUEUES", "SCHEDULE_TOPIC", "TOPICS", "Contents", "Request", "differences", "pipelined",
-           "succeed"]
+           "QUEUES", "SCHEDULE_TOPIC", "TOPICS", "Contents", "Request", "differences",
+           "is_dispatched", "pipelined", "succeed"]
 
 TOPICS: Final = ("ExchangeA", "ExchangeB", "exchange_%-1")
 QUEUES: Final = 4
@@ -53,6 +54,16 @@ def succeed(client: BlockingClient, code: RequestCode, header: Any, body: bytes 
     reply = client.request(code, header, body)
     assert reply.code == ResponseCode.SUCCESS, (code, reply.code, reply.remark)
     return reply
+
+
+def is_dispatched(client: BlockingClient) -> bool:
+    """Whether all that is stored is in its queue and in the index: Apache's answers before that.
+
+    In its first second it cannot say, and answers with an exception.
+    """
+    reply = client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    return reply.code == ResponseCode.SUCCESS and (
+        KVTable.decode(reply.body).table["dispatchBehindBytes"] == "0")
 
 
 def pipelined(client: BlockingClient, requests: Iterable[Request]) -> Iterator[RemotingCommand]:
@@ -136,6 +147,8 @@ class Contents:
                 topic=topic, key=key, max_num=64, begin_timestamp=0, end_timestamp=2**62), b"")
             for topic, key in keys))
         for place, reply in zip(keys, by_key, strict=True):
+            assert reply.code in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND), (
+                place, reply.code, reply.remark)
             found = records_of(reply.body) if reply.code == ResponseCode.SUCCESS else []
             # Apache's broker answers with all that have the key's hash; clients look again.
             self.by_key[place] = {other.physical_offset for other in found

@@ -26,6 +26,7 @@ from tests.interop.contents import (
     Contents,
     Request,
     differences,
+    is_dispatched,
     pipelined,
     succeed,
 )
@@ -40,6 +41,7 @@ from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
 from twistmq.broker.wire.json_dialect import JsonDialectError
 from twistmq.broker.wire.json_dialect import decode as decode_json
+from twistmq.plugins.timer.checkpoint import TimerCheckpoint
 
 __all__ = ["Exchange", "committed_offset", "fill"]
 
@@ -55,9 +57,6 @@ FILE_SETTINGS: Final = {
     # Else the log is read for lost keys from two files back at most, and these are small.
     "messageIndexSafe": "true",
 }
-#: Nothing is refused because the machine is busy.
-PEER_SETTINGS: Final = {"waitTimeMillsInSendQueue": "30000", "osPageCacheBusyTimeOutMills": "30000",
-                        "waitTimeMillsInPullQueue": "30000"}
 
 
 def fill(client: BlockingClient, count: int, first: int, kinds: str) -> int:
@@ -80,6 +79,7 @@ def fill(client: BlockingClient, count: int, first: int, kinds: str) -> int:
     for send, reply in zip(sends, pipelined(client, sends), strict=True):
         assert reply.code == ResponseCode.SUCCESS, (send, reply.code, reply.remark)
         stored += BATCH_COUNT if send[0] == RequestCode.SEND_BATCH_MESSAGE else 1
+    wait_until("all are in their queues", lambda: is_dispatched(client))
     for topic in TOPICS:
         for queue_id in range(QUEUES):
             succeed(client, RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(
@@ -141,14 +141,16 @@ def _send_back(client: BlockingClient, count: int) -> int:
             offset=places[number % len(places)], group=LONG_GROUP, delay_level=1,
             origin_topic=TOPICS[0], max_reconsume_times=16))
     wait_until("the messages are back", lambda: client.max_offset(LONG_TOPIC) >= count)
+    wait_until("the index has them", lambda: is_dispatched(client))
     return count
 
 
 class Exchange:
     """Two brokers that take turns over one folder.
 
-    :param namesrv_port: of Apache's name server.
-    :param broker_port: of its broker, which takes two more, two below and one above.
+    Apache's broker has no name server: nobody asks one, and a start and a stop take it seconds.
+
+    :param broker_port: of Apache's broker, which takes two more, two below and one above.
     :param settings: of both brokers, besides those of files.
     :param every: of the records, one in so many is also looked for by key and by id.
     :param check: whether ``twistmq store check`` has to find each store whole, beside the broker
@@ -156,7 +158,7 @@ class Exchange:
     """
 
     def __init__(
-        self, folder: Path, namesrv_port: int, broker_port: int, version: str = "5.3.3",
+        self, folder: Path, broker_port: int, version: str = "5.3.3",
         settings: Mapping[str, str] | None = None, every: int = 1, check: bool = False,
     ) -> None:
         self._folder = folder
@@ -164,13 +166,14 @@ class Exchange:
         self._check = check
         #: Whether the store was left by a kill.
         self._killed = False
-        self._peer = Peer(folder, version, namesrv_port, broker_port, "512m")
+        self._peer = Peer(folder, version, broker_port=broker_port, heap="512m",
+                          with_namesrv=False)
         self.set({} if settings is None else settings)
 
     def set(self, settings: Mapping[str, str]) -> None:
         """Give both brokers these settings from their next start on."""
         both = {**FILE_SETTINGS, **settings}
-        self._peer.settings = both | PEER_SETTINGS
+        self._peer.settings = {**both, "namesrvAddr": ""}
         self._ours = Servers(self._folder, *[f"{key}={value}" for key, value in both.items()],
                              "brokerName=broker-peer")
 
@@ -198,25 +201,30 @@ class Exchange:
             if count:
                 first = len(contents.records)
                 least = first + fill(client, count, first, kinds)
-                self.wait_for_offsets(committed_offset(first))
+                if kill:
+                    self.wait_for_offsets(committed_offset(first))
                 contents = Contents.read(client, self._every)
                 contents.may_lack_keys = may_lack_keys
                 assert len(contents.records) >= least, (len(contents.records), least)
                 problems = differences(contents, contents)
                 assert not problems, f"{len(problems)} of its own\n" + "\n".join(problems[:20])
             if self._check:
-                self._check_store("beside the broker")
+                self.check_store("beside the broker")
             return contents
 
         contents = (self.apache if whose == "apache" else self.ours)(work, kill)
         self._killed = kill
         assert isinstance(contents, Contents)
         if self._check:
-            self._check_store("after its end")
+            self.check_store("after its end")
             self._check_dump(contents)
         return contents
 
-    def _check_store(self, when: str) -> None:
+    def check_store(self, when: str) -> None:
+        """`twistmq store check` must find the store whole.
+
+        :param when: for the message.
+        """
         status, text = self._run("check")
         assert not status, f"store check {when}: {status}\n{text[-2000:]}"
 
@@ -230,6 +238,17 @@ class Exchange:
         missing = [place for place, record in contents.records.items()
                    if places.get(record.physical_offset) != place]
         assert not missing, f"store dump lacks {len(missing)} records: {missing[:9]}"
+
+    def timers(self) -> list[dict[str, Any]]:
+        """What `twistmq store dump --view timers` lists."""
+        status, text = self._run("dump", "--json", "--view", "timers")
+        assert not status, f"store dump: {status}\n{text[-2000:]}"
+        return [json.loads(line) for line in text.splitlines()]
+
+    def timers_read_ms(self) -> int:
+        """Up to when timed messages were delivered, as the store says."""
+        path = self._peer.home / "store" / "config" / "timercheck"
+        return TimerCheckpoint.decode(path.read_bytes()).last_read_ms
 
     def _run(self, *arguments: str) -> tuple[int, str]:
         """Run `twistmq store` over the store; :returns: its status and all that it printed."""
@@ -250,14 +269,14 @@ class Exchange:
         self._peer.start()
         try:
             with BlockingClient(f"127.0.0.1:{self._peer.broker_port}", 30) as client:
+                wait_until("it has read what is there", lambda: is_dispatched(client))
                 result = work(client)
         finally:
             self._peer.stop_one("broker", kill=kill)
-            self._peer.stop_one("namesrv")
         return result
 
     def wait_for_offsets(self, committed: int) -> None:
-        """Wait until the broker has saved its offsets, which it does every few seconds."""
+        """Wait until the broker has saved its offsets: every few seconds, or when it is stopped."""
         path = self._peer.home / "store" / "config" / "consumerOffset.json"
 
         def is_saved() -> bool:
@@ -273,7 +292,7 @@ class Exchange:
                 or table.get(f"{topic}@{GROUP}", {}).get(str(queue_id)) == committed
                 for topic in TOPICS for queue_id in range(QUEUES))
 
-        wait_until("the offsets are saved", is_saved, 30)
+        wait_until("the offsets are saved", is_saved)
 
     def ours(self, work: Callable[[BlockingClient], Any], kill: bool = False) -> Any:
         """Start our broker, do something with it, stop or kill it."""

@@ -25,7 +25,7 @@ from tests.interop.peer import QUIET_LOGGING, class_path, java_command
 __all__ = ["mqadmin"]
 
 #: All commands of one run have ended after this, seconds.
-TIMEOUT: Final = 180.0
+TIMEOUT: Final = 400.0
 
 
 def mqadmin(

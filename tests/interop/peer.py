@@ -7,7 +7,8 @@ The jars come from the Maven registry that `mvn` is configured with, once, into
   peer.py jars                  resolve the jars, print the class path
   peer.py start DIR             name server and broker with their data under DIR; returns when
                                 both answer. Options: --namesrv PORT, --broker PORT,
-                                --set key=value ..., --heap 512m, --no-namesrv, --namesrv-addr A
+                                --set key=value ..., --heap 512m, --no-namesrv, --namesrv-addr A,
+                                --broker-property key=value ... (Java's, such as tls.*)
   peer.py stop DIR [--kill]     stop them (clean shutdown; --kill leaves a crashed store behind)
   peer.py mqadmin ARGS...       Apache's admin tool, e.g. mqadmin clusterList -n 127.0.0.1:9876
   peer.py java FILE.java ARGS   run one Java source file against the Apache client
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CACHE", "QUIET_LOGGING", "Peer", "class_path", "java_command"]
+__all__ = ["CACHE", "PATIENT", "QUIET_LOGGING", "Peer", "class_path", "java_command"]
 
 CACHE: Final = Path.home() / ".cache" / "rocketmq-peer"
 POM: Final = (
@@ -41,6 +42,11 @@ DEPENDENCY: Final = (
     "<dependency><groupId>org.apache.rocketmq</groupId>"
     "<artifactId>rocketmq-{module}</artifactId><version>{version}</version></dependency>"
 )
+#: Settings of brokers, this project's as well, that are not tested for what they refuse. Without
+#: them one that gets no processor for 200 ms refuses sends, and Java clients try some only once.
+PATIENT: Final = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "60000"}
+#: How long a server may take to start or to end, seconds: several share the machine's cores.
+PATIENCE_SECONDS: Final = 120.0
 MODULES: Final = ("broker", "namesrv", "tools")
 QUIET_LOGGING: Final = '<configuration><root level="OFF"/></configuration>'
 NAMESRV_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
@@ -74,7 +80,8 @@ def java_command(home: Path, class_paths: list[str], heap: str = "256m") -> list
             "-cp", ":".join(class_paths)]
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes],
+                  seconds: float = PATIENCE_SECONDS) -> None:
     """Return when something listens; :raises RuntimeError: when the process ends first."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -88,7 +95,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 
     raise RuntimeError(f"peer: nothing listens on port {port} after {seconds} s")
 
 
-def wait_for_end(pid: int, seconds: float = 60) -> None:
+def wait_for_end(pid: int, seconds: float = PATIENCE_SECONDS) -> None:
     """Return when the process has ended; a zombie, which has no command line, has."""
     line = Path(f"/proc/{pid}/cmdline")
     deadline = time.monotonic() + seconds
@@ -102,7 +109,8 @@ def wait_for_end(pid: int, seconds: float = 60) -> None:
     raise RuntimeError(f"peer: process {pid} still runs after {seconds} s")
 
 
-def wait_for_registration(namesrv_port: int, broker_port: int, seconds: float = 60) -> None:
+def wait_for_registration(namesrv_port: int, broker_port: int,
+                          seconds: float = PATIENCE_SECONDS) -> None:
     """Return when the name server knows the broker, which listens some seconds before.
 
     :raises RuntimeError: when it does not in time.
@@ -126,7 +134,8 @@ def wait_for_registration(namesrv_port: int, broker_port: int, seconds: float = 
 class Peer:
     """A name server and a broker of Apache's with their data under one folder.
 
-    ``settings`` are the broker's, beside those that :meth:`broker_settings` gives.
+    ``settings`` are the broker's, and win over those that :meth:`broker_settings` gives; an empty
+    one is not given: without ``namesrvAddr`` the broker has no name server.
     """
 
     home: Path
@@ -137,6 +146,10 @@ class Peer:
     with_namesrv: bool = True
     namesrv_address: str = ""
     settings: dict[str, str] = field(default_factory=dict)
+    #: Java's system properties, of both processes.
+    properties: dict[str, str] = field(default_factory=dict)
+    #: More of them, of the broker only.
+    broker_properties: dict[str, str] = field(default_factory=dict)
     #: What this object started itself, by name.
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -146,14 +159,15 @@ class Peer:
 
     def broker_settings(self) -> dict[str, str]:
         """What goes into the broker's file."""
-        return {
+        settings = {
             "brokerClusterName": "DefaultCluster", "brokerName": "broker-peer", "brokerId": "0",
             "brokerIP1": "127.0.0.1", "listenPort": str(self.broker_port),
             "namesrvAddr": self.namesrv_address,
             "storePathRootDir": f"{self.home}/store",
             "storePathCommitLog": f"{self.home}/store/commitlog",
-            "enablePropertyFilter": "true", "traceTopicEnable": "true", **self.settings,
+            "enablePropertyFilter": "true", "traceTopicEnable": "true", **PATIENT, **self.settings,
         }
+        return {name: text for name, text in settings.items() if text}
 
     def start(self) -> None:
         """Start both; return when both listen and a client would find the broker."""
@@ -179,8 +193,11 @@ class Peer:
         config = self.home / f"{name}.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         command = java_command(self.home, [class_path(self.version)], self.heap)
-        command[1:1] = [f"-Xms{self.heap}"]
+        own = self.broker_properties if name == "broker" else {}
+        command[1:1] = [f"-Xms{self.heap}", *[
+            f"-D{key}={value}" for key, value in {**self.properties, **own}.items()]]
         environment = {**os.environ, "ROCKETMQ_HOME": str(self.home)}
+        environment.pop("NAMESRV_ADDR", None)
         with open(self.home / f"{name}.out", "wb") as out:
             process = subprocess.Popen([*command, main, "-c", str(config)], stdout=out, stderr=out,
                                        env=environment, start_new_session=True)
@@ -225,6 +242,7 @@ def parse_arguments() -> argparse.Namespace:
     begin.add_argument("--broker", type=int, default=20911)
     begin.add_argument("--heap", default="1g")
     begin.add_argument("--set", action="append", default=[])
+    begin.add_argument("--broker-property", action="append", default=[])
     begin.add_argument("--no-namesrv", action="store_true")
     begin.add_argument("--namesrv-addr", default="")
     end = commands.add_parser("stop")
@@ -239,7 +257,8 @@ def start(args: argparse.Namespace) -> None:
     """The command `start`."""
     settings = dict(pair.split("=", 1) for pair in args.set)
     peer = Peer(args.dir, args.version, args.namesrv, args.broker, args.heap,
-                not args.no_namesrv, args.namesrv_addr, settings)
+                not args.no_namesrv, args.namesrv_addr, settings,
+                broker_properties=dict(pair.split("=", 1) for pair in args.broker_property))
     peer.start()
     print(f"name server {peer.namesrv_address}, broker 127.0.0.1:{args.broker}, "
           f"store {peer.home}/store, broker pid {(peer.home / 'broker.pid').read_text()}")

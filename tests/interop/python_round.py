@@ -25,7 +25,7 @@ from rocketmq.client import (  # type: ignore[import-not-found, unused-ignore]
 )
 
 #: Longest wait for one condition, seconds: the client looks for its queues every 10 s only.
-WAIT_SECONDS: Final = float(os.environ.get("ROUND_WAIT_S", "60"))
+WAIT_SECONDS: Final = float(os.environ.get("ROUND_WAIT_S", "120"))
 SYNC_COUNT: Final = 6
 ORDERLY_COUNT: Final = 10
 PROPERTY: Final = "имя свойства"

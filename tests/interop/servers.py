@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.interop.peer import PATIENT
+from tests.interop.ports import free_port
+
 __all__ = ["MAIN", "PEER", "Servers", "free_port", "rss_anon_kib", "servers", "wait_until"]
 
 _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
@@ -22,35 +24,22 @@ _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name 
 MAIN: Final = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
 #: The script that runs Apache's servers.
 PEER: Final = Path(__file__).resolve().parent / "peer.py"
-#: How long a start and a stop may take, seconds.
-_START_SECONDS: Final = 20.0
-_STOP_SECONDS: Final = 20.0
-
-
-def free_port() -> int:
-    """A port that is free, with the ones around it that a broker takes."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            try:
-                first = stack.enter_context(socket.socket())
-                first.bind(("127.0.0.1", 0))
-                port: int = first.getsockname()[1]
-                for neighbour in (port - 2, port + 1):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", neighbour))
-            except OSError:
-                continue
-            return port
+#: How long a start and a stop may take, seconds. Several JVMs may share the machine's cores.
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 60.0
 
 
 class Servers:
     """``twistmq up`` over one folder; it can be stopped and started again.
 
     :param data: the folder.
-    :param settings: more settings, ``key=value``.
+    :param settings: more settings, ``key=value``; they win over ``PATIENT``.
+    :param folder: the folder they are started in; None: this process's.
     """
 
-    def __init__(self, data: Path, *settings: str) -> None:
+    def __init__(self, data: Path, *settings: str, folder: Path | None = None) -> None:
         self.data = data
+        self._folder = folder
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
@@ -65,12 +54,16 @@ class Servers:
 
     def start(self) -> None:
         """Start both on free ports, or on those of the last start; wait until they answer."""
-        namesrv_port = self.namesrv.rpartition(":")[2] or "0"
+        # Never port 0: after a stop a client's connection might have that port.
+        namesrv_port = self.namesrv.rpartition(":")[2] or str(free_port())
+        patience = [f"{name}={value}" for name, value in PATIENT.items()]
         command = [sys.executable, "-c", MAIN, "up",
                    "--data", str(self.data), "--namesrv-port", namesrv_port,
-                   "--broker-port", str(self.broker_port), *self._settings]
+                   "--broker-port", str(self.broker_port or free_port()), *patience,
+                   *self._settings]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE,
-                                         stderr=subprocess.STDOUT, text=True, env=os.environ)
+                                         stderr=subprocess.STDOUT, text=True, env=os.environ,
+                                         cwd=self._folder)
         assert self._process.stdout is not None
         timer = threading.Timer(_START_SECONDS, self._process.kill)
         timer.start()
@@ -135,7 +128,7 @@ def rss_anon_kib(pid: int) -> int:
     raise AssertionError("the process has no RssAnon")
 
 
-def wait_until(what: str, condition: object, seconds: float = 20.0) -> None:
+def wait_until(what: str, condition: object, seconds: float = 60.0) -> None:
     """Wait for a condition; :raises AssertionError: when it does not come true in time."""
     assert callable(condition)
     deadline = time.monotonic() + seconds

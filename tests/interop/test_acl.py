@@ -189,7 +189,8 @@ class AnswerTests(AclTestCase):
         classes = java_classes(version, HERE / "acl_java")
         with tempfile.TemporaryDirectory(prefix="client-home-") as home:
             command = java_command(Path(home), [str(classes), class_path(version)])
-            output = clients.run([*command, "AclCalls", broker.namesrv, BROKER_NAME], 120)
+            output = clients.run([*command, "AclCalls", broker.namesrv, BROKER_NAME],
+                                 clients.ROUND_TIMEOUT)
         return [steady(line) for line in output.splitlines() if line.startswith("CALL\t")]
 
     def test_what_java_clients_see(self) -> None:

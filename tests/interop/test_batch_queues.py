@@ -177,7 +177,7 @@ class BatchQueueTests(clients.JavaTestCase):
         self.assertEqual(self.ours(read, False), third)
         self.assertEqual(problems(self.folder / "store"), [])
 
-    def test_stopped(self) -> None:
+    def long_stopped(self) -> None:
         """Each stopped as it should be."""
         self.there_and_back(kill=False)
 
@@ -191,8 +191,9 @@ class BatchQueueTests(clients.JavaTestCase):
         self.addCleanup(self.servers.stop)
         with BlockingClient(f"127.0.0.1:{self.servers.broker_port}", 30) as client:
             create_topics(client, "RoundBatches", "RoundParent")
+        classes = clients.java_classes(self.version, main="BatchRound")
         command = java_command(self.folder / "home", [
-            str(clients.java_classes(self.version)), clients.class_path(self.version)])
+            str(classes), clients.class_path(self.version)])
         output = clients.run([*command, "BatchRound", self.servers.namesrv, "broker-peer"],
                              clients.ROUND_TIMEOUT)
         self.assertRegex(output, r"ok \d{2,} checks")

@@ -27,7 +27,7 @@ class CleanTests(JavaTestCase):
     timeout = 300
 
     def exchange(self, folder: Path) -> Exchange:
-        return Exchange(folder, free_port(), free_port(), self.version)
+        return Exchange(folder, free_port(), self.version)
 
     def clean(self, client: BlockingClient) -> dict[str, int]:
         """Have a broker clean its topics; :returns: what the queues have then."""

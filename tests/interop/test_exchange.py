@@ -20,8 +20,7 @@ class ExchangeTests(JavaTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.exchange = Exchange(
-            self.folder, free_port(), free_port(), self.version, every=EVERY)
+        self.exchange = Exchange(self.folder, free_port(), self.version, every=EVERY)
 
     def test_stopped(self) -> None:
         """There and back, each stopped as it should be."""

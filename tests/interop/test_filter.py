@@ -20,6 +20,7 @@ from tests.interop.capture_filter import (
     properties_of,
 )
 from tests.interop.clients import JavaTestCase
+from tests.interop.contents import is_dispatched
 from tests.interop.exchange import Exchange
 from tests.interop.filter_cases import (
     BLOOM_NAMES,
@@ -73,6 +74,7 @@ def prepare(client: BlockingClient) -> None:
     beat(client)
     for number in range(COUNT):
         client.send(TOPIC, b"%d" % number, properties=properties_of(number))
+    wait_until("all are in their queues", lambda: is_dispatched(client))
 
 
 def beat(client: BlockingClient, version: int = 0) -> None:
@@ -169,7 +171,7 @@ class BrokerTests(JavaTestCase):
     timeout = 200
 
     def exchange(self, folder: Path, settings: Mapping[str, str] = BITMAPS) -> Exchange:
-        return Exchange(folder, free_port(), free_port(), settings=settings)
+        return Exchange(folder, free_port(), settings=settings)
 
     def test_same_answers(self) -> None:
         """Checks, pulls of groups and with own expressions, retries, filters."""

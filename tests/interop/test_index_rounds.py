@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 from tests.interop.clients import JavaTestCase
-from tests.interop.contents import pipelined
+from tests.interop.contents import is_dispatched, pipelined
 from tests.interop.exchange import FILE_SETTINGS
 from tests.interop.peer import Peer
-from tests.interop.servers import free_port
+from tests.interop.servers import free_port, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.index_file import IndexFile
@@ -89,6 +89,7 @@ class IndexRoundTests(JavaTestCase):
         peer.start()
         try:
             with BlockingClient(f"127.0.0.1:{peer.broker_port}", 30) as client:
+                wait_until("it has read what is there", lambda: is_dispatched(client))
                 replies = pipelined(client, (
                     (RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader(
                         topic=TOPIC, key=key, max_num=64, begin_timestamp=0,

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tests.interop.admin_sweep import STEPS, Step, admin_sweep, differences, mqadmin_sweep
 from tests.interop.admin_tour import TOPIC, tour
 from tests.interop.clients import JavaTestCase
 from tests.interop.servers import PEER, Servers, free_port
@@ -30,6 +31,8 @@ _NAMESRV_SETTINGS: Final = {
     "notifyMinBrokerIdChanged", "orderMessageEnable", "returnOrderTopicConfigToBroker",
     "scanNotActiveBrokerInterval", "supportActingMaster", "waitSecondsForService",
 }
+#: What Apache's broker takes from its file and shows to nobody.
+_HIDDEN_SETTINGS: Final = {"rmqAddressServerDomain", "rmqAddressServerSubGroup"}
 #: What differs from run to run, and what stands for it.
 _VOLATILE: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?"), "<time>"),
@@ -37,6 +40,8 @@ _VOLATILE: Final = (
     (re.compile(r"\S+@\d+#\d+"), "<client>"),
     (re.compile(r"/\S+/store\b"), "<store>"),
     (re.compile(r"\d+\.\d+"), "<fraction>"),
+    # How many seconds and messages timers are behind, in clusterList.
+    (re.compile(r"\b\d+-\d+(?=\()"), "<behind>"),
     # The messages a second of consumerProgress without a group, as a whole number.
     (re.compile(r"(?<=CLUSTERING) +\d+"), " <rate>"),
     (re.compile(r" {2,}"), "  "),
@@ -45,14 +50,16 @@ _VOLATILE: Final = (
 
 @dataclass(frozen=True)
 class Reports:
-    """What the tour's commands printed, by name."""
+    """What commands printed, by name: of the tour, of a sweep of mqadmin, of one of ours."""
 
-    apache: dict[str, str]
-    ours: dict[str, str]
+    tour: dict[str, str]
+    mqadmin: dict[str, str]
+    admin: dict[str, str]
 
 
 @contextmanager
-def _apache(folder: Path) -> Iterator[tuple[str, str]]:
+def apache_servers(folder: Path) -> Iterator[tuple[str, str]]:
+    """Apache's name server and broker; their addresses."""
     # The command and not the class: its processes stay when what started them is forgotten.
     peer = [sys.executable, str(PEER)]
     namesrv_port, broker_port = free_port(), free_port()
@@ -67,7 +74,8 @@ def _apache(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _ours(folder: Path) -> Iterator[tuple[str, str]]:
+def our_servers(folder: Path) -> Iterator[tuple[str, str]]:
+    """Ours, in one process; their addresses."""
     servers = Servers(folder, *(f"{name}={text}" for name, text in _SETTINGS.items()))
     servers.start()
     try:
@@ -77,14 +85,16 @@ def _ours(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def reports() -> Reports:
-    """Take mqadmin through the tour of both, once a run; a minute or two."""
-    texts = []
-    for run in (_apache, _ours):
+def reports() -> tuple[Reports, Reports]:
+    """Take both tools through both clusters, Apache's and ours, once a run; a minute or two."""
+    found = []
+    for run in (apache_servers, our_servers):
         with tempfile.TemporaryDirectory(prefix="mqadmin-tour-") as folder, \
                 run(Path(folder)) as (namesrv, broker):
-            texts.append(tour(namesrv, broker))
-    return Reports(*texts)
+            found.append(Reports(tour(namesrv, broker), mqadmin_sweep(namesrv, broker),
+                                 admin_sweep(namesrv, broker)))
+    apache, ours = found
+    return apache, ours
 
 
 def steady(text: str) -> list[str]:
@@ -107,8 +117,8 @@ class MqadminTests(JavaTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        both = reports()
-        self.apache, self.ours = both.apache, both.ours
+        apache, ours = reports()
+        self.apache, self.ours = apache.tour, ours.tour
 
     def same(self, *names: str) -> None:
         for name in names:
@@ -157,13 +167,14 @@ class MqadminTests(JavaTestCase):
         self.same("clusterList", "clusterList -m")
 
     def test_runtime_table(self) -> None:
-        """The same rows; a number where Apache's broker has one.
+        """The same rows, and those of flow control; a number where Apache's broker has one.
 
         Of the rates over three windows a tool reads the first.
         """
         apache, ours = (pairs("\n".join(steady(report["brokerStatus"])), ":")
                         for report in (self.apache, self.ours))
-        self.assertEqual(ours.keys(), apache.keys())
+        more = {name for name in ours if name.startswith("flowControl_")}
+        self.assertEqual(ours.keys() - more, apache.keys())
         number = re.compile(r"\d+|<fraction>")
         for name, value in apache.items():
             if name.endswith("Tps") and not (ours[name] and value):
@@ -181,7 +192,7 @@ class MqadminTests(JavaTestCase):
         apache, ours = (pairs(report["getBrokerConfig"], "=  ")
                         for report in (self.apache, self.ours))
         more = {name for name in ours.keys() - apache.keys() if "." not in name}
-        self.assertLessEqual(more, _NAMESRV_SETTINGS)
+        self.assertLessEqual(more, _NAMESRV_SETTINGS | _HIDDEN_SETTINGS)
         shared = ours.keys() & apache.keys() - _PLACES
         self.assertGreater(len(shared), 50)
         self.maxDiff = None
@@ -197,3 +208,48 @@ class MqadminTests(JavaTestCase):
                   "topicList deleted")
         self.assertEqual(self.ours["getConsumerConfig deleted"].strip(), "")
         self.assertNotIn(TOPIC, self.ours["topicList deleted"].split())
+
+
+class SweepTests(JavaTestCase):
+    """Every command of the groups, by both tools, against both clusters in the same state."""
+
+    timeout = 600
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.apache, self.ours = reports()
+
+    def of_mqadmin(self, step: Step) -> list[str]:
+        """What mqadmin prints differently."""
+        return differences(self.apache.mqadmin[step.text], self.ours.mqadmin[step.text])
+
+    def of_admin(self, step: Step) -> list[str]:
+        """What ``twistmq admin`` prints differently, or how it ends."""
+        return differences(self.apache.admin[step.text], self.ours.admin[step.text])
+
+    def test_mqadmin(self) -> None:
+        """mqadmin prints the same shape of both, where there is no reason."""
+        for step in STEPS:
+            if not step.reason:
+                self.assertEqual(self.of_mqadmin(step), [], msg=step.text)
+
+    def test_twistmq_admin(self) -> None:
+        """``twistmq admin`` prints the same tables of both, and does what it is asked."""
+        refused = set()
+        for step in STEPS:
+            if step.admin:
+                if not step.reason:
+                    self.assertEqual(self.of_admin(step), [], msg=step.text)
+                if not self.apache.admin[step.text].endswith("exit status: 0\n"):
+                    refused.add(step.text)
+        self.assertEqual(refused, {
+            "topicRoute -t NoSuchTopic", "consumerProgress -g NoSuchGroup",
+            "consumerConnection -g NoSuchGroup", "producerConnection -g NoSuchGroup -t {topic}",
+            "topicStatus -t SweepTopic", "queryMsgTraceById -i {unique_id}"})
+
+    def test_reasons_hold(self) -> None:
+        """What is said to differ does, with one of the tools."""
+        for step in STEPS:
+            if step.reason:
+                self.assertTrue(self.of_mqadmin(step) or (step.admin and self.of_admin(step)),
+                                msg=step.text)

@@ -71,6 +71,7 @@ public final class AclCalls {
         producer.setInstanceName("acl-" + instance++);
         producer.setRetryTimesWhenSendFailed(0);
         producer.setSendMsgTimeout(15_000);
+        producer.setMqClientApiTimeout(15_000);
         producer.start();
         byte[] body = name.getBytes(StandardCharsets.UTF_8);
         report(name, () -> producer.send(new Message(topic, body)));
@@ -82,6 +83,7 @@ public final class AclCalls {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group, hook);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName("acl-" + instance++);
+        consumer.setMqClientApiTimeout(15_000);
         consumer.start();
         MessageQueue queue = new MessageQueue(topic, broker, 0);
         report(name, () -> consumer.pull(queue, "*", 0, 8));

@@ -33,7 +33,7 @@ const (
 
 var (
 	namesrv = flag.String("namesrv", "127.0.0.1:9876", "the name server")
-	wait    = flag.Duration("wait", 60*time.Second, "the longest wait for one condition")
+	wait    = flag.Duration("wait", 120*time.Second, "the longest wait for one condition")
 	checks  int
 	keys    primitive.Credentials
 )

@@ -20,7 +20,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-const wait = 60 * time.Second
+const wait = 120 * time.Second
 
 func must(err error, what string) {
 	if err != nil {

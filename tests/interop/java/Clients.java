@@ -7,6 +7,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.consumer.store.RemoteBrokerOffsetStore;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
@@ -17,6 +19,7 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 /** Makes the round's clients, each with an instance name of its own so that none shares a link. */
 final class Clients {
+    /** Of sends and of all other requests: by default 3 s, and who waits for a processor is late. */
     static final int SEND_TIMEOUT_MS = 15_000;
     /**
      * The client leaves out a heartbeat while another is under way and makes up for it at the next
@@ -48,6 +51,7 @@ final class Clients {
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(instance());
         producer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
+        producer.setMqClientApiTimeout(SEND_TIMEOUT_MS);
         producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
         return producer;
     }
@@ -69,6 +73,7 @@ final class Clients {
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
+        consumer.setMqClientApiTimeout(SEND_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, tags);
         return consumer;
@@ -79,6 +84,7 @@ final class Clients {
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(instance());
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
+        consumer.setMqClientApiTimeout(SEND_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         consumer.start();
@@ -125,5 +131,16 @@ final class Clients {
             count += producer.maxOffset(queue);
         }
         return count;
+    }
+
+    /**
+     * What the broker has of a consumer's offset once it was told; -1: nothing. The consumer's own
+     * store would take over what it reads, and forget what was consumed meanwhile.
+     */
+    static long committed(DefaultMQPushConsumer consumer, MessageQueue queue) {
+        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        return new RemoteBrokerOffsetStore(
+            consumer.getDefaultMQPushConsumerImpl().getmQClientFactory(),
+            consumer.getConsumerGroup()).readOffset(queue, ReadOffsetType.READ_FROM_STORE);
     }
 }

@@ -24,6 +24,7 @@ final class QueryRound {
         Check.until("the clock moves on", () -> System.currentTimeMillis() > between + 1);
         SendResult second = send("query-1", shared + " k1-" + topic);
         Check.until("both are found by the key they share", () -> find(shared).size() == 2);
+        Check.until("the index has the second's last key", () -> find("k1-" + topic).size() == 1);
         Check.same(new TreeSet<>(List.of("query-0", "query-1")),
             new TreeSet<>(Sink.bodies(find(shared))), "bodies found by a shared key");
         Check.same(List.of("query-1"), Sink.bodies(find("k1-" + topic)), "found by the second key");

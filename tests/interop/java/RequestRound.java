@@ -34,8 +34,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  */
 public final class RequestRound {
     private static final String TOPIC = "RequestRound";
-    private static final int ASK_MS = 15_000;
-    private static final int SHORT_ASK_MS = 2_000;
+    private static final int ASK_MS = 30_000;
+    private static final int SHORT_ASK_MS = 4_000;
     private static final int LARGE_SIZE = 100_000;
     private static final String ID = "[0-9A-F]{32}";
     /** Questions that nobody answers by itself. */

@@ -8,8 +8,6 @@ import java.util.Properties;
 import java.util.TreeSet;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.store.OffsetStore;
-import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
@@ -62,12 +60,9 @@ final class RestartRound {
         Sink sink = new Sink();
         DefaultMQPushConsumer consumer = Clients.push(GROUP, topic, "*", sink);
         Check.until("what was sent before arrives", () -> sink.bodySet().containsAll(bodies));
-        OffsetStore offsets = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
         Check.until("the broker has the offsets", () -> {
-            consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
             for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
-                if (offsets.readOffset(queue, ReadOffsetType.READ_FROM_STORE)
-                    != producer.maxOffset(queue)) {
+                if (Clients.committed(consumer, queue) != producer.maxOffset(queue)) {
                     return false;
                 }
             }

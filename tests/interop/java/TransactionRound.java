@@ -99,8 +99,9 @@ final class TransactionRound {
         Check.until("what nobody knows is given up",
             () -> givenUp.bodySet().contains("unknown-unknown-0"));
         givenUp();
-        Check.same(CHECKS_MOST, answers.times("unknown-unknown-0"), "questions for it");
-        Check.same(1, answers.times("unknown-rollback-0"), "questions for the one rolled back");
+        Check.until("it was asked for as often as may be",
+            () -> answers.times("unknown-unknown-0") == CHECKS_MOST);
+        Check.that(answers.times("unknown-rollback-0") >= 1, "questions for the one rolled back");
         Check.same(Set.of("unknown-commit-0", "unknown-rollback-0", "throws-commit-0",
             "unknown-unknown-0"), answers.asked.keySet(), "what was asked for");
         Check.same(expected, sink.bodySet(), "nothing else arrived");
@@ -139,7 +140,8 @@ final class TransactionRound {
     /** What a producer is shown is the message it sent, with its id and its queue. */
     private void question(Answers answers, TransactionSendResult sent) {
         List<MessageExt> asked = answers.asked.get("unknown-commit-0");
-        Check.same(1, asked.size(), "questions for the one committed");
+        // Again when the answer comes late.
+        Check.that(!asked.isEmpty(), "questions for the one committed");
         MessageExt message = asked.get(0);
         Check.same(topic, message.getTopic(), "asked: topic");
         Check.same("T", message.getTags(), "asked: tags");
@@ -165,7 +167,7 @@ final class TransactionRound {
         expected.addAll(Set.of("commit-none-heir", "unknown-commit-gone"));
         Check.until("the heir decides", () -> sink.bodySet().equals(expected));
         Check.same(0, first.times("unknown-commit-gone"), "questions to the one that is gone");
-        Check.same(1, second.times("unknown-commit-gone"), "questions to the heir");
+        Check.that(second.times("unknown-commit-gone") >= 1, "questions to the heir");
         heir.shutdown();
     }
 

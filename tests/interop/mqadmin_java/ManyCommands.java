@@ -11,9 +11,14 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * Several commands of mqadmin in one JVM, as each start costs seconds: `ManyCommands FOLDER`.
  *
  * Standard input has one command a line, its words separated by tabs. What command i prints goes to
- * FOLDER/i.txt, errors included. A command that does not parse ends the run, as mqadmin exits then.
+ * FOLDER/i.txt, errors included. A command that repeats itself is interrupted when it first waits.
+ * A command that does not parse ends the run, as mqadmin exits then.
  */
 public final class ManyCommands {
+    private static final String COMMANDS = "org.apache.rocketmq.tools.command.";
+    private static final String SERVICE = "org.apache.rocketmq.common.ServiceThread";
+    private static final int LOOK_MS = 20;
+
     private ManyCommands() {
     }
 
@@ -22,14 +27,54 @@ public final class ManyCommands {
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         int number = 0;
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            String[] words = line.split("\t", -1);
             Path file = Path.of(args[0], number++ + ".txt");
             OutputStream out = Files.newOutputStream(file);
             try (PrintStream print = new PrintStream(out, true, StandardCharsets.UTF_8)) {
                 System.setOut(print);
                 System.setErr(print);
-                MQAdminStartup.main0(line.split("\t"), null);
+                run(new Thread(() -> MQAdminStartup.main0(words, null)));
             }
         }
         Runtime.getRuntime().halt(0);
+    }
+
+    /** Run a command, and spare it waiting for nothing. */
+    private static void run(Thread command) throws InterruptedException {
+        command.start();
+        while (command.isAlive()) {
+            command.join(LOOK_MS);
+            StackTraceElement[] stack = command.getStackTrace();
+            if (isRepeating(stack)) {
+                command.interrupt();
+            }
+            for (StackTraceElement frame : stack) {
+                if (frame.getClassName().equals(SERVICE)
+                    && frame.getMethodName().equals("shutdown")) {
+                    wakeEvents();
+                    break;
+                }
+            }
+        }
+    }
+
+    /** Whether a command sleeps, which those do that go on for ever. */
+    private static boolean isRepeating(StackTraceElement[] stack) {
+        for (StackTraceElement frame : stack) {
+            if (!frame.getClassName().startsWith("java.")) {
+                return stack[0].getMethodName().startsWith("sleep")
+                    && frame.getClassName().startsWith(COMMANDS);
+            }
+        }
+        return false;
+    }
+
+    /** A client that ends waits up to three seconds until its thread of events looks up. */
+    private static void wakeEvents() {
+        for (Thread thread : Thread.getAllStackTraces().keySet()) {
+            if (thread.getName().contains("NettyEventExecutor")) {
+                thread.interrupt();
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  */
 public final class Workload {
     private static final int MESSAGES_PER_QUEUE = 2;
-    private static final int WAIT_SECONDS = 60;
+    private static final int WAIT_SECONDS = 120;
 
     private Workload() {
     }
@@ -39,6 +39,7 @@ public final class Workload {
         DefaultMQProducer producer = new DefaultMQProducer(args[2]);
         producer.setNamesrvAddr(args[0]);
         producer.setSendMsgTimeout(15_000);
+        producer.setMqClientApiTimeout(15_000);
         producer.start();
         List<MessageQueue> queues = producer.fetchPublishMessageQueues(args[1]);
         CountDownLatch left = new CountDownLatch(queues.size() * MESSAGES_PER_QUEUE);
@@ -66,6 +67,7 @@ public final class Workload {
         throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[3]);
         consumer.setNamesrvAddr(args[0]);
+        consumer.setMqClientApiTimeout(15_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[1], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

@@ -85,6 +85,7 @@ public final class TraceRound {
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(instance);
         producer.setSendMsgTimeout(15_000);
+        producer.setMqClientApiTimeout(15_000);
         producer.start();
         shutdowns.add(producer::shutdown);
     }
@@ -189,6 +190,7 @@ public final class TraceRound {
         consumer.setInstanceName("trace-round-" + group);
         consumer.setAccessChannel(channel);
         consumer.setHeartbeatBrokerInterval(2_000);
+        consumer.setMqClientApiTimeout(15_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         Set<String> got = new TreeSet<>();

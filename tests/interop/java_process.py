@@ -1,0 +1,94 @@
+"""A Java program of tests/interop/java that runs beside a test, until it ends or is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.interop.clients import WAIT_MS, java_classes
+from tests.interop.peer import class_path, java_command
+from tests.interop.servers import wait_until
+
+__all__ = ["JavaProcess"]
+
+#: How long a program may take to start and to leave, seconds.
+_END_SECONDS: Final = 120.0
+
+
+class JavaProcess:
+    """It is started at once; it tells lines, and leaves at the end of its input.
+
+    :param main: its class.
+    :param properties: Java's system properties, "name=value".
+    """
+
+    def __init__(self, version: str, main: str, *arguments: str,
+                 properties: Sequence[str] = ()) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="client-home-")
+        classes = java_classes(version, main=main)
+        command = java_command(Path(self._home.name), [str(classes), class_path(version)])
+        self._process = subprocess.Popen(
+            [*command, f"-Dround.wait_ms={WAIT_MS}", *[f"-D{each}" for each in properties], main,
+             *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True)
+        #: What it told until now, a line each.
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            # A line that a killed process did not end is none.
+            if line.endswith("\n"):
+                self.lines.append(line.rstrip("\n"))
+
+    def told(self, word: str) -> list[str]:
+        """The lines that begin with a word."""
+        return [line for line in list(self.lines) if line.split(" ")[0] == word]
+
+    def wait_for(self, word: str, times: int = 1) -> None:
+        """Wait until so many lines begin with a word."""
+        def is_told() -> bool:
+            if self._process.poll() is not None and not self._reader.is_alive():
+                raise AssertionError(f"it ended:\n{self._text()}")
+            return len(self.told(word)) >= times
+
+        try:
+            wait_until(f"{times} times {word}", is_told, WAIT_MS / 1000)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._text()}") from None
+
+    def _text(self) -> str:
+        return "\n".join(self.lines[-50:])
+
+    def kill(self) -> None:
+        """SIGKILL; all that it told before is in ``lines``."""
+        self._process.kill()
+        self._end()
+
+    def leave(self) -> None:
+        """End its input, and wait until it has ended; :raises AssertionError: when it fails."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        status = self._process.wait(_END_SECONDS)
+        self._end()
+        assert status == 0, f"status {status}\n{self._text()}"
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever became of it."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._end()
+
+    def _end(self) -> None:
+        self._process.wait(_END_SECONDS)
+        self._reader.join(_END_SECONDS)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._home.cleanup()

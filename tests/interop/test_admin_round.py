@@ -1,0 +1,36 @@
+"""Requests of tools that reach a consumer that runs, on either broker: one program, the same
+checks."""
+
+from __future__ import annotations
+
+from tests.interop.clients import JavaTestCase, java_program
+from tests.interop.peer import Peer
+from tests.interop.servers import Servers, free_port
+
+
+class AdminRoundTests(JavaTestCase):
+    """`java/AdminRound.java`: 222, 223, 303, 307, 309, 314, 315, 317, 328, 343, 345, 353, 25."""
+
+    timeout = 300
+
+    def keeps(self, namesrv: str, port: int) -> None:
+        output = java_program(self.version, "AdminRound", namesrv, f"127.0.0.1:{port}")
+        self.assertRegex(output, r"ok \d{2,} checks")
+
+    def test_ours(self) -> None:
+        """Client 5.3.3 with our broker; what was changed is in its file."""
+        running = Servers(self.folder / "ours")
+        running.start()
+        self.addCleanup(running.stop)
+        self.keeps(running.namesrv, running.broker_port)
+        saved = [path.read_text() for path in self.folder.rglob("broker.conf")]
+        self.assertEqual([text for text in saved if "fileReservedTime=71\n" in text], saved)
+        self.assertEqual(len(saved), 1)
+
+    def long_apaches(self) -> None:
+        """Client 5.3.3 with Apache's broker: what the checks say is what it does."""
+        peer = Peer(self.folder / "peer", namesrv_port=free_port(), broker_port=free_port(),
+                    heap="512m")
+        self.addCleanup(peer.stop)
+        peer.start()
+        self.keeps(peer.namesrv_address, peer.broker_port)

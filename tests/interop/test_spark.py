@@ -1,0 +1,100 @@
+"""Spark's source and sink with Apache's broker: what ours reads and writes there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from tests.interop.clients import JavaTestCase
+from tests.interop.servers import PEER, free_port, wait_until
+from tests.spark_bridge.session import run_to_end, spark_session
+from twistmq.broker.client.blocking_client import BlockingClient
+from twistmq.broker.client.messages import OutgoingMessage
+from twistmq.broker.wire.bodies import MessageQueue
+
+BROKER = "broker-peer"
+
+
+class SparkTests(JavaTestCase):
+    """Apache's name server and broker of 5.3.3."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        spark_session()
+        home, port = self.folder / "apache", free_port()
+        command = [sys.executable, str(PEER)]
+        self.addCleanup(subprocess.run, [*command, "stop", str(home)], check=True)
+        subprocess.run([*command, "start", str(home), "--heap", "512m", "--namesrv", str(port),
+                        "--broker", str(free_port())], check=True, stdout=subprocess.DEVNULL)
+        self.options = {"nameServer": f"127.0.0.1:{port}"}
+        self.client = BlockingClient(f"127.0.0.1:{port}", timeout_s=20)
+        self.addCleanup(self.client.close)
+
+    def wait_for(self, topic: str, count: int) -> None:
+        """Wait until the queues have so many messages: the broker answers sends before that."""
+        wait_until(f"{count} messages in {topic}", lambda: sum(
+            self.client.max_offset(queue) for queue in self.client.write_queues(topic)) >= count)
+
+    def read(self, **options: str) -> list[Any]:
+        frame = spark_session().read.format("rocketmq").options(**self.options, **options).load()
+        return sorted(frame.collect(), key=lambda row: (row.queueId, row.queueOffset))
+
+    def test_read(self) -> None:
+        """Every message of a topic, those with a tag, those with a property; then the rest."""
+        sent = []
+        for number in range(400):
+            message = OutgoingMessage("orders", b"%d" % number, {
+                "TAGS": "even" if number % 2 == 0 else "odd", "KEYS": f"k{number}",
+                "n": str(number), "UNIQ_KEY": f"U{number}"})
+            result = self.client.send(message, MessageQueue("orders", BROKER, number % 4))
+            sent.append((result.queue.queue_id, result.queue_offset, message.body,
+                         result.message_id))
+        self.wait_for("orders", 400)
+        rows = self.read(subscribe="orders", minPartitions="6")
+        self.assertEqual([(row.queueId, row.queueOffset, bytes(row.body), row.offsetMsgId)
+                          for row in rows], sorted(sent))
+        self.assertEqual({(row.brokerName, row.msgId, row["keys"][0]) for row in rows},
+                         {(BROKER, f"U{number}", f"k{number}") for number in range(400)})
+        rows = self.read(subscribe="orders", subExpression="odd")
+        self.assertEqual(sorted(int(row.body) for row in rows), list(range(1, 400, 2)))
+        rows = self.read(subscribe="orders", subExpression="n >= 390", subExpressionType="SQL92")
+        self.assertEqual(sorted(int(row.body) for row in rows), list(range(390, 400)))
+        self.stream()
+
+    def stream(self) -> None:
+        """The same in micro-batches, with offsets that mqadmin shows."""
+        for _ in range(2):
+            stream = spark_session().readStream.format("rocketmq").options(
+                **self.options, subscribe="orders", startingOffsets="earliest", group="spark_shown",
+                commitGroupOffsets="true", maxOffsetsPerTrigger="150").load()
+            writer = stream.select("queueId", "queueOffset", "body").writeStream.format(
+                "parquet").option("checkpointLocation", str(self.folder / "checkpoint")).trigger(
+                availableNow=True)
+            run_to_end(lambda writer=writer: writer.start(str(self.folder / "output")))
+            self.client.send(OutgoingMessage("orders", b"400"), MessageQueue("orders", BROKER, 0))
+            self.wait_for("orders", 401)
+        rows = spark_session().read.parquet(str(self.folder / "output")).collect()
+        self.assertEqual(sorted(int(row.body) for row in rows), list(range(401)))
+        self.assertEqual(sum(self.client.group_offset(
+            "spark_shown", MessageQueue("orders", BROKER, queue_id)) or 0
+            for queue_id in range(4)), 400)
+
+    def test_write(self) -> None:
+        """Rows to a topic that Apache's broker makes, and back."""
+        frame = spark_session().range(2000).selectExpr(
+            "string(id) AS body", "concat('t', id % 3) AS tags", "array(concat('k', id)) AS keys",
+            "concat('s', id % 5) AS shardingKey", "cast(id AS int) AS flag",
+            "if(id % 100 = 7, 1, null) AS delayLevel")
+        frame.write.format("rocketmq").options(**self.options, topic="made").mode("append").save()
+        self.wait_for("made", 2000)
+        rows = self.read(subscribe="made", bodyFormat="string",
+                         columns="queueId,queueOffset,body,tags,keys,shardingKey,flag")
+        at_once = [row for row in frame.collect() if row.delayLevel is None]
+        self.assertEqual(
+            sorted((row.flag, row.body, row.tags, row["keys"], row.shardingKey) for row in rows
+                   if row.flag % 100 != 7),
+            [(row.flag, row.body, row.tags, row["keys"], row.shardingKey) for row in at_once])
+        for key in range(5):
+            of_key = [row for row in rows if row.shardingKey == f"s{key}" and row.flag % 100 != 7]
+            self.assertEqual(len({row.queueId for row in of_key}), 1)

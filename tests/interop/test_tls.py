@@ -1,0 +1,167 @@
+"""Apache's Java client by TLS: each mode of the servers, both sides checked, a renewal.
+
+`java/TlsMember.java` sends and consumes with the properties that broker/TLS.md gives for it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from tests.certificates import Authority
+from tests.interop.clients import JavaTestCase
+from tests.interop.java_process import JavaProcess
+from tests.interop.peer import Peer
+from tests.interop.servers import Servers, free_port, wait_until
+from twistmq.broker.client.blocking_connection import BlockingConnection
+from twistmq.broker.client.tls_context import ssl_context
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.tls_options import KeyFiles, TlsClientOptions
+
+TOPIC: Final = "ByTls"
+#: Messages that show that it works; a new topic has four queues.
+ENOUGH: Final = 20
+PAGE: Final = Path(__file__).resolve().parents[2] / "broker" / "TLS.md"
+
+
+class TlsTestCase(JavaTestCase):
+    """Servers with a certificate, and Java clients of them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.authority = Authority(self.folder)
+        self.own = self.authority.pair("server")
+        self._clients = 0
+
+    def serve(self, mode: str, *settings: str) -> Servers:
+        servers = Servers(self.folder / mode, f"tls.server.mode={mode}", *settings)
+        self.addCleanup(servers.stop)
+        servers.start()
+        return servers
+
+    def own_settings(self) -> list[str]:
+        return [f"tls.server.certPath={self.own.cert}", f"tls.server.keyPath={self.own.key}"]
+
+    def mutual(self, *settings: str) -> Servers:
+        """Servers that enforce it, and check their clients."""
+        broker = self.authority.pair("broker")
+        return self.serve(
+            "enforcing", *self.own_settings(), "tls.server.authClient=true",
+            f"tls.server.trustCertPath={self.authority.cert}", "tls.client.authServer=true",
+            f"tls.client.trustCertPath={self.authority.cert}",
+            f"tls.client.certPath={broker.cert}", f"tls.client.keyPath={broker.key}",
+            *settings)
+
+    def client(self, servers: Servers, *properties: str) -> JavaProcess:
+        self._clients += 1
+        process = JavaProcess(self.version, "TlsMember", servers.namesrv, TOPIC,
+                              f"tls-{self._clients}", properties=properties)
+        self.addCleanup(process.close)
+        return process
+
+    def with_certificate(self, name: str, authority: Authority | None = None) -> list[str]:
+        """A client's properties as the page has them."""
+        pair = (authority or self.authority).pair(name)
+        files = {"authority.pem": self.authority.cert, "client.pem": pair.cert,
+                 "client.key": pair.key}
+        found = re.findall(r"^-D(tls\.\S+?)=(\S+)", PAGE.read_text(), re.MULTILINE)
+        self.assertIn(("tls.enable", "true"), found)
+        return [f"{key}={files.get(value, value)}" for key, value in found]
+
+    def assertWorks(self, client: JavaProcess) -> None:
+        client.wait_for("consumed", ENOUGH)
+        self.assertEqual(client.told("failed"), [])
+
+    def assertRefused(self, client: JavaProcess) -> None:
+        wait_until("it is refused", lambda: client.told("refused"))
+        self.assertEqual(client.told("sent"), [])
+
+    def assertNoBug(self, servers: Servers) -> None:
+        log = servers.log()
+        for mark in ("Traceback", "#critical", "PRIVATE KEY"):
+            self.assertNotIn(mark, log)
+
+
+class PermissiveTests(TlsTestCase):
+    """The default."""
+
+    def test_both_kinds(self) -> None:
+        """With nothing configured on either side clients may speak TLS, or not."""
+        servers = self.serve("permissive")
+        clients = [self.client(servers, "tls.enable=true"), self.client(servers)]
+        for client in clients:
+            self.assertWorks(client)
+        self.assertIn("TLS in test mode", servers.log())
+        self.assertNoBug(servers)
+
+
+class DisabledTests(TlsTestCase):
+    """No TLS."""
+
+    def test_refused(self) -> None:
+        """Who speaks it gets nowhere, and the log says why."""
+        servers = self.serve("disabled", *self.own_settings())
+        self.assertRefused(self.client(servers, "tls.enable=true"))
+        self.assertIn("it speaks TLS, which is not enabled", servers.log())
+        self.assertNoBug(servers)
+
+
+class EnforcingTests(TlsTestCase):
+    """TLS alone, both sides checked."""
+
+    def test_who_is_let_in(self) -> None:
+        """A client of the authority's; none that is a stranger or shows nothing."""
+        servers = self.mutual()
+        friend = self.client(servers, *self.with_certificate("friend"))
+        others = [
+            self.client(servers, *self.with_certificate("stranger",
+                                                        Authority(self.folder, "foreign"))),
+            self.client(servers, "tls.enable=true")]
+        self.assertWorks(friend)
+        for other in others:
+            self.assertRefused(other)
+        log = servers.log()
+        self.assertIn("did not return a certificate", log)
+        self.assertIn("TLS: its certificate CN=stranger is refused", log)
+        self.assertNoBug(servers)
+
+    def test_renewed_during_traffic(self) -> None:
+        """Sends and consumption go on over it, and clients that come then are let in."""
+        servers = self.mutual()
+        client = self.client(servers, *self.with_certificate("friend"))
+        self.assertWorks(client)
+        self.own.replace(self.authority.pair("server-2"))
+        wait_until("both servers read it again",
+                   lambda: servers.log().count("CN=server-2 of") >= 2)
+        client.wait_for("consumed", len(client.told("consumed")) + ENOUGH)
+        later = self.client(servers, *self.with_certificate("later"))
+        self.assertWorks(later)
+        for each in (client, later):
+            each.leave()
+            self.assertEqual(each.told("failed"), [])
+        self.assertNoBug(servers)
+
+
+class ApacheTests(TlsTestCase):
+    """Apache's servers by TLS."""
+
+    def test_name_server(self) -> None:
+        """Our broker registers with one that lets in its authority's clients only."""
+        settings = [*self.own_settings(), "tls.server.authClient=true",
+                    "tls.server.need.client.auth=require", "tls.test.mode.enable=false",
+                    f"tls.server.trustCertPath={self.authority.cert}"]
+        port = free_port()
+        peer = Peer(self.folder / "apache", namesrv_port=port, heap="128m", properties=dict(
+            each.split("=", 1) for each in ["tls.server.mode=enforcing", *settings]))
+        (peer.home / "conf").mkdir(parents=True)
+        self.addCleanup(peer.stop, kill=True)
+        peer.start_namesrv()
+        servers = self.mutual(f"namesrvAddr=127.0.0.1:{port}")
+        self.assertNotIn("does not know this broker", servers.log())
+        pair = self.authority.pair("tool")
+        context = ssl_context(TlsClientOptions(True, True, KeyFiles(
+            "tls.client", str(pair.cert), str(pair.key), "", str(self.authority.cert))))
+        with BlockingConnection(f"127.0.0.1:{port}", tls=context) as connection:
+            reply = connection.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        self.assertIn(f":{servers.broker_port}".encode(), reply.body)
