@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import wire_bench
+from bench_servers import parser_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 from peer import Peer
@@ -183,11 +184,7 @@ def name_server(folder: Path, port: int) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    beside = Path(sys.executable).with_name("twistmq")
-    found = str(beside) if beside.exists() else shutil.which("twistmq")
-    parser.add_argument("--twistmq", default=found, required=found is None)
+    parser = parser_of(__doc__)
     parser.add_argument("--gigabytes", type=float, default=2)
     parser.add_argument("--rest", type=float, default=0, help="seconds from fill to kill")
     parser.add_argument("--rounds", type=int, default=3)

@@ -18,16 +18,14 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import wire_bench
-from bench_servers import Apache, Server, Twistmq, anonymous_mb
+from bench_servers import Apache, Server, Twistmq, anonymous_mb, parser_of
 
 OLD, NEW, QUEUES = "StoreBenchOld", "StoreBenchNew", 4
 BODY_SIZE = 1024
@@ -184,12 +182,8 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    beside = Path(sys.executable).with_name("twistmq")
-    program = str(beside) if beside.exists() else shutil.which("twistmq")
+    parser = parser_of(__doc__)
     parser.add_argument("what", choices=["memory", "reader"])
-    parser.add_argument("--twistmq", default=program, required=program is None)
     parser.add_argument("--gigabytes", type=lambda text: [float(n) for n in text.split(",")])
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=3)

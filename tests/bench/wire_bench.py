@@ -8,8 +8,8 @@ Each endpoint is NAME=HOST:PORT:PID, PID being the broker's process, whose CPU t
 /proc. `send` keeps WINDOW pre-encoded SEND_MESSAGE_V2 requests in flight on each connection; `pull`
 first sends messages, then reads the queues round and round with PULL_MESSAGE. A request that is not
 answered with SUCCESS is counted as bad, and any bad one makes the exit status 1. Rounds alternate
-A B A B, so a ratio of medians holds on a noisy machine where an absolute figure does not. Standard
-library only.
+A B A B, so a ratio of medians holds on a noisy machine where an absolute figure does not. With
+--tls connections speak TLS, whatever the brokers' certificates are. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import os
 import selectors
 import socket
+import ssl
 import statistics
 import struct
 import time
@@ -115,7 +116,26 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def tls_context() -> ssl.SSLContext:
+    """TLS to whomever: what is measured is not who the broker is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def received(link: socket.socket) -> bytes:
+    """What can be read now; TLS has a record at a time, and some of it may be read already."""
+    data = link.recv(262_144)
+    while data and isinstance(link, ssl.SSLSocket) and link.pending():
+        data += link.recv(link.pending())
+    return data
+
+
 class Endpoint:
+    #: What connections speak; None: no TLS.
+    tls: ssl.SSLContext | None = None
+
     def __init__(self, text: str) -> None:
         self.name, _, address = text.partition("=")
         host, port, pid = address.split(":")
@@ -126,7 +146,7 @@ class Endpoint:
     def connect(self) -> socket.socket:
         link = socket.create_connection(self.address)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return link
+        return link if self.tls is None else self.tls.wrap_socket(link)
 
 
 def send_round(
@@ -213,7 +233,7 @@ def drive(selector, links, endpoint, seconds, arrived, more, args) -> tuple[floa
             mark = (now, good, cpu_seconds(endpoint.pid))
         for key, _ in selector.select(0.2):
             link, answered, offset = key.data, 0, 0
-            data = link["socket"].recv(262_144)
+            data = received(link["socket"])
             if not data:
                 raise SystemExit(f"{endpoint.name} closed a connection")
             link["buffer"] += data
@@ -252,8 +272,12 @@ def main() -> int:
     parser.add_argument("--topic", default="WireBench")
     parser.add_argument("--queues", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32, help="messages asked for by one pull")
+    parser.add_argument("--tls", action="store_true", help="speak TLS")
     args = parser.parse_args()
     failures = 0
+    if args.tls:
+        for endpoint in args.endpoints:
+            endpoint.tls = tls_context()
     if args.what == "pull":
         for endpoint in args.endpoints:
             send_round(endpoint, args, 6)

@@ -42,7 +42,7 @@ def pass_on(
 
     :raises AssertionError: when a broker does not say what the one before did.
     """
-    exchange = Exchange(folder, free_port(), free_port(), version, every=every, check=True)
+    exchange = Exchange(folder, free_port(), version, every=every, check=True)
     contents: Contents | None = None
     for number, whose in enumerate(order):
         begin = time.monotonic()

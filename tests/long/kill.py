@@ -1,12 +1,15 @@
 """Kill a broker in mid-send, again and again over one store, and look for what it acknowledged.
 
-    python -m tests.long.kill [--kills 100] [--flush SYNC_FLUSH] [--seed 1] [--keep DIR]
+    python -m tests.long.kill [--kills 100] [--seconds 600] [--flush SYNC_FLUSH] [--seed 1]
+        [--keep DIR]
 
 Producers send with many messages in flight to a queue each; at a random moment the process gets
 SIGKILL and is started again over the same store; in the end it is asked for all it has. Commit-log
 files are small, so that kills meet roll-overs too. Each acknowledged message must be at the offset
 it was acknowledged with, whole, and once; what was sent and not acknowledged may be there or not,
-whole and once as well. Prints the counts; ends with status 1 when any of that fails.
+whole and once as well. A kill takes a second, or several on a machine that is busy: after
+``--seconds`` no more are made, and what there is is compared. Prints the counts; ends with status 1
+when any of that fails.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.interop.servers import Servers
+from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import BlockingClient
@@ -91,6 +94,7 @@ class Check:
         self.sent = [0] * PRODUCERS
         self.acknowledged: list[dict[int, int]] = [{} for _ in range(PRODUCERS)]
         self.found = 0
+        self.kills = 0
         #: Commit-log files there are in the end.
         self.files = 0
         self.problems: list[str] = []
@@ -129,23 +133,30 @@ class Check:
         return number
 
 
-def kill_often(folder: Path, kills: int, flush: str, seed: int) -> Check:
-    """Start, send, kill; then look at what is there."""
+def kill_often(folder: Path, kills: int, flush: str, seed: int, seconds: float = 600) -> Check:
+    """Start, send, kill; then look at what is there.
+
+    :param seconds: after which there are no more kills.
+    """
+    end = time.monotonic() + seconds
     chance = random.Random(seed)
     check = Check()
     servers = Servers(folder, f"flushDiskType={flush}", f"mappedFileSizeCommitLog={FILE_SIZE}",
                       "mappedFileSizeConsumeQueue=6000")
     servers.start()
     try:
-        for _ in range(kills):
+        while check.kills < kills and time.monotonic() < end:
             address = f"127.0.0.1:{servers.broker_port}"
             producers = [Producer(address, queue_id, check.sent[queue_id], chance.getrandbits(32))
                          for queue_id in range(PRODUCERS)]
             for producer in producers:
                 producer.start()
+            wait_until("something is acknowledged",
+                       lambda those=producers: any(each.acknowledged for each in those))
             # The moment is what is random here; nothing waits for it.
             time.sleep(chance.uniform(0.02, 0.4))
             servers.stop(signal.SIGKILL)
+            check.kills += 1
             for producer in producers:
                 producer.join(30)
                 check.add(producer)
@@ -164,6 +175,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--flush", choices=["SYNC_FLUSH", "ASYNC_FLUSH"], default="SYNC_FLUSH")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="keep the store in this folder")
@@ -172,9 +184,10 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = args.keep or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="twistmq-")))
-        check = kill_often(folder, args.kills, args.flush, args.seed)
-    print(f"{args.kills} kills with {args.flush} in {time.monotonic() - begin:.0f} s: "
-          f"{sum(check.sent):,} sent, {sum(map(len, check.acknowledged)):,} acknowledged, "
+        check = kill_often(folder, args.kills, args.flush, args.seed, args.seconds)
+    print(f"{check.kills} of {args.kills} kills with {args.flush} in "
+          f"{time.monotonic() - begin:.0f} s: {sum(check.sent):,} sent, "
+          f"{sum(map(len, check.acknowledged)):,} acknowledged, "
           f"{check.found:,} found in {check.files} files, {len(check.problems)} problems")
     for problem in check.problems[:20]:
         print(problem)

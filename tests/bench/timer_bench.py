@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Timed messages beside Apache's broker: how late they come when many are due.
+
+  timer_bench.py [--twistmq .venv/bin/twistmq] [--count 200000] [--seconds 60] [--lead 40]
+
+Each broker in turn gets so many messages, due at times spread evenly over so many seconds, of which
+the first comes after the lead; four connections pull while they come. Lateness is from a message's
+own time to its arrival here: a tick of a second, which both brokers wait for, is half of that in
+the mean. Prints a table; the exit status is 1 when a message is early, lost or there twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench_servers import Apache, Server, Twistmq, parser_of
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+
+TOPIC = "TimerBench"
+QUEUES = 4
+#: Requests in flight while sending.
+WINDOW = 256
+PORT_FIRST = 32_300
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Puller(threading.Thread):
+    """Pulls one queue and notes how late its messages are, ms."""
+
+    def __init__(self, address: str, queue_id: int) -> None:
+        super().__init__(daemon=True)
+        self.late_ms: list[int] = []
+        self.bodies: set[bytes] = set()
+        self.stopped = threading.Event()
+        self._client = BlockingClient(address, 30)
+        self._queue_id = queue_id
+
+    def run(self) -> None:
+        offset = 0
+        while not self.stopped.is_set():
+            messages = self._client.pull(TOPIC, offset, queue_id=self._queue_id, hold_ms=2000)
+            came_ms = now_ms()
+            offset += len(messages)
+            for message in messages:
+                self.bodies.add(message.body)
+                self.late_ms.append(came_ms - int(message.body.partition(b" ")[0]))
+
+
+def send(address: str, count: int, first_ms: int, span_ms: int) -> float:
+    """Send the messages; :returns: how many a second."""
+    begin = time.monotonic()
+    numbers = deque(range(count))
+    with BlockingClient(address, 60) as client:
+        while numbers:
+            waiting: list[tuple[int, int]] = []
+            for _ in range(min(WINDOW, len(numbers))):
+                number = numbers.popleft()
+                # Neighbours are far from each other in time, as messages of many senders are.
+                due_ms = first_ms + number * 7919 % count * span_ms // count
+                header = send_header(TOPIC, now_ms(), queue_id=number % QUEUES, properties={
+                    "TIMER_DELIVER_MS": str(due_ms)})
+                waiting.append((number, client.begin(
+                    RequestCode.SEND_MESSAGE_V2, header, b"%d %d" % (due_ms, number))))
+            for number, opaque in waiting:
+                reply = client.reply(opaque)
+                if reply.code == ResponseCode.SYSTEM_BUSY:
+                    numbers.append(number)
+                else:
+                    assert reply.code == ResponseCode.SUCCESS, reply.remark
+    return count / (time.monotonic() - begin)
+
+
+def measure(server: Server, count: int, seconds: int, lead: int) -> bool:
+    """One broker; :returns: whether all came, none early and none twice."""
+    address = ":".join(server.endpoint.partition("=")[2].split(":")[:2])
+    with BlockingClient(address, 30) as client:
+        client.send(TOPIC, b"0 seed")
+        # A route takes Apache's broker a moment.
+        client.pull(TOPIC)
+    pullers = [Puller(address, queue_id) for queue_id in range(QUEUES)]
+    for puller in pullers:
+        puller.start()
+    first_ms = now_ms() + lead * 1000
+    rate = send(address, count, first_ms, seconds * 1000)
+    assert now_ms() < first_ms, "sending took longer than the lead"
+    deadline = time.monotonic() + lead + seconds + 120
+    while time.monotonic() < deadline and sum(
+            len(puller.late_ms) for puller in pullers) < count + 1:
+        time.sleep(0.2)
+    # What comes twice comes after that.
+    time.sleep(3)
+    for puller in pullers:
+        puller.stopped.set()
+    for puller in pullers:
+        puller.join()
+    # The seed is not timed.
+    late = sorted(each for puller in pullers for each in puller.late_ms if each < 10**9)
+    bodies = len(set().union(*(puller.bodies for puller in pullers))) - 1
+    early = sum(each < 0 for each in late)
+    at = {share: late[min(int(len(late) * share), len(late) - 1)] for share in (0.5, 0.99)}
+    print(f"| {server.name} | {rate:,.0f} | {bodies:,} | {len(late) - bodies} | {early} | "
+          f"{late[0]} | {at[0.5]} | {at[0.99]} | {late[-1]} |", flush=True)
+    return bodies == count and not early and len(late) == count
+
+
+def run(servers: Sequence[Server], arguments: argparse.Namespace) -> bool:
+    print("| broker | sends/s | came | twice | early | first, ms late | p50 | p99 | last |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    good = True
+    for server in servers:
+        server.start()
+        try:
+            good &= measure(server, arguments.count, arguments.seconds, arguments.lead)
+        finally:
+            server.stop()
+    return good
+
+
+def main() -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--count", type=int, default=200_000)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--lead", type=int, default=40)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as text:
+        folder = Path(text)
+        return 0 if run([Twistmq("twistmq", arguments.twistmq, folder, PORT_FIRST),
+                         Apache(folder, PORT_FIRST + 20)], arguments) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
