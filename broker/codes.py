@@ -1,14 +1,18 @@
 """Every request and response code of the remoting protocol, one line each, under Apache's names.
 
 No other module writes a code as a number. A code that is listed here is not necessarily served: the
-kernel's handler table decides that, and what is not in it answers REQUEST_CODE_NOT_SUPPORTED.
+kernel's handler table decides that, and what is not in it answers REQUEST_CODE_NOT_SUPPORTED, with
+the reason where ``REFUSED`` has one.
 
 Source: RequestCode, RemotingSysResponseCode, ResponseCode @5.3.3; 50-54 are ACL 1.0's (4.9-5.2).
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
 
-__all__ = ["RequestCode", "ResponseCode"]
+__all__ = ["REFUSED", "SENT_TO_CLIENTS", "RequestCode", "ResponseCode"]
 
 
 class RequestCode(IntEnum):
@@ -150,6 +154,11 @@ class RequestCode(IntEnum):
     CLEAN_BROKER_DATA = 1011
     CONTROLLER_GET_NEXT_BROKER_ID = 1012
     CONTROLLER_APPLY_BROKER_ID = 1013
+    BROKER_CLOSE_CHANNEL_REQUEST = 1014
+    CHECK_NOT_ACTIVE_BROKER_REQUEST = 1015
+    GET_BROKER_LIVE_INFO_REQUEST = 1016
+    GET_SYNC_STATE_DATA_REQUEST = 1017
+    RAFT_BROKER_HEART_BEAT_EVENT_REQUEST = 1018
     UPDATE_COLD_DATA_FLOW_CTR_CONFIG = 2001
     REMOVE_COLD_DATA_FLOW_CTR_CONFIG = 2002
     GET_COLD_DATA_FLOW_CTR_INFO = 2003
@@ -172,6 +181,60 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
+
+
+#: What servers send to clients, and serve nobody.
+SENT_TO_CLIENTS: Final = frozenset({
+    RequestCode.CHECK_TRANSACTION_STATE, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+})
+
+_FAMILIES: Final = (
+    ("consume queues and settings are in files here, not in RocksDB", (
+        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON)),
+    ("nothing that is in use here serves POP", (
+        RequestCode.QUERY_ASSIGNMENT, RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.POP_ROLLBACK,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO, RequestCode.BATCH_ACK_MESSAGE)),
+    ("there are no broker containers here", (
+        RequestCode.ADD_BROKER, RequestCode.REMOVE_BROKER)),
+    ("there is no controller here", (
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER, RequestCode.CONTROLLER_GET_REPLICA_INFO,
+        RequestCode.CONTROLLER_GET_METADATA_INFO, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.GET_BROKER_EPOCH_CACHE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG,
+        RequestCode.CLEAN_BROKER_DATA, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID, RequestCode.BROKER_CLOSE_CHANNEL_REQUEST,
+        RequestCode.CHECK_NOT_ACTIVE_BROKER_REQUEST, RequestCode.GET_BROKER_LIVE_INFO_REQUEST,
+        RequestCode.GET_SYNC_STATE_DATA_REQUEST,
+        RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST)),
+    ("there is no replication here yet", (
+        RequestCode.EXCHANGE_BROKER_HA_INFO,)),
+    ("cold data is not kept apart here", (
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, RequestCode.SET_COMMITLOG_READ_MODE)),
+    ("there is no ACL 2.0 here; accounts are those of ACL 1.0", (
+        RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER, RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_DELETE_ACL, RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_LIST_ACL)),
+    ("servers of 5.3.3 do not serve it either", (
+        RequestCode.QUERY_BROKER_OFFSET, RequestCode.GET_TOPIC_CONFIG_LIST,
+        RequestCode.GET_TOPIC_NAME_LIST, RequestCode.TRIGGER_DELETE_FILES,
+        RequestCode.GET_CLIENT_CONFIG, RequestCode.SUSPEND_CONSUMER, RequestCode.RESUME_CONSUMER,
+        RequestCode.RESET_CONSUMER_OFFSET_IN_CONSUMER, RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER,
+        RequestCode.ADJUST_CONSUMER_THREAD_POOL, RequestCode.WHO_CONSUME_THE_MESSAGE,
+        RequestCode.REGISTER_FILTER_SERVER, RequestCode.REGISTER_MESSAGE_FILTER_CLASS)),
+)
+#: Why nobody serves a code, as the remark of the refusal tells; a plugin may serve it all the same.
+REFUSED: Final[Mapping[int, str]] = MappingProxyType({
+    **{code: reason for reason, codes in _FAMILIES for code in codes},
+    **dict.fromkeys(SENT_TO_CLIENTS, "servers send it to clients"),
+})
 
 
 class ResponseCode(IntEnum):

@@ -1,35 +1,35 @@
-"""Writes CODES.md, the page of every request code and who serves it, from the handler tables.
+"""Writes CODES.md, the page of every request code: who serves it or why nobody does, what shows it.
 
-``python -m twistmq.broker.codes_page > broker/CODES.md`` makes it anew; a test holds the two
-together.
+``python -m twistmq.broker.codes_page > broker/CODES.md`` in a checkout makes it anew: the tests are
+named by ``tests/code_tests.py`` there. A test holds them together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.codes import REFUSED, RequestCode, ResponseCode
 from twistmq.broker.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.name_server import PortlessNameServer
 
-__all__ = ["codes_page"]
+__all__ = ["codes_page", "servers"]
 
 _HEAD = """\
 # Codes
 
-A request whose code nobody serves is answered REQUEST_CODE_NOT_SUPPORTED. "Not on VIP": the port
-two below the main one does not serve it. Requests a broker sends to clients are served by nobody
-here.
+A request whose code nobody serves is refused with REQUEST_CODE_NOT_SUPPORTED, and the reason that
+stands here. "Not on VIP": the port two below the main one does not serve it.
 
-This page is written by `python -m twistmq.broker.codes_page` from `broker/codes.py` and the tables
-of request handlers.
+This page is written by `python -m twistmq.broker.codes_page` from `broker/codes.py`, the tables of
+request handlers, and `tests/code_tests.py`; paths of tests are below `tests`.
 
 ## Request codes
 
-| code | name | served by |
-| --- | --- | --- |
+| code | name | served by | shown by |
+| --- | --- | --- | --- |
 """
 _RESPONSES = """
 ## Response codes
@@ -39,7 +39,7 @@ _RESPONSES = """
 """
 
 
-def _servers() -> dict[int, list[str]]:
+def servers() -> dict[int, list[str]]:
     """Who serves a code: the name server, the broker's kernel, a stock plugin by name."""
     served: dict[int, list[str]] = {}
     for row in PortlessNameServer().handlers():
@@ -58,13 +58,23 @@ def _servers() -> dict[int, list[str]]:
     return served
 
 
-def codes_page() -> str:
-    served = _servers()
-    requests = [f"| {int(code)} | {code.name} | {'; '.join(served.get(code, ['']))} |"
+def _refusal(code: RequestCode) -> str:
+    reason = REFUSED.get(code)
+    return f"refused: {reason}" if reason else "refused"
+
+
+def codes_page(tests: Mapping[int, str]) -> str:
+    """The page.
+
+    :param tests: the tests that show how a code is answered, by code.
+    """
+    served = servers()
+    requests = [f"| {int(code)} | {code.name} | "
+                f"{'; '.join(served.get(code, [_refusal(code)]))} | `{tests[code]}` |"
                 for code in RequestCode]
     responses = [f"| {int(code)} | {code.name} |" for code in ResponseCode]
     return _HEAD + "\n".join(requests) + "\n" + _RESPONSES + "\n".join(responses) + "\n"
 
 
 if __name__ == "__main__":
-    print(codes_page(), end="")
+    print(import_module("tests.code_tests").page(), end="")

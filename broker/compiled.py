@@ -31,6 +31,10 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.message_id",
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",
+    "twistmq.broker.wire.record_properties",
+    "twistmq.plugins.filter_sql92.values",
+    "twistmq.transaction.half",
+    "twistmq.transaction.recent",
 )
 
 #: How mypyc looks at types. Not setup.cfg's mypy table: its plugin and its warnings are for

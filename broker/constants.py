@@ -19,14 +19,18 @@ __all__ = [
     "CONNECTION_BYTES_UNSENT_MAX",
     "CONNECTION_CLIENT_BYTES_MAX",
     "DISPATCH_STEP_BYTES_MAX",
+    "DISPATCH_STEP_RECORDS",
     "EXPRESSION_LENGTH_MAX",
+    "FIRST_BYTES_SECONDS",
     "FLUSH_STEP_ITEM_BYTES_MAX",
     "FLUSH_STEP_MS",
     "FLUSH_STEP_PAGES_MAX",
     "FLUSH_STEP_TAILS_MAX",
+    "GROUP_ROWS_SIZE_MAX",
     "HEARTBEAT_SIZE_MAX",
     "HELD_PULLS_MAX",
     "HELD_REQUEST_BYTES",
+    "INDEX_FLUSH_BYTES",
     "INDEX_FLUSH_INTERVAL_MS",
     "KEPT_BYTES_LEAST",
     "KEPT_BYTES_TOTAL_MAX",
@@ -40,13 +44,19 @@ __all__ = [
     "OPEN_LOG_FILES_MAX",
     "OPEN_QUEUE_FILES_MAX",
     "PAGE_SIZE_BYTES",
+    "PROXY_HEADER_SIZE_MAX",
     "PULL_SIZE_BYTES_MAX",
     "QUEUE_ENTRY_SIZE_BYTES",
+    "QUEUE_SYNC_FILES_MAX",
+    "QUEUE_SYNC_INTERVAL_MS",
+    "QUEUE_SYNC_LOG_BYTES",
     "QUEUE_TAILS_FLUSH_BYTES",
     "QUEUE_TAILS_TOTAL_BYTES_MAX",
     "QUEUE_TAIL_LEAST_BYTES",
+    "SETTINGS_SIZE_MAX",
     "STALL_SECONDS",
     "STALL_WARN_SECONDS",
+    "TLS_HANDSHAKE_SECONDS",
     "TOPIC_QUEUES_MAX",
     "TOPIC_ROWS_SIZE_MAX",
     "TOTAL_BYTES_IN_FLIGHT_FREE",
@@ -54,6 +64,7 @@ __all__ = [
     "TURN_REPLY_BYTES_MAX",
     "TURN_SECONDS",
     "VIP_PORT_DISTANCE",
+    "WAITING_BYTES_TOTAL_MAX",
     "WRITE_STALL_MAX_MS",
 ]
 
@@ -69,6 +80,9 @@ TOTAL_BYTES_IN_FLIGHT_MAX: Final = 128 * 1024 * 1024
 #: Bytes in flight that a connection may have even then: what one of a few hundred queues needs.
 #: Who wants little goes on while others want all there is.
 TOTAL_BYTES_IN_FLIGHT_FREE: Final = 512 * 1024
+#: Bytes of requests that wait for their turn, over all connections, at which who has some waiting
+#: is not read: flow control refuses sends long before, the others have only this bound.
+WAITING_BYTES_TOTAL_MAX: Final = 128 * 1024 * 1024
 #: What a waiting request takes beside its bytes: objects, as measured, generously.
 HELD_REQUEST_BYTES: Final = 2048
 #: Bytes of replies that may wait for a peer before its requests are no longer read.
@@ -83,6 +97,12 @@ KEPT_BYTES_TOTAL_MAX: Final = 256 * 1024 * 1024
 KEPT_BYTES_LEAST: Final = 16 * 1024
 #: How long a peer may take nothing of what waits for it, ms; as long as an idle connection lives.
 WRITE_STALL_MAX_MS: Final = 120_000
+#: Bytes of a PROXY header of version 2: addresses take 52, and what proxies add a few hundred.
+PROXY_HEADER_SIZE_MAX: Final = 4096
+#: How long a connection may take over its first bytes, where they begin a PROXY header, seconds.
+FIRST_BYTES_SECONDS: Final = 10.0
+#: How long a TLS handshake may take, seconds. Source: Netty's SslHandler.
+TLS_HANDSHAKE_SECONDS: Final = 10.0
 #: Pulls that may wait for messages at a time (pullThreadPoolQueueCapacity @5.3.3).
 HELD_PULLS_MAX: Final = 100_000
 
@@ -94,6 +114,16 @@ TOPIC_ROWS_SIZE_MAX: Final = FRAME_SIZE_MAX - 512 * 1024
 #: Queues a topic may be given, of each kind. What tools ask of a topic of so many fits into a frame
 #: several times, and each is a file of its own; clusters in use have hundreds.
 TOPIC_QUEUES_MAX: Final = 16_384
+
+# --- settings
+
+#: What a tool may send as a change of settings, bytes: reading it holds the reactor.
+SETTINGS_SIZE_MAX: Final = 64 * 1024
+
+# --- groups
+
+#: What all groups may take as tools are told of them, bytes. Over 30,000 groups.
+GROUP_ROWS_SIZE_MAX: Final = FRAME_SIZE_MAX - 512 * 1024
 
 # --- the reactor
 
@@ -164,6 +194,13 @@ QUEUE_TAIL_LEAST_BYTES: Final = 2 * PAGE_SIZE_BYTES
 #: their second is over, however few each queue has: two seconds at 100,000 messages a second.
 QUEUE_TAILS_FLUSH_BYTES: Final = 4 * 1024 * 1024
 
+#: Bytes of commit log whose entries are not durable, at which queue files are synced before
+#: flushConsumeQueueThoroughInterval is over: a start after a crash reads the log from there. Not
+#: when there are many files, and not more often than so many ms.
+QUEUE_SYNC_LOG_BYTES: Final = 512 * 1024 * 1024
+QUEUE_SYNC_FILES_MAX: Final = 64
+QUEUE_SYNC_INTERVAL_MS: Final = 4_000
+
 #: Bytes of consume-queue entries in memory over all queues, at which the store refuses messages.
 #: Only a disk that has no room for them lets it come to this: it is half a minute at 100,000/s.
 QUEUE_TAILS_TOTAL_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -180,15 +217,19 @@ FLUSH_STEP_MS: Final = 4
 #: Bytes of index items written in one step.
 FLUSH_STEP_ITEM_BYTES_MAX: Final = 1024 * 1024
 
-#: Ms between two rounds that make the index durable. At full rate every page of the 20 MB of slots
-#: is written once a round, so a shorter round would only write them more often.
+#: Ms between two rounds that make the index durable, and how many bytes of items do not wait for
+#: that long. A round may write all pages of the 20 MB of slots; what it has not written has to be
+#: indexed again after a crash, some 3 us a message. At full rate it is a round every three seconds.
 INDEX_FLUSH_INTERVAL_MS: Final = 10_000
+INDEX_FLUSH_BYTES: Final = 10 * 1024 * 1024
 
 #: Ms between two writes of the checkpoint. Source: DefaultMessageStore.addScheduleTask.
 CHECKPOINT_FLUSH_INTERVAL_MS: Final = 1_000
 
 #: Bytes of commit log read and dispatched in one step when dispatch is behind.
 DISPATCH_STEP_BYTES_MAX: Final = 512 * 1024
+#: Records that wait for their dispatch are dispatched in steps of about so many; 2 us each.
+DISPATCH_STEP_RECORDS: Final = 512
 
 #: Ms by which recovery starts before the checkpoint. Source: StoreCheckpoint.getMinTimestamp.
 CHECKPOINT_MARGIN_MS: Final = 3_000
@@ -212,6 +253,7 @@ assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
 assert TOTAL_BYTES_IN_FLIGHT_FREE > HELD_REQUEST_BYTES
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX > CONNECTION_BYTES_UNSENT_FREE
+assert PROXY_HEADER_SIZE_MAX < KEPT_BYTES_LEAST
 assert KEPT_BYTES_TOTAL_MAX > CONNECTION_BYTES_UNSENT_MAX + FRAME_SIZE_MAX
 assert LOG_FIELD_CHARS_MAX < LOG_LINE_CHARS_MAX
 assert CLIENTS_BYTES_TOTAL_MAX > CONNECTION_CLIENT_BYTES_MAX > 2 * EXPRESSION_LENGTH_MAX

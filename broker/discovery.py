@@ -1,6 +1,7 @@
 """Which plugins are installed, and which of them a broker uses.
 
-Plugins are entry points of the group ``twistmq``. What is left out of what somebody may count on
+A broker's plugins are entry points of the group ``twistmq``, a name server's of the group
+``twistmq.namesrv``. What is left out of what somebody may count on
 is said in a notice: a name that is not installed, a plugin that cannot be imported, stock plugins
 that ``plugins.enabled`` does not name.
 
@@ -18,9 +19,10 @@ from twisted.logger import Logger
 
 from twistmq.broker.errors import SettingsError
 
-__all__ = ["ENTRY_POINT_GROUP", "FAULTS", "FoundPlugins", "find_plugins"]
+__all__ = ["ENTRY_POINT_GROUP", "FAULTS", "NAMESRV_GROUP", "FoundPlugins", "find_plugins"]
 
 ENTRY_POINT_GROUP: Final = "twistmq"
+NAMESRV_GROUP: Final = "twistmq.namesrv"
 #: What a plugin raises that is its own fault. One that wants the process to end is not asked.
 FAULTS: Final = (Exception, SystemExit)
 
@@ -38,7 +40,8 @@ class FoundPlugins:
 
 
 def find_plugins(
-    enabled: Collection[str] | None = None, disabled: Collection[str] = ()
+    enabled: Collection[str] | None = None, disabled: Collection[str] = (),
+    group: str = ENTRY_POINT_GROUP,
 ) -> FoundPlugins:
     """Import the plugins that are installed.
 
@@ -47,17 +50,21 @@ def find_plugins(
 
     :param enabled: only these names; None means all there are.
     :param disabled: never these names; that wins.
+    :param group: of the kind of server that wants them. A name that only the other kind has is
+        left out: one file of settings may be for both.
     :raises SettingsError: when a name of ``enabled`` is not installed or cannot be imported.
     """
     points: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=_is_stock, reverse=True):
+    for point in sorted(entry_points(group=group), key=_is_stock, reverse=True):
         points[point.name] = point
+    installed = {point.name for each in (ENTRY_POINT_GROUP, NAMESRV_GROUP)
+                 for point in entry_points(group=each)}
     known = ", ".join(sorted(points)) or "none"
-    missing = sorted(set(enabled or ()) - set(points))
+    missing = sorted(set(enabled or ()) - installed)
     if missing:
         raise SettingsError(f"plugins.enabled: {', '.join(missing)} not installed (known: {known})")
     found = FoundPlugins()
-    absent = sorted(set(disabled) - set(points))
+    absent = sorted(set(disabled) - installed)
     if absent:
         found.notices.append(
             f"plugins.disabled: {', '.join(absent)} not installed (known: {known})")

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import ResponseCode
+from twistmq.broker.codes import REFUSED, ResponseCode
 from twistmq.broker.constants import HELD_REQUEST_BYTES
 from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong
 from twistmq.broker.remoting import AnyHandler, Channel, Handled, Held, Reply, Request
@@ -55,6 +55,9 @@ class Connection(Channel, Protocol):
 
     def release(self, size_bytes: int) -> None:
         """Such a request was answered."""
+
+    def waited(self, requests: Sequence[Request[Any]]) -> None:
+        """Requests of one read that waited are answered now."""
 
     def may_go_on(self, reply_bytes: int) -> bool:
         """Whether more of what one read brought may run now, after a reply of this size."""
@@ -238,6 +241,7 @@ class Dispatcher:
                 if frames:
                     channel.write(b"".join(frames))
                 channel.release(size)
+                channel.waited([request for request, _ in waiting])
 
         until.addBoth(answered)
         if not there:
@@ -301,5 +305,6 @@ def _held_size(request: Request[Any]) -> int:
 
 
 def _unsupported(command: RemotingCommand) -> Reply:
-    remark = f" request type {command.code} not supported"
+    reason = REFUSED.get(command.code)
+    remark = f" request type {command.code} not supported" + (f": {reason}" if reason else "")
     return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

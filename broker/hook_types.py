@@ -21,13 +21,19 @@ SHOWN: Final = (
     ("settings", ("Setting",)),
     ("remoting", ("RequestHandler", "Request", "Reply", "Channel")),
     ("periodic", ("PeriodicTask",)),
+    ("store.inspect.plugin_files", ("PluginFiles", "FilesCheck")),
+    ("store.inspect.layout", ("StoreFiles",)),
+    ("store.inspect.report", ("Report",)),
     ("request.send_context", ("SendBatch",)),
     ("wire.record", ("MessageRecord",)),
     ("request.consume_context", ("ConsumeContext",)),
     ("request.client_table", ("ClientChange", "Client")),
+    ("wire.bodies.topic", ("TopicConfigSerializeWrapper",)),
+    ("metrics", ("MetricFamily", "Histogram")),
     ("interfaces", ("IAccessValidator", "IFilterLanguage", "IConsumerFilters",
-                    "ITransactionService")),
+                    "ITransactionService", "IFlowControl", "IBroadcastOffsets")),
     ("kernel", ("Kernel",)),
+    ("namesrv.requests", ("NameServer",)),
 )
 _PARAM: Final = re.compile(r":param (\w+): (.+?)(?=\n\s*(?::|\n|$)|$)", re.DOTALL)
 _FOLDER: Final = Path(__file__).resolve().parent

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
@@ -23,6 +24,7 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.discovery import FAULTS
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
 from twistmq.broker.interfaces import IAccessValidator
+from twistmq.broker.metrics import MetricFamily
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.plugin_checks import misfit, require_hooks_that_run, setting_fault
 from twistmq.broker.remoting import Reply, RequestHandler
@@ -31,13 +33,22 @@ from twistmq.broker.settings import Setting
 if TYPE_CHECKING:
     import click
 
-    from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage, ITransactionService
+    from twistmq.broker.interfaces import (
+        IBroadcastOffsets,
+        IConsumerFilters,
+        IFilterLanguage,
+        IFlowControl,
+        ITransactionService,
+    )
     from twistmq.broker.kernel import Kernel
+    from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.remoting import AnyHandler, Request
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.store.recovery import TagsCode
+    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
     from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["Hooks"]
@@ -104,6 +115,8 @@ class Hooks:
         self.after_send = self._implementations("after_send")
         self.before_consume = self._implementations("before_consume")
         self.after_consume = self._implementations("after_consume")
+        # One request of a client may change thousands of groups.
+        self._on_client_change = self._implementations("on_client_change")
 
     @property
     def plugin_names(self) -> list[str]:
@@ -166,6 +179,12 @@ class Hooks:
 
         return self._rows("register_commands", click.Command)
 
+    def collect_store_files(self) -> dict[str, PluginFiles]:
+        """What plugins keep in a store, by name; the plugin called first wins."""
+        from twistmq.broker.store.inspect.plugin_files import PluginFiles  # only for `store`
+
+        return _by("name", self._rows("register_store_files", PluginFiles))
+
     def collect_filter_languages(self, kernel: Kernel) -> dict[str, IFilterLanguage]:
         return self._mapping("register_filter_languages", kernel)
 
@@ -214,6 +233,23 @@ class Hooks:
             return service
         return None
 
+    def broadcast_offsets(self, kernel: Kernel) -> IBroadcastOffsets | None:
+        for answer in self._call_each("provide_broadcast_offsets", kernel):
+            found: IBroadcastOffsets = answer
+            return found
+        return None
+
+    def flow_control(self, kernel: Kernel) -> IFlowControl | None:
+        for answer in self._call_each("provide_flow_control", kernel):
+            found: IFlowControl = answer
+            return found
+        return None
+
+    @property
+    def has_access_validators(self) -> bool:
+        """Whether a plugin may supply validators."""
+        return bool(self._implementations("provide_access_validators"))
+
     def collect_access_validators(self, kernel: Kernel) -> list[IAccessValidator]:
         """All validators; a plugin that fails to supply its own is replaced by one that denies.
 
@@ -234,8 +270,19 @@ class Hooks:
 
     def collect_request_handlers(self, kernel: Kernel) -> dict[int, AnyHandler]:
         """The plugins' rows by code; the plugin called first wins."""
-        rows = self._rows("register_request_handlers", RequestHandler, kernel)
-        return {row.code: row for row in reversed(rows)}
+        return _by("code", self._rows("register_request_handlers", RequestHandler, kernel))
+
+    def wrap_request_handlers(
+        self, kernel: Kernel, handlers: Mapping[int, AnyHandler]
+    ) -> dict[int, AnyHandler]:
+        """The table with what plugins put before its rows; the plugin called first is outermost."""
+        hook = "wrap_request_handlers"
+        wrapped = dict(handlers)
+        for implementation in reversed(self._implementations(hook)):
+            rows = self._rows_of(hook, implementation, RequestHandler, kernel,
+                                 MappingProxyType(dict(wrapped)))
+            wrapped.update({row.code: row for row in rows if row.code in wrapped})
+        return wrapped
 
     def collect_periodic_tasks(self, kernel: Kernel) -> list[PeriodicTask]:
         return self._rows("register_periodic_tasks", PeriodicTask, kernel)
@@ -283,23 +330,42 @@ class Hooks:
         """Run every ``on_start`` in order; a failure is logged and the others still run.
 
         :raises SettingsError: when a plugin says so: what the user asked for has no meaning.
+        :raises StoreError: when a plugin says so: a file of its own cannot be used.
         :raises CancelledError: when the start is given up.
         """
-        for implementation in self._implementations("on_start"):
-            try:
-                await maybeDeferred(implementation.call, kernel)
-            except (SettingsError, CancelledError):
-                raise
-            except FAULTS:
-                self.log.failure("plugin {plugin} raised in on_start", plugin=implementation.plugin)
+        await self._run_each("on_start", kernel, (SettingsError, StoreError, CancelledError))
 
     async def stop(self, kernel: Kernel) -> None:
         """Run every ``on_stop``; a failure is logged and the others still run."""
-        for implementation in self._implementations("on_stop"):
+        await self._run_each("on_stop", kernel)
+
+    async def start_namesrv(self, name_server: NameServer) -> None:
+        """Run every ``on_namesrv_start``, as :meth:`start` does.
+
+        :raises SettingsError: when a plugin says so.
+        :raises CancelledError: when the start is given up.
+        """
+        await self._run_each("on_namesrv_start", name_server, (SettingsError, CancelledError))
+
+    async def stop_namesrv(self, name_server: NameServer) -> None:
+        """Run every ``on_namesrv_stop``, as :meth:`stop` does."""
+        await self._run_each("on_namesrv_stop", name_server)
+
+    async def _run_each(
+        self, hook: str, server: Kernel | NameServer, passed: tuple[type[Exception], ...] = ()
+    ) -> None:
+        """Run and await every implementation in order.
+
+        :param passed: errors that are raised on.
+        """
+        for implementation in self._implementations(hook):
             try:
-                await maybeDeferred(implementation.call, kernel)
+                await maybeDeferred(implementation.call, server)
+            except passed:
+                raise
             except FAULTS:
-                self.log.failure("plugin {plugin} raised in on_stop", plugin=implementation.plugin)
+                self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
+                                 hook=hook)
 
     # --- each request
 
@@ -369,14 +435,28 @@ class Hooks:
 
     # --- events
 
+    def complete_topic_tables(
+        self, kernel: Kernel, tables: TopicConfigSerializeWrapper, registering: bool
+    ) -> None:
+        self._call_each("complete_topic_tables", kernel, tables, registering)
+
     def client_changed(self, kernel: Kernel, change: ClientChange) -> None:
-        self._call_each("on_client_change", kernel, change)
+        for implementation in self._on_client_change:
+            self._call_one("on_client_change", implementation, kernel, change)
 
     def role_changed(self, kernel: Kernel, role: str, broker_id: int) -> None:
         self._call_each("on_role_change", kernel, role, broker_id)
 
     def half_message_discarded(self, kernel: Kernel, record: bytes) -> None:
         self._call_each("on_half_message_discarded", kernel, record)
+
+    def metrics(self, kernel: Kernel) -> dict[str, MetricFamily]:
+        """The families of all plugins by name; the plugin called first wins."""
+        return _by("name", self._rows("collect_metrics", MetricFamily, kernel))
+
+    def namesrv_metrics(self, name_server: NameServer) -> dict[str, MetricFamily]:
+        """Those of a name server."""
+        return _by("name", self._rows("collect_namesrv_metrics", MetricFamily, name_server))
 
     def runtime_info(self, kernel: Kernel) -> dict[str, str]:
         return {name: str(text) for name, text in self._mapping("add_runtime_info", kernel).items()}
@@ -393,6 +473,11 @@ class _DenyAll:
         raise RequestRefused(
             ResponseCode.NO_PERMISSION,
             f"the plugin {self._plugin} failed to supply its access validators")
+
+
+def _by(attribute: str, rows: Sequence[T]) -> dict[Any, T]:
+    """Rows by an attribute, the first wins."""
+    return {getattr(row, attribute): row for row in reversed(rows)}
 
 
 def _are_refusals(answer: object, count: int) -> bool:

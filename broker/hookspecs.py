@@ -4,6 +4,10 @@ A plugin is a module (or object) named by an entry point of the group ``twistmq`
 marked with ``twistmq.broker.hookimpl`` implement hooks of the same name and may take any subset
 of a hook's arguments. All hooks run on the reactor's thread.
 
+A name server has plugins too: those of the group ``twistmq.namesrv``. Of them it calls
+``register_settings``, ``before_request``, ``after_response`` and the hooks of its own, which are
+the last here; a plugin for both kinds of server is named in both groups.
+
 Order: the last plugin registered runs first; stock plugins are registered before third-party
 ones, both in the order of their names. ``tryfirst``/``trylast`` change that, as in pluggy.
 
@@ -33,18 +37,24 @@ if TYPE_CHECKING:
     from twistmq.broker.errors import BrokerError
     from twistmq.broker.interfaces import (
         IAccessValidator,
+        IBroadcastOffsets,
         IConsumerFilters,
         IFilterLanguage,
+        IFlowControl,
         ITransactionService,
     )
     from twistmq.broker.kernel import Kernel
+    from twistmq.broker.metrics import MetricFamily
+    from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.periodic import PeriodicTask
     from twistmq.broker.remoting import AnyHandler, Reply, Request
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
     from twistmq.broker.settings import Setting
+    from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.store.recovery import TagsCode
+    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
     from twistmq.broker.wire.record import MessageRecord
 
 hookspec = pluggy.HookspecMarker("twistmq")
@@ -59,7 +69,9 @@ def register_settings() -> Sequence[Setting] | None:
 
     Called before the settings are read. All answers are joined. A name without a dot is Apache's:
     its row names Apache's class as ``source``. A plugin with a setting that the kernel or a plugin
-    before it has is left out whole. Cost class: once.
+    before it has is left out whole. What only the plugin can judge of a value it judges at the
+    start, and before a tool changes it, by a function in ``kernel.settings.checks``.
+    Cost class: once.
     """
 
 
@@ -69,6 +81,16 @@ def register_commands() -> Sequence[click.Command] | None:
 
     Called when the command line is asked for a command it does not have itself, or for help.
     Cost class: once.
+    """
+
+
+@hookspec
+def register_store_files() -> Sequence[PluginFiles] | None:
+    """Say how files that the plugin keeps in a store are checked and listed.
+
+    Called when ``twistmq store`` looks at a store, its own or Apache's, beside a broker or not:
+    there is no kernel and there are no settings, and nothing may be changed. Of two with one name
+    the plugin's that is called first is used. Cost class: rare.
     """
 
 
@@ -111,6 +133,26 @@ def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
     """
 
 
+@hookspec(firstresult=True)
+def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
+    """Supply what knows how far each client of a broadcast group has come.
+
+    Called before the broker listens; what the plugin called first supplies is used. Without one
+    such clients pull from where they say. Cost class: once; what it returns, request.
+    Source: BroadcastOffsetManager.
+    """
+
+
+@hookspec(firstresult=True)
+def provide_flow_control(kernel: Kernel) -> IFlowControl | None:
+    """Supply what refuses requests when more come than the broker can serve.
+
+    Called before the broker listens; what the plugin called first supplies is used. Without one
+    clients that send too much are read later, and wait. Cost class: once; what it returns, each
+    read of a socket. Source: BrokerFastFailure, NettyRequestProcessor.rejectRequest.
+    """
+
+
 @hookspec
 def claim_properties(kernel: Kernel) -> Collection[str] | None:
     """Name the message properties whose features this plugin provides.
@@ -146,6 +188,22 @@ def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler] | None:
 
 
 @hookspec
+def wrap_request_handlers(
+    kernel: Kernel, handlers: Mapping[int, AnyHandler]
+) -> Sequence[AnyHandler] | None:
+    """Stand before rows of the table of request handlers: return rows that call those given.
+
+    Called when the table is whole, before the broker listens. A row replaces that of its code; it
+    may change the request, or have the old row's `handle`, or `handle_batch` where that is there,
+    be called with another one, and look at the answer. A row for a code that nobody serves is left
+    out. The plugin called first stands before those of the others. Cost class: once; what it
+    returns, request.
+
+    - `handlers`: the rows by code, with what was put before them by plugins called later.
+    """
+
+
+@hookspec
 def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask] | None:
     """Add tasks that run again and again; one that raises is logged and runs next period.
 
@@ -157,8 +215,9 @@ def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask] | None:
 def on_start(kernel: Kernel) -> Deferred[None] | None:
     """The store is loaded, the broker is about to listen. May return a Deferred to be waited for.
 
-    A SettingsError stops the start: what the user asked of the plugin has no meaning. Any other
-    failure is logged, as in every hook. Cost class: once.
+    A SettingsError stops the start: what the user asked of the plugin has no meaning. So does a
+    StoreError: a file of the plugin's own cannot be used. Any other failure is logged, as in every
+    hook. Cost class: once.
     """
 
 
@@ -254,6 +313,21 @@ def after_consume(context: ConsumeContext) -> None:
 
 
 @hookspec
+def complete_topic_tables(
+    kernel: Kernel, tables: TopicConfigSerializeWrapper, registering: bool
+) -> None:
+    """All topics are about to be told: add what else there is to know of some.
+
+    Cost class: rare.
+
+    - `tables`: what is told, without the topics themselves, which follow.
+    - `registering`: whether name servers are told, else who asks for all topics.
+
+    Source: BrokerController.registerBrokerAll, AdminBrokerProcessor.getAllTopicConfig.
+    """
+
+
+@hookspec
 def on_client_change(kernel: Kernel, change: ClientChange) -> None:
     """A producer or consumer came, went or changed what it subscribes to. Cost class: rare.
 
@@ -289,12 +363,51 @@ def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
     """
 
 
+@hookspec
+def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
+    """Tell metrics of the plugin's own, for a scrape that is being made.
+
+    Called for each scrape, every few seconds perhaps: it must be quick, and count nothing then.
+    Names begin with the plugin's, or are Apache's; of two families with one name the plugin's that
+    is called first is used. Cost class: rare. Source: BrokerMetricsManager.
+    """
+
+
 # --- 5. stop -------------------------------------------------------------------------------
 
 
 @hookspec
 def on_stop(kernel: Kernel) -> Deferred[None] | None:
     """The broker no longer listens; the store is still open. May return a Deferred to wait for.
+
+    Cost class: once.
+    """
+
+
+# --- 6. name server ------------------------------------------------------------------------
+
+
+@hookspec
+def on_namesrv_start(name_server: NameServer) -> Deferred[None] | None:
+    """A name server is about to listen. May return a Deferred to be waited for.
+
+    A SettingsError stops the start; any other failure is logged. Under ``twistmq up`` it is called
+    before the broker starts. Cost class: once.
+    """
+
+
+@hookspec
+def collect_namesrv_metrics(name_server: NameServer) -> Sequence[MetricFamily] | None:
+    """Tell metrics of a name server, for a scrape that is being made.
+
+    As ``collect_metrics`` is for a broker's. Under ``twistmq up`` they are on the broker's page.
+    Cost class: rare.
+    """
+
+
+@hookspec
+def on_namesrv_stop(name_server: NameServer) -> Deferred[None] | None:
+    """A name server no longer listens. May return a Deferred to wait for.
 
     Cost class: once.
     """

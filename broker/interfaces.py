@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zope.interface import Attribute, Interface
@@ -12,18 +12,58 @@ if TYPE_CHECKING:
 
     from twistmq.broker.remoting import Request
     from twistmq.broker.store.get_message import GetMessageResult, MessageFilter
+    from twistmq.broker.wire.command import RemotingCommand
+    from twistmq.broker.wire.frame import Frame
+    from twistmq.broker.wire.header import CommandHeader
     from twistmq.broker.wire.record import MessageRecord
 
 __all__ = [
+    "AskServer",
+    "BroadcastClient",
     "IAccessValidator",
+    "IBroadcastOffsets",
     "IConsumerFilters",
     "IFilterLanguage",
+    "IFlowControl",
     "IMessageStore",
     "IStoreFile",
     "IStoreIO",
     "ITransactionService",
+    "OpenHttpPort",
     "ReadMap",
+    "ServeHttp",
+    "WaitingRequests",
 ]
+
+# --- supplied by the edge
+
+
+class OpenHttpPort(Protocol):
+    """A port that listens."""
+
+    #: The real one.
+    port: int
+
+    def stop(self) -> Deferred[None]:
+        """Listen no more, and cut off the connections there are."""
+
+
+class ServeHttp(Protocol):
+    """Serves a resource of twisted.web on the broker's reactor."""
+
+    def __call__(self, resource: Any, port: int, interface: str) -> OpenHttpPort:
+        """:raises OSError: when the port cannot be had."""
+
+
+class AskServer(Protocol):
+    """Sends a request to another server of the protocol."""
+
+    async def __call__(
+        self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
+        timeout_ms: int,
+    ) -> RemotingCommand:
+        """:raises RemotingError: when it cannot be asked, or does not answer in time."""
+
 
 # --- supplied by plugins
 
@@ -38,6 +78,23 @@ class IAccessValidator(Interface):
         """
 
 
+#: Who pulls for a broadcast group: its client id, and whether a proxy asks for it.
+BroadcastClient = tuple[str, bool]
+
+
+class IBroadcastOffsets(Interface):
+    """Knows how far each client of a broadcast group has come. Source: BroadcastOffsetManager."""
+
+    def client_of(request: Request[Any]) -> BroadcastClient | None:
+        """Say who pulls; None: no client of a broadcast group. Asked at each pull."""
+
+    def begin_offset(request: Request[Any], client: BroadcastClient) -> int | None:
+        """Say where the client has to pull from instead; None: from where it does."""
+
+    def pulled(request: Request[Any], client: BroadcastClient, offset: int) -> None:
+        """The client's pull from ``offset`` is answered, or it is sent there."""
+
+
 class IFilterLanguage(Interface):
     """A language subscriptions can be written in. Source: FilterSpi @5.3.3."""
 
@@ -45,7 +102,8 @@ class IFilterLanguage(Interface):
         """Make a function that says whether properties match.
 
         Where asking it takes longer than some microseconds it has an attribute ``cost``: how many
-        times longer. A pull looks at so many times fewer messages in one turn.
+        times longer. A pull looks at so many times fewer messages in one turn. The mapping finds
+        a property when it is asked for; who lists it, or asks for more than a few, has all split.
 
         :raises ValueError: when the expression is not of the language; the text says where.
         """
@@ -76,13 +134,66 @@ class IConsumerFilters(Interface):
         """Say what a group filters a topic by, as a text for people; "null": by nothing."""
 
 
+class WaitingRequests(Protocol):
+    """What waits for its turn, of all connections."""
+
+    #: Requests, and their bytes.
+    request_count: int
+    size_bytes: int
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that have some of them."""
+
+    def head_wait_ms(self) -> int:
+        """How long the request that waits longest does, ms."""
+
+    def frames(self) -> Iterator[Frame]:
+        """The requests, each connection's by themselves."""
+
+
+class IFlowControl(Interface):
+    """Refuses requests when more come than can be served.
+
+    Each question is about frames of one connection, in order, and is answered by those that may be
+    served and the replies to the others, as frames. Source: BrokerFastFailure,
+    NettyRemotingAbstract.processRequestCommand @5.3.3.
+    """
+
+    rejects: bool = Attribute("Whether `reject` is asked about everything that is about to run.")
+
+    def begin_round(waiting: WaitingRequests) -> None:
+        """The reactor begins a round; called at least every 10 ms while it does."""
+
+    def arrived(
+        frames: Sequence[Frame], own_count: int, waiting: WaitingRequests
+    ) -> tuple[Sequence[Frame], Sequence[bytes]]:
+        """Frames are about to wait for their turn.
+
+        :param own_count: requests of the connection that wait before them.
+        :param waiting: what waits in all.
+        """
+
+    def due(
+        frames: Sequence[Frame], waited_ms: int, waiting: WaitingRequests
+    ) -> tuple[Sequence[Frame], Sequence[bytes]]:
+        """Frames waited, and would have their turn now.
+
+        :param waited_ms: how long, since they were read.
+        :param waiting: what waits behind them.
+        """
+
+    def reject(frames: Sequence[Frame]) -> tuple[Sequence[Frame], Sequence[bytes]]:
+        """Frames are about to run while ``rejects`` is true."""
+
+
 class ITransactionService(Interface):
     """Takes half messages. Source: TransactionalMessageService @5.3.3."""
 
     def prepare(record: MessageRecord, properties: Mapping[str, str]) -> None:
         """Change a record so that it is stored as a half message no consumer sees.
 
-        :param properties: the record's, parsed.
+        :param properties: what its sender gave and its unique key, parsed.
         """
 
 
@@ -116,6 +227,12 @@ class IStoreFile(Interface):
 
     def sync() -> None:
         """Make what was written survive a loss of power. Blocks: call it on a thread."""
+
+    def begin_sync(position: int, size: int) -> None:
+        """Let the disk begin to write a range, so that a sync that follows soon waits less.
+
+        It promises nothing and does not fail: what the disk has to say is said by the sync.
+        """
 
     def close() -> None:
         """Close the file; a second time does nothing."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
@@ -28,6 +28,7 @@ from twistmq.broker.request.client_requests import ClientRequests
 from twistmq.broker.request.client_table import ClientChange, ClientTable
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable, LmqConsumerOffsetTable
 from twistmq.broker.request.filters import FilterLanguages
+from twistmq.broker.request.long_answers import LongAnswers
 from twistmq.broker.request.offset_requests import OffsetRequests
 from twistmq.broker.request.periodic_tasks import periodic_tasks
 from twistmq.broker.request.pull import PullRequests
@@ -43,11 +44,20 @@ from twistmq.broker.request.topic_requests import TopicRequests
 from twistmq.broker.settings import Settings, SettingValue
 from twistmq.broker.statistics import BrokerStats
 from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.topic_names import SEND_FORBIDDEN_TOPICS
 from twistmq.broker.wire.message_id import UniqueIdMaker
 from twistmq.broker.wire.record import MessageRecord, host_bytes
 
 if TYPE_CHECKING:
-    from twistmq.broker.interfaces import ITransactionService
+    from twistmq.broker.interfaces import (
+        AskServer,
+        IBroadcastOffsets,
+        IFlowControl,
+        ITransactionService,
+        ServeHttp,
+    )
+    from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.wire.bodies import TopicRouteData
 
 __all__ = ["MASTER_ID", "Kernel"]
 
@@ -96,7 +106,7 @@ class Kernel:
         #: The live connections.
         self.channels = ChannelTable()
         #: What is counted by topic and group.
-        self.stats = BrokerStats()
+        self.stats = BrokerStats(now_ms())
         #: Topics: ``table`` by name, ``get``, ``update``.
         self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"), now_ms)
         store.is_batch_topic = self.topic_config.is_batch_topic
@@ -111,8 +121,10 @@ class Kernel:
                 store.config_file("lmqConsumerOffset.json"), offsets, now_ms)
         self._tables: tuple[Persistable, ...] = (
             self.consumer_offset, self.subscription_group, self.topic_config)
-        #: Handlers whose work may take long do it here.
+        #: Work that may take long and has to be done is done here.
         self.slices = SlicedWork(now_ms)
+        #: Answers that may take long are made here, while somebody waits for them.
+        self.long_answers = LongAnswers(now_ms)
         #: When the tables are saved.
         self.saves = TableSaves((self.subscription_group, self.topic_config), self.slices,
                                 store.in_thread, now_ms)
@@ -128,11 +140,37 @@ class Kernel:
         self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
         #: Calls a function when others had their turn; None: there are no others, as in tests.
         self.run_soon: Callable[[Callable[[], None]], object] | None = None
+        #: Serves a resource of twisted.web on a port of its own; None: there is no network.
+        self.serve_http: ServeHttp | None = None
+        #: The name server in the same process; None: there is none.
+        self.name_server: NameServer | None = None
+        #: Figures of the process by name, for whoever watches it; each is asked when it is wanted.
+        self.figures: dict[str, Callable[[], float]] = {
+            "held_pulls": lambda: self.pull_hold.count}
+        #: What must hold for the broker to be of use, by name; each says what is wrong, if it is.
+        self.health_checks: dict[str, Callable[[], str]] = {
+            "store": self._store_fault, "tables": self._tables_fault}
+        #: Asks the name servers where a topic is; gives None when they know of none, fails with
+        #: BrokerError when none answers. None: there are no name servers.
+        self.find_route: Callable[[str], Coroutine[Any, Any, TopicRouteData | None]] | None = None
+        #: Asks the name servers for the address of the master of a broker name; gives and fails as
+        #: ``find_route``.
+        self.find_broker: Callable[[str], Coroutine[Any, Any, str | None]] | None = None
+        #: Sends another server a request and gives its reply; fails with RemotingError. None: there
+        #: is no network.
+        self.ask_server: AskServer | None = None
+        #: Topics no client may send to; a plugin that gives meaning to a topic adds it.
+        self.send_forbidden_topics = set(SEND_FORBIDDEN_TOPICS)
         self.transaction_service: ITransactionService | None = None
+        #: Knows where each client of a broadcast group is; None: nobody does.
+        self.broadcast_offsets: IBroadcastOffsets | None = None
+        #: Refuses what more comes of than can be served; None: nobody does.
+        self.flow_control: IFlowControl | None = None
         #: Message properties whose features plugins provide.
         self.claimed_properties: frozenset[str] = frozenset()
         self.periodic_tasks: list[PeriodicTask] = []
         self.dispatcher = Dispatcher({}, hooks)
+        settings.checks.append(self._check_settings)
         settings.on_change.append(self._settings_changed)
         store.on_dispatch.append(self._dispatched)
         store.on_arrival.append(self._arrived)
@@ -168,6 +206,8 @@ class Kernel:
         """The part of a start that has a store to close when it fails."""
         self.store.start()
         self.transaction_service = self.hooks.transaction_service(self)
+        self.flow_control = self.hooks.flow_control(self)
+        self.broadcast_offsets = self.hooks.broadcast_offsets(self)
         self.claimed_properties = self.hooks.claimed_properties(self)
         validators = self.hooks.collect_access_validators(self)
         if self.settings.flag("aclEnable") and not validators:
@@ -200,11 +240,22 @@ class Kernel:
         return self.saves.unsaved
 
     def handler_table(self) -> dict[int, AnyHandler]:
-        """The kernel's rows, and the plugins' in front of them."""
+        """The kernel's rows, the plugins' instead of them, and what plugins put before them."""
         parts = (SendRequests(self), PullRequests(self), OffsetRequests(self),
                  self._client_requests, TopicRequests(self), QueryRequests(self))
         rows = {row.code: row for part in parts for row in part.handlers()}
-        return {**rows, **self.hooks.collect_request_handlers(self)}
+        rows |= self.hooks.collect_request_handlers(self)
+        return self.hooks.wrap_request_handlers(self, rows)
+
+    # --- health
+
+    def _store_fault(self) -> str:
+        """Why messages are refused; a slave refuses them by its nature."""
+        return "" if self.is_slave else self.store.refuses_why()
+
+    def _tables_fault(self) -> str:
+        names = ", ".join(type(table).__name__ for table in self.unsaved)
+        return f"cannot be saved: {names}" if names else ""
 
     # --- role
 
@@ -280,14 +331,18 @@ class Kernel:
 
     # --- events
 
+    def _check_settings(self, after: Settings) -> None:
+        """:raises SettingsError: when the next start would fail with these."""
+        after.store_settings()
+        if after.flag("aclEnable") and not self.hooks.has_access_validators:
+            raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")
+
     def _settings_changed(self, changes: Mapping[str, SettingValue]) -> None:
-        """Retention reads its settings anew each round; the store's others hold from the start."""
-        try:
-            settings = self.settings.store_settings()
-        except SettingsError as error:
-            self.log.error("retention goes on as before: {error}", error=error)
-            return
-        self.store.log_retention.settings = self.store.queue_retention.settings = settings
+        """Hand changes on to those that do not ask for settings each time."""
+        self.store.change_settings(self.settings.store_settings())
+        self.acknowledgement.timeout_ms = self.store.settings.sync_flush_timeout_ms
+        if "brokerPermission" in changes:
+            self.topic_config.permissions_changed()
 
     def _client_changed(self, change: ClientChange) -> None:
         self._client_requests.client_changed(change)
@@ -303,10 +358,20 @@ class Kernel:
         self.saves.save_if_changed(self.topic_config)
         return _all([listener() for listener in self.on_topic_change])
 
+    def registration(self, compressed: bool) -> Callable[[], bytes]:
+        """All topics as name servers are told of them; see TopicConfigTable.registration."""
+        tables = self.topic_config.told_tables()
+        self.hooks.complete_topic_tables(self, tables, registering=True)
+        return self.topic_config.registration(compressed, tables)
+
     def topics_saved_and_told(self) -> Deferred[None] | None:
         """The same for who waits until the topics are saved as well."""
+        return _all([self.save_topics(), self.topics_changed()])
+
+    def save_topics(self) -> Deferred[None] | None:
+        """Save the topics now; fires when that is done, or could not be; None when it is."""
         saved = self.saves.save(self.topic_config)
-        return _all([None if saved.called else saved, self.topics_changed()])
+        return None if saved.called else saved
 
 
 def _all(parts: Sequence[Deferred[None] | None]) -> Deferred[None] | None:

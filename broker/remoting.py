@@ -22,7 +22,8 @@ from twistmq.broker.wire.command import RemotingCommand, encode_reply
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
-__all__ = ["AnyHandler", "Channel", "Handled", "Held", "Reply", "Request", "RequestHandler"]
+__all__ = ["AnyHandler", "Channel", "Handled", "Held", "Reply", "Request", "RequestHandler",
+           "hold_until"]
 
 H = TypeVar("H", bound=CommandHeader)
 
@@ -134,6 +135,31 @@ class Held:
 Handled = Reply | Held | Deferred[Reply] | None
 
 
+def hold_until(until: Deferred[None], answers: list[Handled]) -> None:
+    """Let the answers that say SUCCESS, and those that wait already, wait for one thing more.
+
+    :param until: does not fail.
+    """
+    chained: set[Deferred[Any]] = set()
+    for index, answer in enumerate(answers):
+        if isinstance(answer, Reply) and answer.code == ResponseCode.SUCCESS:
+            answers[index] = Held(answer, until)
+        elif isinstance(answer, Held) and answer.until not in chained:
+            chained.add(answer.until)
+            answer.until.addCallback(lambda _: _as_well(until))
+
+
+def _as_well(until: Deferred[None]) -> Deferred[None]:
+    """A Deferred of its own that fires when another one does: only one can wait for each."""
+    done: Deferred[None] = Deferred()
+
+    def fire(result: None) -> None:
+        done.callback(None)
+
+    until.addCallback(fire)
+    return done
+
+
 @dataclass(frozen=True, slots=True)
 class RequestHandler(Generic[H]):
     """One row of the handler table.
@@ -142,6 +168,8 @@ class RequestHandler(Generic[H]):
     :param handle: called for each request of that code.
     :param header: the class its extFields are read as, before ``handle`` is called.
     :param on_vip_port: False for the pull-type requests, which the VIP port does not serve.
+    :param waits: whether an answer may wait for something to come, such as a message: then it is no
+        slow one.
     :param handle_batch: when given, called instead of ``handle`` with all requests of this code
         that one read brought, in order; returns as many answers, in the same order.
     """
@@ -151,6 +179,7 @@ class RequestHandler(Generic[H]):
     header: type[H] = EmptyHeader  # type: ignore[assignment]
     on_vip_port: bool = True
     handle_batch: Callable[[Sequence[Request[H]]], Sequence[Handled]] | None = None
+    waits: bool = False
 
 
 #: A row whatever its header class.

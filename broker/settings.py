@@ -15,6 +15,7 @@ Source: MixAll.properties2Object, Configuration, BrokerStartup, NamesrvStartup @
 from __future__ import annotations
 
 import builtins
+import copy
 import os
 import re
 import shutil
@@ -38,6 +39,8 @@ SettingKind = Literal["int", "float", "flag", "text", "path", "names"]
 
 COMMAND_LINE: Final = "command line"
 UPDATE: Final = "update"
+#: What is shown in place of a secret.
+_SECRET: Final = "******"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,10 @@ class Setting:
     :param source: the Apache class that has it; empty for a name with a dot.
     :param important: whether ``-m`` prints it.
     :param default_text: what the table says in place of a computed default.
+    :param at_start: whether it is read at the start only, so that a change holds from the next
+        one on; else what reads it asks each time, or listens for changes.
+    :param is_fixed: whether no tool may change it, whatever a black list says.
+    :param is_secret: whether its value is never shown.
     """
 
     name: str
@@ -70,6 +77,9 @@ class Setting:
     source: str = ""
     important: bool = False
     default_text: str = ""
+    at_start: bool = False
+    is_fixed: bool = False
+    is_secret: bool = False
 
     def default_value(self) -> SettingValue:
         value = self.default() if callable(self.default) else self.default
@@ -143,6 +153,8 @@ class Settings:
     def __init__(self, rows: Iterable[Setting]) -> None:
         self._rows: dict[str, Setting] = {}
         self._values: dict[str, SettingValue] = {}
+        #: Values that hold from the next start on.
+        self._pending: dict[str, SettingValue] = {}
         #: Texts given for keys no row declares, with their places.
         self._unknown: dict[str, tuple[str, str]] = {}
         self._given: set[str] = set()
@@ -150,6 +162,9 @@ class Settings:
         self._places: dict[str, str] = {}
         #: The file that :meth:`save` changes; None: nothing is saved.
         self.file: str | None = None
+        #: Called by :meth:`update` with the settings as the next start would find them; each
+        #: raises SettingsError when it would not start with them.
+        self.checks: list[Callable[[Settings], object]] = []
         #: Called after :meth:`update` with what changed.
         self.on_change: list[Callable[[Mapping[str, SettingValue]], None]] = []
         self.add_rows(rows)
@@ -217,32 +232,71 @@ class Settings:
         self._values[name] = value
         self._given.add(name)
 
+    def put_from(self, other: Settings, name: str) -> None:
+        """Set a declared setting as another run's has it: given or not, from the same place."""
+        if other.is_given(name):
+            self.put(name, other.value(name))
+            self._places[name] = other._places.get(name, "default")
+        else:
+            self.put_default(name, other.value(name))
+
     def put_default(self, name: str, value: SettingValue) -> None:
         """Give a setting another default for this run."""
         if name not in self._given:
             assert name in self._rows, name
             self._values[name] = value
 
-    def update(self, changes: Mapping[str, str]) -> dict[str, SettingValue]:
+    def update(
+        self, changes: Mapping[str, str], *, save: bool = False
+    ) -> dict[str, SettingValue]:
         """Change settings while running: all of them, or none when one has no meaning.
 
-        A key that nothing declares and the file does not have is ignored, as Apache does.
+        Those that are read at the start only keep the value they have; tools and the file are
+        told the new one. A key that nothing declares and the file does not have is ignored, as
+        Apache does.
 
+        :param save: write them to the file as well.
         :returns: the settings that have another value now.
-        :raises SettingsError: when a value has no meaning.
+        :raises SettingsError: when a value has no meaning, no tool may change it, the next start
+            would fail with it, or the file cannot be written.
         """
+        for name in changes:
+            if name in self._rows and self._rows[name].is_fixed:
+                raise SettingsError(f"{name}: it is read at the start, no tool may change it")
         wanted = {name: self._rows[name].parse(text, UPDATE)
                   for name, text in changes.items() if name in self._rows}
-        for name in self._unknown.keys() & changes.keys():
-            self._unknown[name] = (changes[name], UPDATE)
-        changed = {name: value for name, value in wanted.items() if value != self._values[name]}
+        after = self._at_next_start(wanted, changes)
+        for check in self.checks:
+            check(after)
+        if save:
+            after.save(changes)
+        changed = {name: value for name, value in wanted.items()
+                   if not self._rows[name].at_start and value != self._values[name]}
         self._values.update(changed)
-        self._places.update(dict.fromkeys(wanted, UPDATE))
+        self._pending = {name: value for name, value in after._values.items()
+                         if value != self._values[name]}
+        self._unknown, self._places = after._unknown, after._places
         self._given.update(wanted)
         if changed:
             for listener in self.on_change:
                 listener(changed)
         return changed
+
+    def _at_next_start(
+        self, wanted: Mapping[str, SettingValue], changes: Mapping[str, str]
+    ) -> Settings:
+        """A copy, with changes, as the next start finds it."""
+        after = copy.copy(self)
+        after._values = {**self._values, **self._pending, **wanted}
+        after._pending = {}
+        after._places = {**self._places, **dict.fromkeys(wanted, UPDATE)}
+        after._unknown = {**self._unknown, **{name: (changes[name], UPDATE)
+                                              for name in self._unknown.keys() & changes.keys()}}
+        return after
+
+    def pending(self, names: Iterable[str]) -> list[str]:
+        """Those of some settings that have another value from the next start on."""
+        return [name for name in names if name in self._pending]
 
     def save(self, names: Iterable[str]) -> None:
         """Write the values of some settings to the file they came from, keeping all else in it.
@@ -260,8 +314,12 @@ class Settings:
         _replace(self.file, with_changes(text, changes).encode(encoding), keep_old=exists)
 
     def items(self, important_only: bool = False) -> list[tuple[str, str]]:
-        """Names and texts in the order of the rows, then the keys no row declares."""
-        known = [(row.name, setting_text(self._values[row.name])) for row in self.rows
+        """Names and texts in the order of the rows, then the keys no row declares.
+
+        What was changed and holds from the next start on has its new text, a secret asterisks.
+        """
+        values = {**self._values, **self._pending}
+        known = [(row.name, _shown(row, values[row.name])) for row in self.rows
                  if row.important or not important_only]
         return known if important_only else known + sorted(self.unknown.items())
 
@@ -335,6 +393,11 @@ class Settings:
         value = self._values[name]
         assert isinstance(value, int), name
         return value
+
+
+def _shown(row: Setting, value: SettingValue) -> str:
+    text = setting_text(value)
+    return _SECRET if row.is_secret and text else text
 
 
 def _read(file: str) -> tuple[str, str]:

@@ -22,9 +22,14 @@ _HEAD = """\
 
 `twistmq broker -c broker.conf key=value ...` reads a Java `.properties` file; the command line wins
 over the file, the file over the defaults here. Names without a dot are Apache's, with Apache's
-defaults; names with a dot are ours. **Bold** ones are what `-m` prints. A key that is not here is
-kept and named in one warning; a value that is not of its type stops the start. `~` is `$HOME`, or
-the account's home folder where that is not set.
+defaults; names with a dot are ours, but for `tls.*`, which are system properties of Apache's
+servers. **Bold** ones are what `-m` prints. A key that is not here is kept and named in one
+warning; a value that is not of its type stops the start. `~` is `$HOME`, or the account's home
+folder where that is not set.
+
+Tools change settings of a broker or a name server that runs (`mqadmin updateBrokerConfig`,
+`updateNamesrvConfig`), and the file with them. A change holds at once; where the last column says
+so, it holds from the next start on. A value with which the next start would fail is refused.
 
 This page is written by `python -m twistmq.broker.settings_page` from the rows in
 `broker/setting_rows.py` and of the stock plugins.
@@ -69,13 +74,21 @@ def _is_shared(row: Setting) -> bool:
 
 
 def _section(title: str, rows: Sequence[Setting]) -> str:
-    lines = [f"\n## {title}\n", "| name | default | unit | allowed | meaning | Apache class |",
-             "| --- | --- | --- | --- | --- | --- |"]
+    lines = [f"\n## {title}\n",
+             "| name | default | unit | allowed | meaning | Apache class | changes hold |",
+             "| --- | --- | --- | --- | --- | --- | --- |"]
     for row in rows:
         name = f"**{row.name}**" if row.important else row.name
-        cells = (name, _default(row), row.unit, _allowed(row), row.help, row.source)
+        cells = (name, _default(row), row.unit, _allowed(row), row.help, row.source,
+                 _changes_hold(row))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _changes_hold(row: Setting) -> str:
+    if row.is_fixed:
+        return "no tool may change it"
+    return "at the next start" if row.at_start else ""
 
 
 def _default(row: Setting) -> str:

@@ -1,8 +1,8 @@
-"""What went in and out, by topic and group: sliding windows of 10, 60 and 600 seconds, and days.
+"""What went in and out, by topic and group: sliding windows from ten seconds to a day, and days.
 
-Counting is one addition a batch. A periodic task samples the sums of what was counted since it ran
-last, and a rate is the difference of a sum and its sample: what is idle costs nothing, and what is
-not takes about a kilobyte. Sans-IO: the time of a sample is passed in.
+Counting is an addition or two a batch. A periodic task samples the sums of what was counted since
+it ran last, and a rate is the difference of a sum and its sample: what is idle costs nothing, and
+what is not takes about two kilobytes. Sans-IO: the time of a sample is passed in.
 
 Source: BrokerStatsManager, StatsItem, BrokerStats @5.3.3 (names of the tables are Apache's).
 """
@@ -14,16 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["SAMPLE_PERIOD_MS", "WINDOWS_SECONDS", "BrokerStats", "Sums", "Window"]
+__all__ = ["DAY_SECONDS", "HOUR_SECONDS", "MINUTE_SECONDS", "SAMPLE_PERIOD_MS",
+           "WINDOWS_SECONDS", "BrokerStats", "Sums", "Window"]
 
+MINUTE_SECONDS: Final = 60
+HOUR_SECONDS: Final = 3600
+DAY_SECONDS: Final = 86_400
 #: The windows a rate can be asked for, seconds.
-WINDOWS_SECONDS: Final = (10, 60, 600)
+WINDOWS_SECONDS: Final = (10, MINUTE_SECONDS, 600, HOUR_SECONDS, DAY_SECONDS)
 #: How often sums are to be sampled, ms.
 SAMPLE_PERIOD_MS: Final = 1000
 #: A window moves in steps of a tenth of it, so that so many samples and one cover it.
 _STEPS: Final = 10
-#: Numbers of a sample: Unix ms, messages, bytes.
-_WIDTH: Final = 3
+#: Numbers of a sample: Unix ms, messages, bytes, requests.
+_WIDTH: Final = 4
 _ALL_WINDOWS: Final = (1 << len(WINDOWS_SECONDS)) - 1
 
 
@@ -42,6 +46,8 @@ class Window:
     count: int
     size: int
     seconds: float
+    #: In so many requests; 0: these are not counted.
+    requests: int = 0
 
     @property
     def tps(self) -> float:
@@ -56,11 +62,12 @@ class Window:
 class _Item:
     """The sums of one key, and for each window their samples, oldest first."""
 
-    __slots__ = ("count", "samples", "size", "unsampled")
+    __slots__ = ("count", "requests", "samples", "size", "unsampled")
 
     def __init__(self) -> None:
         self.count = 0
         self.size = 0
+        self.requests = 0
         self.samples = tuple(array("q") for _ in WINDOWS_SECONDS)
         #: A bit for each window that has no sample of the sums as they are.
         self.unsampled = 0
@@ -68,7 +75,7 @@ class _Item:
     def sample(self, index: int, time_ms: int) -> None:
         """Note the sums for a window."""
         samples = self.samples[index]
-        samples.extend((time_ms, self.count, self.size))
+        samples.extend((time_ms, self.count, self.size, self.requests))
         if len(samples) > (_STEPS + 1) * _WIDTH:
             del samples[:_WIDTH]
         self.unsampled &= ~(1 << index)
@@ -87,33 +94,39 @@ class _Item:
             at -= _WIDTH
         begin_ms = max(samples[at], since_ms)
         return Window(self.count - samples[at + 1], self.size - samples[at + 2],
-                      (now_ms - begin_ms) / 1000)
+                      (now_ms - begin_ms) / 1000, self.requests - samples[at + 3])
 
 
 Key = tuple[str, ...]
 
 
 class BrokerStats:
-    """The statistics of one broker."""
+    """The statistics of one broker.
 
-    def __init__(self) -> None:
+    :param now_ms: when counting begins, Unix ms: a first sample, of nothing.
+    """
+
+    def __init__(self, now_ms: int) -> None:
         #: By (TOPIC_PUT, topic), (GROUP_GET, topic, group), (BROKER_PUT,), (BROKER_GET,),
-        #: (GROUP_SEND_BACK, topic, group).
+        #: (GROUP_SEND_BACK, topic, group), (SNDBCK2DLQ_TIMES, topic, group).
         self._items: dict[Key, _Item] = {}
+        #: Of what was got, messages and bytes that were popped: by topic, group, whether a retry.
+        self._popped: dict[tuple[str, str, bool], list[int]] = {}
         #: For each window, the items that want a sample, and when the last were taken, Unix ms.
         self._unsampled: tuple[list[_Item], ...] = tuple([] for _ in WINDOWS_SECONDS)
-        self._sampled_ms = [0] * len(WINDOWS_SECONDS)
+        self._sampled_ms = [now_ms] * len(WINDOWS_SECONDS)
         self.put_yesterday_morning = self.put_today_morning = 0
         self.get_yesterday_morning = self.get_today_morning = 0
 
     # --- counting
 
-    def _add(self, key: Key, count: int, size: int) -> None:
+    def _add(self, key: Key, count: int, size: int, requests: int) -> None:
         item = self._items.get(key)
         if item is None:
             item = self._new_item(key)
         item.count += count
         item.size += size
+        item.requests += requests
         if item.unsampled != _ALL_WINDOWS:
             for index, unsampled in enumerate(self._unsampled):
                 if not item.unsampled >> index & 1:
@@ -124,35 +137,69 @@ class BrokerStats:
         """Begin to count something: when samples were last taken, there was none of it."""
         item = self._items[key] = _Item()
         for index, time_ms in enumerate(self._sampled_ms):
-            if time_ms:
-                item.sample(index, time_ms)
+            item.sample(index, time_ms)
         return item
 
     def messages_put(self, topics: Mapping[str, tuple[int, int]]) -> None:
-        """Count what one append stored.
+        """Count what one append stored; each message counts as a request.
 
         :param topics: messages and bytes by topic.
         """
         total_count = total_size = 0
         for topic, (count, size) in topics.items():
-            self._add(("TOPIC_PUT", topic), count, size)
+            self._add(("TOPIC_PUT", topic), count, size, count)
             total_count += count
             total_size += size
         if total_count:
-            self._add(("BROKER_PUT",), total_count, total_size)
+            self._add(("BROKER_PUT",), total_count, total_size, 0)
 
     def messages_got(self, group: str, topic: str, count: int, size: int) -> None:
-        self._add(("GROUP_GET", topic, group), count, size)
-        self._add(("BROKER_GET",), count, size)
+        self._add(("GROUP_GET", topic, group), count, size, 1)
+        self._add(("BROKER_GET",), count, size, 0)
+
+    def messages_popped(
+        self, group: str, topic: str, count: int, size: int, *, retry_topic: str | None = None
+    ) -> None:
+        """Count what a pop took, with what was got.
+
+        :param retry_topic: the group's topic of retries where it was; None: it was no retry.
+        """
+        self.messages_got(group, retry_topic or topic, count, size)
+        key = topic, group, retry_topic is not None
+        sums = self._popped.get(key)
+        if sums is None:
+            sums = self._popped[key] = [0, 0]
+        sums[0] += count
+        sums[1] += size
 
     def message_sent_back(self, group: str, topic: str) -> None:
-        self._add(("GROUP_SEND_BACK", topic, group), 1, 0)
+        self._add(("GROUP_SEND_BACK", topic, group), 1, 0, 1)
+
+    def dead_letter(self, group: str, topic: str) -> None:
+        """Count a message that a group gave up.
+
+        :param topic: that it came from.
+        """
+        self._add(("SNDBCK2DLQ_TIMES", topic, group), 1, 0, 1)
 
     # --- asking
+
+    def has(self, *key: str) -> bool:
+        """Whether anything was counted under a key."""
+        return key in self._items
 
     def sums(self, *key: str) -> Sums:
         item = self._items.get(key)
         return Sums(item.count, item.size) if item else Sums()
+
+    def all_sums(self, table: str) -> list[tuple[Key, Sums]]:
+        """What was counted in a table since the start: the rest of each key, and its sums."""
+        return [(key[1:], Sums(item.count, item.size)) for key, item in self._items.items()
+                if key[0] == table]
+
+    def popped_sums(self) -> dict[tuple[str, str, bool], Sums]:
+        """What was popped since the start: by topic, group, and whether it were retries."""
+        return {key: Sums(count, size) for key, (count, size) in self._popped.items()}
 
     def window(self, seconds: int, now_ms: int, *key: str) -> Window:
         """What passed in the last ``seconds``, one of WINDOWS_SECONDS."""
@@ -162,10 +209,10 @@ class BrokerStats:
         return item.window(WINDOWS_SECONDS.index(seconds), now_ms)
 
     def topic_put_tps(self, topic: str, now_ms: int) -> float:
-        return self.window(60, now_ms, "TOPIC_PUT", topic).tps
+        return self.window(MINUTE_SECONDS, now_ms, "TOPIC_PUT", topic).tps
 
     def group_get_tps(self, group: str, topic: str, now_ms: int) -> float:
-        return self.window(60, now_ms, "GROUP_GET", topic, group).tps
+        return self.window(MINUTE_SECONDS, now_ms, "GROUP_GET", topic, group).tps
 
     @property
     def put_total(self) -> int:
@@ -208,3 +255,5 @@ class BrokerStats:
     def _forget(self, position: int, name: str) -> None:
         for key in [key for key in self._items if key[position:position + 1] == (name,)]:
             del self._items[key]
+        for popped in [key for key in self._popped if key[position - 1] == name]:
+            del self._popped[popped]

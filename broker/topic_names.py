@@ -41,7 +41,7 @@ SYSTEM_TOPICS: Final = frozenset({
 #: Topics no client may send to: what is in them has a meaning to the broker.
 SEND_FORBIDDEN_TOPICS: Final = frozenset({
     SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC,
-    OFFSET_MOVED_TOPIC,
+    OFFSET_MOVED_TOPIC, TIMER_TOPIC,
 })
 #: Groups every broker has (4.12 of the protocol notes).
 SYSTEM_GROUPS: Final = frozenset({

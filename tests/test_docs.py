@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.codes_page import codes_page
+from tests import code_tests
 from twistmq.broker.setting_rows import up_rows
 from twistmq.broker.settings_page import settings_page, stock_plugin_rows
 
@@ -41,8 +41,12 @@ class CodesPageTests(SynchronousTestCase):
     def test_page_is_what_the_tables_say(self) -> None:
         """The page is the one that is made from codes and handler tables now."""
         page = (ROOT / "broker/CODES.md").read_text()
-        self.assertEqual(page, codes_page(),
+        self.assertEqual(page, code_tests.page(),
                          msg="make it anew: python -m twistmq.broker.codes_page")
+
+    def test_every_code_has_a_test(self) -> None:
+        """One that is collected and asks it; what is served is shown by more than a refusal."""
+        self.assertEqual(code_tests.faults(), [])
 
 
 class ReadmeTests(SynchronousTestCase):
@@ -53,17 +57,6 @@ class ReadmeTests(SynchronousTestCase):
         lines = README.read_text().splitlines()
         self.assertLessEqual(len(lines), 150)
         self.assertEqual([line for line in lines if len(line) > 120], [])
-
-    def test_missing_commands(self) -> None:
-        """The commands of mqadmin it calls missing are those of codes that nobody serves."""
-        codes = {"updateBrokerConfig": 25, "haStatus": 907, "brokerConsumeStats": 317,
-                 "resetOffsetByTime": 222, "skipAccumulatedMessage": 222, "setConsumeMode": 401}
-        rows = re.findall(r"\| mqadmin (.+) \|$", README.read_text(), re.MULTILINE)
-        named = re.findall(r"`(\w+)`", " ".join(rows))
-        self.assertEqual(sorted(named), sorted(codes))
-        page = (ROOT / "broker/CODES.md").read_text().partition("## Response")[0]
-        for name in named:
-            self.assertRegex(page, rf"(?m)^\| {codes[name]} \| \w+ \|  \|$", msg=name)
 
     def test_links(self) -> None:
         """Every file it links to is there."""

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Folder X is imported as twistmq.X; of them only broker has an __init__.py of its own.
 FOLDERS = [folder for folder in ("broker", "plugins", "acl", "transaction", "trace", "spark_bridge")
            if (ROOT / folder).is_dir()]
+#: Top-level packages by which Spark finds its formats, each a folder of spark_bridge/formats.
+FORMATS = sorted(path.parent.name for path in ROOT.glob("spark_bridge/formats/*/__init__.py"))
 #: What has no place where bytes and tables are worked on.
 EDGE_MODULES = ("twisted.internet", "asyncio", "os", "random", "select", "selectors", "socket",
                 "threading", "time")
@@ -64,6 +66,11 @@ def imports(path: Path, *, at_run_time: bool = False) -> set[str]:
     return found
 
 
+def is_mapped_alone(path: Path) -> bool:
+    """Whether a file is installed elsewhere than its folder: the drop-in, Spark's formats."""
+    return "dropin" in path.parts or "formats" in path.parts
+
+
 def within(name: str, modules: tuple[str, ...]) -> bool:
     """Whether a name is one of the modules or in one."""
     return any(name == module or name.startswith(f"{module}.") for module in modules)
@@ -86,10 +93,11 @@ class LayoutTests(SynchronousTestCase):
         """A folder that is not listed imports in a checkout and is missing from the wheel."""
         listed = setup_cfg()["options"]["packages"].split()
         holding = {path.parent.relative_to(ROOT) for path in sources(*FOLDERS)
-                   if "dropin" not in path.parts}
+                   if not is_mapped_alone(path)}
         self.assertEqual(
             sorted(listed),
-            sorted(["twisted.plugins", *("twistmq." + ".".join(p.parts) for p in holding)]))
+            sorted(["twisted.plugins", *FORMATS,
+                    *("twistmq." + ".".join(p.parts) for p in holding)]))
 
     def test_package_dir(self) -> None:
         """Each mapped folder has its line, and nothing else has one."""
@@ -97,12 +105,14 @@ class LayoutTests(SynchronousTestCase):
         mapped = {left.strip(): right.strip()
                   for left, _, right in (line.partition("=") for line in lines)}
         self.assertEqual(mapped, {"twisted.plugins": "broker/dropin/twisted/plugins",
+                                  **{name: f"spark_bridge/formats/{name}" for name in FORMATS},
                                   **{f"twistmq.{folder}": folder for folder in FOLDERS}})
 
     def test_lower_bounds_are_those_that_are_tried(self) -> None:
         """The versions CI tries are the lower bounds, pins and tools for the checkout aside."""
         config = setup_cfg()
         lines = (config["options"]["install_requires"]
+                 + config["options.extras_require"]["tls"]
                  + config["options.extras_require"]["test"]).split()
         bounds = {line.replace(">=", "==") for line in lines if ">=" in line}
         tried = {line for line in (ROOT / ".ci/oldest.txt").read_text().splitlines()
@@ -112,7 +122,7 @@ class LayoutTests(SynchronousTestCase):
     def test_sub_packages_have_an_init(self) -> None:
         """Below a mapped folder, each folder with modules is a regular package."""
         missing = {str(path.parent) for path in sources(*FOLDERS)
-                   if path.parent.parent != ROOT and "dropin" not in path.parts
+                   if path.parent.parent != ROOT and not is_mapped_alone(path)
                    and not (path.parent / "__init__.py").exists()}
         self.assertEqual(missing, set())
 
@@ -231,16 +241,16 @@ class InstallationTests(SynchronousTestCase):
             raise SkipTest("twistmq was not installed with a regular pip install")
 
     def test_top_level_names(self) -> None:
-        """Nothing but twistmq, the drop-in and mypyc's runtime gets a top-level name."""
+        """Nothing but twistmq, the drop-in, Spark's formats, mypyc's runtime gets such a name."""
         tops = {file.parts[0] for file in self.installed if file.parts[0] != ".."}
         self.assertEqual({top.split(".")[0] for top in tops} - {"twistmq__mypyc"},
-                         {"twistmq", "twisted"})
+                         {"twistmq", "twisted", *FORMATS})
 
     def test_every_module_is_installed(self) -> None:
         """The wheel has every module of the checkout."""
         have = {"/".join(file.parts) for file in self.installed}
         missing = [str(path) for path in (p.relative_to(ROOT) for p in sources(*FOLDERS))
-                   if "dropin" not in path.parts and f"twistmq/{path}" not in have]
+                   if not is_mapped_alone(path) and f"twistmq/{path}" not in have]
         self.assertEqual(missing, [])
 
     def test_drop_in(self) -> None:

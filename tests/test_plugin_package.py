@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import distribution
@@ -26,8 +27,13 @@ from twistmq.broker.errors import RequestRefused
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import RequestHandler
 from twistmq.broker.testing import BlockingClient, running_broker
-from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.wire.command import encode_request
+from twistmq.broker.wire.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+)
+from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq.broker.wire.message_id import parse_offset_message_id
@@ -121,19 +127,26 @@ class PluginPackageTests(SynchronousTestCase):
         """It works as soon as it is installed, and leaves no trace when it is gone."""
         with self.environment.broker(
             self.data, **{"sample.forbidden_word": "secret", "sample.paused_groups": "lazy",
-                          "sample.tick_ms": "10", "enablePropertyFilter": "true"}
+                          "sample.tick_ms": "10", "enablePropertyFilter": "true",
+                          "sample.count_routes": "true"}
         ) as address, BlockingClient(address) as client:
             self.refuses_and_counts(client)
             self.other_hooks(client, address)
         log = (self.data / "logs" / "up.log").read_text()
         self.assertIn("sample stops: ", log)
+        self.assertIn("sample: routes were asked for 0 times", log)
+        self.files()
         with self.environment.broker(self.data, **{
             "sample.transactions": "true", "sample.timers_at_once": "true",
+            "timerWheelEnable": "false",
         }) as address, BlockingClient(address) as client:
             self.transactions(client)
             self.timers(client)
         self.access()
+        self.access_instead()
         self.one_filter_for_all()
+        self.patience()
+        self.only_news()
         self.command_line()
         self.environment.pip("uninstall", "--yes", "twistmq-sample-plugin")
         self.no_trace()
@@ -176,8 +189,29 @@ class PluginPackageTests(SynchronousTestCase):
         while self.counts(client)["ticks"] < 2:
             pass
         self.assertGreater(self.counts(client)["client_changes"], 0)
+        asked = self.counts(client)["ends_asked"]
+        end = client.request(RequestCode.GET_MAX_OFFSET,
+                             GetMaxOffsetRequestHeader(topic="orders", queue_id=0))
+        self.assertEqual(end.header(GetMaxOffsetResponseHeader).offset, 4)
+        self.assertEqual(self.counts(client)["ends_asked"], asked + 1)
+        self.assertGreater(self.counts(client)["registrations"], 0)
         printed = self.environment.twistmq("sample-counts", address)
         self.assertEqual(json.loads(printed)["consumed"]["orders@eager"], 4)
+
+    def files(self) -> None:
+        """The file it leaves in the store is checked, and listed."""
+        store = self.data / "store"
+        checked = self.environment.twistmq("store", "check", str(store))
+        self.assertRegex(checked, r"1  sample files\n *0  problems\n$")
+        listed = self.environment.twistmq(
+            "store", "dump", str(store), "--view", "sample-counts", "--topic", "orders")
+        self.assertIn("orders  eager  4\n", listed)
+        counts = store / "config" / "sampleCounts"
+        left = counts.read_bytes()
+        counts.write_bytes(left.replace(b'"stored": 4', b'"stored": 4000'))
+        checked = self.environment.twistmq("store", "check", str(store))
+        self.assertRegex(checked, r"config/sampleCounts: expected \d+ stored at most, found 4000\n")
+        counts.write_bytes(left)
 
     def one_filter_for_all(self) -> None:
         """It keeps the filters in place of the stock plugin."""
@@ -188,6 +222,30 @@ class PluginPackageTests(SynchronousTestCase):
                 client.send("lamps", colour.encode(), properties={"colour": colour})
             found = client.pull("lamps", expression="colour=dark", expression_type="PREFIX")
             self.assertEqual([message.body for message in found], [b"light"])
+
+    def patience(self) -> None:
+        """It lets so many requests wait, in place of the stock plugin; the others are refused."""
+        with self.environment.broker(self.data, **{"sample.waiting_max": "100"}) as address, \
+                BlockingClient(address) as client:
+            count = 3000
+            client._socket.sendall(b"".join(
+                encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header("many", 1), b"x")
+                for opaque in range(10_000, 10_000 + count)))
+            codes = Counter(client.reply(opaque).code for opaque in range(10_000, 10_000 + count))
+            self.assertEqual(set(codes), {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY})
+            client.send("many", b"afterwards")
+
+    def only_news(self) -> None:
+        """A proxy's broadcast client that does not know where to begin is sent to the end."""
+        with self.environment.broker(self.data, **{"sample.news_topic": "news"}) as address, \
+                BlockingClient(address) as client:
+            for body in (b"old", b"older"):
+                client.send("news", body)
+            header = pull_header("news", -1)
+            header.request_source, header.proxy_froward_client_id = 1, "behind"
+            reply = client.request(RequestCode.PULL_MESSAGE, header)
+            self.assertEqual(reply.code, ResponseCode.PULL_OFFSET_MOVED)
+            self.assertEqual(reply.header(PullMessageResponseHeader).next_begin_offset, 2)
 
     def timers(self, client: BlockingClient) -> None:
         """Messages with a time come at once where the plugin claims their properties."""
@@ -228,10 +286,31 @@ class PluginPackageTests(SynchronousTestCase):
             client._socket.sendall(frame)
             self.assertEqual(client.reply(77).code, ResponseCode.SUCCESS)
 
+    def access_instead(self) -> None:
+        """In place of the stock validator, with Apache's switch on; nobody else's accounts count.
+
+        Without a validator that switch refuses the start.
+        """
+        settings = {"aclEnable": "true", "plugins.disabled": "acl"}
+        failed = self.environment.twistmq(
+            "up", "--data", str(self.data), "--broker-port", "0", "--namesrv-port", "0",
+            *[f"{name}={value}" for name, value in settings.items()])
+        self.assertIn("aclEnable", failed)
+        settings["sample.token"] = "open"
+        with self.environment.broker(self.data, **settings) as address, \
+                BlockingClient(address) as client:
+            self.assertRaises(RequestRefused, client.pull, "orders")
+            frame = encode_request(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, 78,
+                                   extra_fields={"sampleToken": "open"})
+            client._socket.sendall(frame)
+            self.assertEqual(client.reply(78).code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
     def command_line(self) -> None:
         """Its settings are printed, its command is listed, a wrong setting stops the start."""
         printed = self.environment.twistmq("up", "-p", "--data", str(self.data))
         self.assertIn("sample.tick_ms=60000", printed)
+        self.assertIn("sample.count_routes=false", printed)
+        self.assertEqual(self.environment.twistmq("namesrv", "-p").count("\nsample."), 1)
         self.assertIn("sample-counts", self.environment.twistmq("--help"))
         failed = self.environment.twistmq("up", "--data", str(self.data), "--broker-port", "0",
                                           "--namesrv-port", "0", "sample.tick_ms=soon")
@@ -282,7 +361,8 @@ class BrokenPluginTests(SynchronousTestCase):
 
     def serves(self, plugin: object) -> None:
         """A broker with this plugin does all a broker does."""
-        with running_broker(plugins=[("broken", plugin)]) as broker, broker.client() as client:
+        with running_broker(plugins=[("broken", plugin)], namesrv_plugins=[("broken", plugin)]) \
+                as broker, broker.client() as client:
             self.assertIn("broken", broker.kernel.hooks.plugin_names)
             client.request(RequestCode.HEART_BEAT, None, json.dumps({
                 "clientID": "me", "consumerDataSet": [{"groupName": "g"}]}).encode())
@@ -291,9 +371,16 @@ class BrokenPluginTests(SynchronousTestCase):
             self.assertEqual([m.body for m in client.pull("orders")], [b"1", b"2"])
             broker.call(broker.kernel.set_role, "SYNC_MASTER", 0)
             broker.call(broker.kernel.hooks.half_message_discarded, broker.kernel, b"")
-            self.assertEqual(broker.call(broker.kernel.hooks.collect_commands), [])
+            commands = broker.call(broker.kernel.hooks.collect_commands)
+            self.assertEqual([command.name for command in commands], ["spark"])
+            files = broker.call(broker.kernel.hooks.collect_store_files)
+            self.assertEqual(list(files), ["timers"])
             self.assertEqual(client.request(RequestCode.GET_BROKER_RUNTIME_INFO).code,
                              ResponseCode.SUCCESS)
+            broker.call(broker.kernel.hooks.metrics, broker.kernel)
+            name_server = broker.service.namesrv.name_server
+            self.assertIn("broken", name_server.hooks.plugin_names)
+            broker.call(name_server.hooks.namesrv_metrics, name_server)
 
     def test_every_hook(self) -> None:
         """Whatever it raises, even the wish to exit, the broker sends, stores and serves."""

@@ -1,23 +1,19 @@
 """A blocking client for tests: one connection, plain calls, replies matched by opaque.
 
-It knows one address and no routes, retries or groups; it shows what a broker answers. A client
-for programs comes later and elsewhere.
+It knows one address and no routes, retries or groups; it shows what a broker answers. The client
+for programs is ``twistmq.broker.client.blocking_client``.
 """
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Mapping
-from itertools import count
-from types import TracebackType
 
+from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RemotingSendError, RemotingTimeout, RequestRefused
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
-from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
-from twistmq.broker.wire.frame import JSON, FrameDecoder
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
@@ -28,7 +24,7 @@ from twistmq.broker.wire.headers.send import (
     SendMessageResponseHeader,
 )
 from twistmq.broker.wire.properties import KEYS, TAGS, format_properties
-from twistmq.broker.wire.record import StoredMessage, decode_record
+from twistmq.broker.wire.record import StoredMessage, records_of
 
 __all__ = ["BlockingClient", "pull_header", "records_of", "send_header"]
 
@@ -36,109 +32,8 @@ __all__ = ["BlockingClient", "pull_header", "records_of", "send_header"]
 _SUSPEND, _SUBSCRIPTION = 2, 4
 
 
-class BlockingClient:
-    """One connection to a broker or a name server.
-
-    :param address: "host:port".
-    :param timeout_s: bound on connecting and on each reply, seconds.
-
-    ``requests`` holds what the server asked or told meanwhile.
-    """
-
-    def __init__(self, address: str, timeout_s: float = 10.0) -> None:
-        host, _, port = address.rpartition(":")
-        self.timeout_s = timeout_s
-        self.requests: list[RemotingCommand] = []
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._decoder = FrameDecoder()
-        self._replies: dict[int, RemotingCommand] = {}
-        self._opaques = count(1)
-
-    def __enter__(self) -> BlockingClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._socket.close()
-
-    # --- requests and replies
-
-    def begin(
-        self, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
-        oneway: bool = False, serialize_type: int = JSON,
-    ) -> int:
-        """Send a request.
-
-        :returns: its opaque, for :meth:`reply`.
-        :raises RemotingSendError: when the connection is lost.
-        """
-        opaque = next(self._opaques)
-        self._socket.settimeout(self.timeout_s)
-        try:
-            self._socket.sendall(encode_request(code, opaque, header, body, oneway=oneway,
-                                                serialize_type=serialize_type))
-        except OSError as error:
-            raise RemotingSendError(f"the connection was lost: {error}") from None
-        return opaque
-
-    def reply(self, opaque: int, timeout_s: float | None = None) -> RemotingCommand:
-        """Wait for the reply to a request.
-
-        :raises RemotingTimeout: when it does not come in time.
-        :raises RemotingSendError: when the connection is lost first.
-        """
-        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
-        while opaque not in self._replies:
-            self._receive(deadline)
-        return self._replies.pop(opaque)
-
-    def request(
-        self, code: int, header: CommandHeader | None = None, body: bytes = b"",
-        timeout_s: float | None = None,
-    ) -> RemotingCommand:
-        """Send a request and wait for its reply, whatever its code."""
-        return self.reply(self.begin(code, header, body), timeout_s)
-
-    def wait_for_request(self, code: int) -> RemotingCommand:
-        """Wait until the server sends a request of this code; :returns: it."""
-        deadline = time.monotonic() + self.timeout_s
-        while True:
-            for command in self.requests:
-                if command.code == code:
-                    self.requests.remove(command)
-                    return command
-            self._receive(deadline)
-
-    def _receive(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise RemotingTimeout("no reply in time")
-        self._socket.settimeout(left)
-        try:
-            data = self._socket.recv(65536)
-        except TimeoutError:
-            raise RemotingTimeout("no reply in time") from None
-        except OSError as error:
-            raise RemotingSendError(f"the connection was lost: {error}") from None
-        if not data:
-            raise RemotingSendError("the server closed the connection")
-        for frame in self._decoder.feed(data):
-            command = decode_command(frame)
-            if command.is_response:
-                self._replies[command.opaque] = command
-            else:
-                self.requests.append(command)
-        if self._decoder.failure:
-            raise RemotingSendError(self._decoder.failure)
-
-    # --- what tests mostly do
+class BlockingClient(BlockingConnection):
+    """One connection to a broker or a name server, and what tests mostly ask of one."""
 
     def send(
         self, topic: str, body: bytes, *, queue_id: int = 0, tag: str | None = None,
@@ -213,13 +108,3 @@ def pull_header(
         max_msg_nums=max_count, sys_flag=_SUBSCRIPTION | (_SUSPEND if hold_ms else 0),
         commit_offset=0, suspend_timeout_millis=hold_ms, sub_version=0, subscription=expression,
         expression_type=expression_type)
-
-
-def records_of(body: bytes) -> list[StoredMessage]:
-    """The messages of a pull's body."""
-    messages: list[StoredMessage] = []
-    position = 0
-    while position < len(body):
-        messages.append(decode_record(body, position))
-        position += messages[-1].size
-    return messages

@@ -23,7 +23,8 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.channels import ChannelTable
 from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.edge.factory import FirstBytesStage, InFlight, RemotingFactory, TlsRefused
+from twistmq.broker.edge.factory import InFlight, RemotingFactory
+from twistmq.broker.edge.first_bytes import FirstBytesStage, TlsRefused
 from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IAccessValidator
@@ -96,7 +97,8 @@ class MemoryConnection(FileDescriptor):
     def __init__(self, protocol: Any, peer: str, peer_port: int, local_port: int) -> None:
         self._selector = _Selector()
         super().__init__(self._selector)  # type: ignore[arg-type]
-        self._protocol = protocol
+        # As Twisted's transports have it: a layer between takes its place.
+        self.protocol = protocol
         address = IPv6Address if ":" in peer else IPv4Address
         self._peer = address("TCP", peer, peer_port)
         self._host = address("TCP", peer, local_port)
@@ -117,7 +119,7 @@ class MemoryConnection(FileDescriptor):
     def deliver(self, data: bytes) -> None:
         """What a read brings; :raises AssertionError: when the protocol does not read."""
         assert self.is_reading, "reading is paused"
-        self._protocol.dataReceived(data)
+        self.protocol.dataReceived(data)
         self.pump()
 
     def pump(self) -> None:
@@ -134,7 +136,7 @@ class MemoryConnection(FileDescriptor):
         if self.lost is None:
             self.lost = Failure(why or ConnectionDone())
             self.connectionLost(self.lost)  # type: ignore[no-untyped-call]
-            self._protocol.connectionLost(self.lost)
+            self.protocol.connectionLost(self.lost)
 
     # --- what the protocol and Twisted call
 

@@ -72,6 +72,11 @@ class MemoryFile:
         assert self._open, self.path
         self._disk.before_sync(self.path)
 
+    def begin_sync(self, position: int, size: int) -> None:
+        """See IStoreFile."""
+        assert self._open, self.path
+        self._disk.begun.append((self.path, position, size))
+
     def close(self) -> None:
         """See IStoreFile."""
         self._open = False
@@ -85,6 +90,8 @@ class MemoryDisk:
 
     def __init__(self) -> None:
         self.sync_count = 0
+        #: (path, position, size) of the syncs that were begun early.
+        self.begun: list[tuple[str, int, int]] = []
         self.used_ratio = 0.1
         #: The clock that files get their times from.
         self.now_ms: Callable[[], int] = lambda: 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred, execute
 from twisted.python.failure import Failure
@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
+from twistmq.broker.remoting import Request
 from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.message_store import MessageStore
@@ -87,6 +88,9 @@ class Peer:
 
     def release(self, size_bytes: int) -> None:
         self.held_bytes -= size_bytes
+
+    def waited(self, requests: Sequence[Request[Any]]) -> None:
+        """Nobody measures how long."""
 
     def may_go_on(self, reply_bytes: int) -> bool:
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.namesrv.registration import Registration
 from twistmq.broker.namesrv.requests import NameServer
-from twistmq.broker.remoting import Reply, Request
+from twistmq.broker.remoting import Handled, Reply, Request
 from twistmq.broker.setting_rows import namesrv_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.testing.disk import MemoryDisk
@@ -73,16 +74,18 @@ class PortlessNameServer(NameServer):
 
     :param overrides: settings, as on a command line; KV configuration is in ``/ns/kvConfig.json``.
     :param disk: what an earlier one left, to start from.
+    :param clock: says when long registrations let others have their turn; None: they never do.
     """
 
     def __init__(
         self, overrides: dict[str, str] | None = None, *, disk: MemoryDisk | None = None,
-        now_ms: int = 0,
+        now_ms: int = 0, clock: Callable[[], int] | None = None,
     ) -> None:
         self.settings = Settings.load(
             namesrv_rows(), None, {"kvConfigPath": "/ns/kvConfig.json", **(overrides or {})})
         self.disk = disk or MemoryDisk()
-        super().__init__(self.settings, self.disk)
+        super().__init__(
+            self.settings, self.disk, now_ms=lambda: now_ms if clock is None else clock())
         self._rows = {row.code: row for row in self.handlers()}
         self.start(now_ms)
 
@@ -91,20 +94,27 @@ class PortlessNameServer(NameServer):
         *, version: int = VERSION, channel: StillChannel | None = None, now_ms: int = 0,
     ) -> Reply:
         """Ask as a connection would, and get the reply, a refusal too."""
-        fields = header if isinstance(header, dict) else ext_fields_of(header) if header else {}
-        command = RemotingCommand(code, version=version, body=body,
-                                  ext_fields=msgspec.Raw(msgspec.json.encode(fields)))
-        row = self._rows[code]
         try:
-            request = Request(command, command.header(row.header), channel or StillChannel(),
-                              now_ms)
-            answer = row.handle(request)
+            answer = self.handle(code, header, body, version=version, channel=channel,
+                                 now_ms=now_ms)
             if isinstance(answer, Deferred):
                 answer = _fired(answer)
         except BrokerError as error:
             return Reply(error.response_code, remark=str(error))
         assert isinstance(answer, Reply), answer
         return answer
+
+    def handle(
+        self, code: int, header: CommandHeader | dict[str, str] | None = None, body: bytes = b"",
+        *, version: int = VERSION, channel: StillChannel | None = None, now_ms: int = 0,
+    ) -> Handled:
+        """Ask as a connection would; :returns: the reply, or what it comes from later."""
+        fields = header if isinstance(header, dict) else ext_fields_of(header) if header else {}
+        command = RemotingCommand(code, version=version, body=body,
+                                  ext_fields=msgspec.Raw(msgspec.json.encode(fields)))
+        row = self._rows[code]
+        return row.handle(Request(
+            command, command.header(row.header), channel or StillChannel(), now_ms))
 
 
 def _fired(answer: Deferred[Reply]) -> Reply:

@@ -21,12 +21,14 @@ from typing import Any, TypeVar
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 
+from twistmq.broker.client.tls_context import ssl_context
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import UpService
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
 from twistmq.broker.settings import Settings
 from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.tls_options import tls_client_options, tls_enabled
 
 __all__ = ["ReactorThread", "RunningBroker", "running_broker", "up_service"]
 
@@ -40,7 +42,7 @@ Plugins = Sequence[tuple[str, object]]
 
 def up_service(
     reactor: Any, data: Path, settings: Mapping[str, str] | None = None, plugins: Plugins = (),
-    io: IStoreIO | None = None,
+    io: IStoreIO | None = None, namesrv_plugins: Plugins = (),
 ) -> UpService:
     """A name server and a broker on free ports, not yet started.
 
@@ -48,11 +50,13 @@ def up_service(
     :param settings: texts by name, as on the command line.
     :param plugins: (name, plugin) to use beside those that are installed.
     :param io: the broker's disk; None: the real one.
+    :param namesrv_plugins: (name, plugin) that the name server uses, beside those installed.
     :raises SettingsError: when a setting has no meaning.
     """
     overrides = {"listenPort": "0", "namesrv.port": "0", **(settings or {})}
     values: Settings = boot.up_settings(str(data), None, overrides)
-    return UpService(reactor, boot.name_server_settings(values), values, plugins, io)
+    return UpService(
+        reactor, boot.name_server_settings(values), values, plugins, io, namesrv_plugins)
 
 
 class ReactorThread:
@@ -139,14 +143,16 @@ class RunningBroker:
         return result
 
     def client(self) -> BlockingClient:
-        """A new connection to the broker."""
-        return BlockingClient(self.broker_address)
+        """A new connection to the broker, by TLS where the settings have clients speak it."""
+        settings = self.kernel.settings
+        context = ssl_context(tls_client_options(settings)) if tls_enabled(settings) else None
+        return BlockingClient(self.broker_address, tls=context)
 
 
 @contextmanager
 def running_broker(
     settings: Mapping[str, str] | None = None, *, plugins: Plugins = (),
-    data: Path | str | None = None, io: IStoreIO | None = None,
+    data: Path | str | None = None, io: IStoreIO | None = None, namesrv_plugins: Plugins = (),
 ) -> Iterator[RunningBroker]:
     """Run a name server and a broker on free ports of 127.0.0.1 while the block runs.
 
@@ -154,6 +160,7 @@ def running_broker(
     :param plugins: (name, plugin) to use beside those that are installed.
     :param data: the folder of everything they keep; None: a temporary one, removed afterwards.
     :param io: the broker's disk; None: the real one.
+    :param namesrv_plugins: those of the name server.
     :raises BrokerError, SettingsError: when they cannot start; the text says why.
     """
     folder = Path(tempfile.mkdtemp(prefix="twistmq-")) if data is None else Path(data)
@@ -162,7 +169,7 @@ def running_broker(
 
     def start() -> Any:
         nonlocal service
-        service = up_service(thread.reactor, folder, settings, plugins, io)
+        service = up_service(thread.reactor, folder, settings, plugins, io, namesrv_plugins)
         service.startService()
         return service.started
 

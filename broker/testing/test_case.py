@@ -25,6 +25,7 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.tap import process_reactor
+from twistmq.broker.edge.tls import tls_client
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
@@ -64,7 +65,8 @@ class BrokerTestCase(TestCase):
         self.service = up_service(
             self.reactor, self.data, self.settings, self.plugins, self.make_disk())
         self.remoting = RemotingClient(
-            self.reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
+            self.reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
+            tls=tls_client(self.reactor, self.kernel.settings))
         self.addCleanup(self.service.stopService)
         self.addCleanup(self.remoting.close)
         self.service.startService()

@@ -10,7 +10,7 @@ from unittest import mock
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.discovery import find_plugins
+from twistmq.broker.discovery import NAMESRV_GROUP, find_plugins
 from twistmq.broker.errors import SettingsError
 
 
@@ -53,6 +53,23 @@ class FindPluginsTests(SynchronousTestCase):
         self.assertEqual(self.find(points, enabled=[]), [])
         self.assertEqual(self.find(points, disabled=["a", "no such"]), ["b", "c"])
         self.assertEqual(self.find(points, enabled=["a", "b"], disabled=["a"]), ["b"])
+
+    def test_those_of_a_name_server(self) -> None:
+        """Each kind of server has its own; a name of the other kind is known, and left out."""
+        groups = {"twistmq": {"a": "json", "b": "csv"}, "twistmq.namesrv": {"b": "csv"}}
+        found = {group: EntryPoints(EntryPoint(name, value, group) for name, value in rows.items())
+                 for group, rows in groups.items()}
+        with mock.patch("twistmq.broker.discovery.entry_points",
+                        lambda group: found.get(group, EntryPoints())):
+            for enabled, disabled, wanted in (
+                (None, [], ["b"]), (["a", "b"], [], ["b"]), (["a"], [], []), (None, ["b"], [])
+            ):
+                plugins = find_plugins(enabled, disabled, NAMESRV_GROUP)
+                self.assertEqual([name for name, _ in plugins.plugins], wanted)
+                self.assertEqual(plugins.notices, [], msg=enabled)
+            error = self.assertRaises(SettingsError, find_plugins, ["c"], [], NAMESRV_GROUP)
+            self.assertEqual(str(error), "plugins.enabled: c not installed (known: b)")
+            self.assertEqual([name for name, _ in find_plugins(["a", "b"]).plugins], ["a", "b"])
 
     def test_enabled_that_is_not_installed(self) -> None:
         """A broker that lacks what it is told to have does not start."""

@@ -11,11 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twistmq.broker import hookimpl
-from twistmq.broker.codes import ResponseCode
+from twistmq.broker.codes import REFUSED, RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused, StoreFull
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.remoting import Handled, Held, Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
+from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import encode_request
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
@@ -333,6 +334,21 @@ class DispatchTests(SynchronousTestCase):
 
 
 @implementer(IAccessValidator)
+class RefusedCodesTests(SynchronousTestCase):
+    """Codes of families that are not here."""
+
+    def test_reasons(self) -> None:
+        """Each is refused with its reason, whatever is asked."""
+        box = KernelBox()
+        self.addCleanup(box.stop)
+        for code, reason in REFUSED.items():
+            reply = box.ask(code, body=b"{}")
+            self.assertEqual((reply.code, reply.remark), (
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {int(code)} not supported: {reason}"))
+        self.assertIn(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, REFUSED)
+
+
 class Refuser:
     """Refuses everything, in the way it is told."""
 

@@ -29,6 +29,7 @@ from twistmq.broker.wire.record import MessageRecord
 
 #: Hooks pass these on without looking at them.
 KERNEL: Any = object()
+NAME_SERVER: Any = object()
 BATCH: Any = types.SimpleNamespace(requests=[object(), object(), object()])
 REFUSED = RequestRefused(ResponseCode.NO_PERMISSION, "no")
 OTHER = RequestRefused(ResponseCode.SYSTEM_BUSY, "later")
@@ -268,11 +269,13 @@ class IsolationTests(LoggedTestCase):
     CALLS: Mapping[str, tuple[Callable[[Hooks], Any], Any]] = {
         "register_settings": (lambda h: h.collect_settings(), []),
         "register_commands": (lambda h: h.collect_commands(), []),
+        "register_store_files": (lambda h: h.collect_store_files(), {}),
         "register_filter_languages": (lambda h: h.collect_filter_languages(KERNEL), {}),
         "register_tags_codes": (lambda h: h.collect_tags_codes(KERNEL), {}),
         "provide_transaction_service": (lambda h: h.transaction_service(KERNEL), None),
         "claim_properties": (lambda h: h.claimed_properties(KERNEL), frozenset()),
         "register_request_handlers": (lambda h: h.collect_request_handlers(KERNEL), {}),
+        "wrap_request_handlers": (lambda h: h.wrap_request_handlers(KERNEL, {}), {}),
         "register_periodic_tasks": (lambda h: h.collect_periodic_tasks(KERNEL), []),
         "on_start": (lambda h: Deferred.fromCoroutine(h.start(KERNEL)).result, None),
         "before_request": (lambda h: h.refuse_request(mock.sentinel.request), None),
@@ -285,10 +288,20 @@ class IsolationTests(LoggedTestCase):
         "before_consume": (lambda h: h.refuse_consume(mock.sentinel.context), None),
         "after_consume": (lambda h: h.consumed(mock.sentinel.context), None),
         "on_client_change": (lambda h: h.client_changed(KERNEL, mock.sentinel.change), None),
+        "complete_topic_tables": (
+            lambda h: h.complete_topic_tables(KERNEL, mock.sentinel.tables, True), None),
         "on_role_change": (lambda h: h.role_changed(KERNEL, "SLAVE", 1), None),
         "on_half_message_discarded": (lambda h: h.half_message_discarded(KERNEL, b""), None),
         "add_runtime_info": (lambda h: h.runtime_info(KERNEL), {}),
+        "provide_broadcast_offsets": (lambda h: h.broadcast_offsets(KERNEL), None),
+        "provide_flow_control": (lambda h: h.flow_control(KERNEL), None),
+        "collect_metrics": (lambda h: h.metrics(KERNEL), {}),
         "provide_consumer_filters": (lambda h: h.consumer_filters(KERNEL), None),
+        "on_namesrv_start": (
+            lambda h: Deferred.fromCoroutine(h.start_namesrv(NAME_SERVER)).result, None),
+        "collect_namesrv_metrics": (lambda h: h.namesrv_metrics(NAME_SERVER), {}),
+        "on_namesrv_stop": (
+            lambda h: Deferred.fromCoroutine(h.stop_namesrv(NAME_SERVER)).result, None),
         "on_stop": (lambda h: Deferred.fromCoroutine(h.stop(KERNEL)).result, None),
     }
 
@@ -303,6 +316,21 @@ class IsolationTests(LoggedTestCase):
             self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"],
                              msg=name)
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1, msg=name)
+
+    def test_wrapped_handlers(self) -> None:
+        """The plugin called first is outermost; a code nobody serves stays so."""
+        def adds(letter: str) -> Callable[..., Any]:
+            def wrap(kernel: Any, handlers: Mapping[int, Any]) -> list[Any]:
+                inner = handlers[1].handle
+                return [RequestHandler(1, lambda request: letter + inner(request)),
+                        RequestHandler(2, raises)]
+            return wrap
+
+        hooks = Hooks([(name, plugin(wrap_request_handlers=adds(name))) for name in "ab"])
+        rows = {1: RequestHandler(1, lambda request: request), 3: RequestHandler(3, raises)}
+        wrapped = hooks.wrap_request_handlers(KERNEL, rows)
+        self.assertEqual(wrapped[1].handle("r"), "bar")
+        self.assertEqual((set(wrapped), wrapped[3]), ({1, 3}, rows[3]))
 
     def test_consumer_filters(self) -> None:
         """What the last plugin supplies is used; errors that stop a start are raised on."""
@@ -358,8 +386,8 @@ class IsolationTests(LoggedTestCase):
         """What a hook does not allow is logged and counted as None."""
         wrong: Mapping[str, Any] = {
             "register_settings": {"a": 1}, "register_commands": ["up"],
-            "register_filter_languages": ["X"], "register_request_handlers": [1],
-            "register_tags_codes": 7, "claim_properties": "DELAY",
+            "register_store_files": {"timers": 1}, "register_filter_languages": ["X"],
+            "register_request_handlers": [1], "register_tags_codes": 7, "claim_properties": "DELAY",
             "register_periodic_tasks": "often", "before_request": True,
             "before_send": {3: REFUSED}, "before_append": [REFUSED],
             "before_consume": True, "add_runtime_info": "fine",
@@ -404,3 +432,9 @@ class IsolationTests(LoggedTestCase):
         hooks = Hooks([("a", plugin(on_start=lambda: fail(SettingsError("a.rate=x"))))])
         done = Deferred.fromCoroutine(hooks.start(KERNEL))
         self.assertEqual(str(self.failureResultOf(done, SettingsError).value), "a.rate=x")
+
+    def test_store_error_stops_the_start(self) -> None:
+        """A plugin can say that a file of its own cannot be used."""
+        hooks = Hooks([("a", plugin(on_start=lambda: fail(StoreDamaged("a.dat is torn"))))])
+        done = Deferred.fromCoroutine(hooks.start(KERNEL))
+        self.assertEqual(str(self.failureResultOf(done, StoreDamaged).value), "a.dat is torn")

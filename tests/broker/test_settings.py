@@ -177,6 +177,48 @@ class UpdateTests(SynchronousTestCase):
         self.assertRaises(SettingsError, self.settings.update, {"port": "2", "switch": "maybe"})
         self.assertEqual(self.settings.int("port"), 1)
 
+    def test_read_at_the_start(self) -> None:
+        """What is read at the start keeps its value; tools and the file are told the new one."""
+        rows = (Setting("place", "text", "a", "Read once.", at_start=True), *ROWS)
+        settings = Settings.load(rows, self.path)
+        told: list[dict[str, SettingValue]] = []
+        settings.on_change.append(lambda changed: told.append(dict(changed)))
+        self.assertEqual(settings.update({"place": "b", "port": "2"}, save=True), {"port": 2})
+        self.assertEqual((settings.text("place"), told), ("a", [{"port": 2}]))
+        self.assertEqual(settings.pending(["port", "place"]), ["place"])
+        self.assertIn("place=b\n", settings.format())
+        self.assertEqual(Settings.load(rows, self.path).text("place"), "b")
+        settings.update({"port": "3"}, save=True)
+        self.assertIn("place=b\n", settings.format())
+        settings.update({"place": "a"})
+        self.assertEqual(settings.pending(["place"]), [])
+
+    def test_checks(self) -> None:
+        """A check sees the settings as the next start would; what it refuses changes nothing."""
+        def check(after: Settings) -> None:
+            if after.text("place") == after.text("name"):
+                raise SettingsError("place and name are the same")
+
+        rows = (Setting("place", "text", "a", "Read once.", at_start=True), *ROWS)
+        settings = Settings.load(rows, self.path)
+        settings.checks.append(check)
+        before, text = settings.format(), self.path.read_text()
+        for changes in ({"place": "x", "name": "x"}, {"port": "2", "name": "a"}):
+            self.assertRaises(SettingsError, settings.update, changes, save=True)
+            self.assertEqual((settings.format(), self.path.read_text()), (before, text))
+        settings.update({"place": "b", "name": "a"})
+        self.assertRaises(SettingsError, settings.update, {"name": "b"})
+
+    def test_what_cannot_be_saved_is_not_changed(self) -> None:
+        """Nobody is told either."""
+        told: list[object] = []
+        self.settings.on_change.append(told.append)
+        self.settings.file = f"{self.path}/below-a-file"
+        self.assertRaises(SettingsError, self.settings.update, {"port": "2", "other": "y"},
+                          save=True)
+        self.assertEqual((self.settings.int("port"), self.settings.unknown["other"], told),
+                         (1, "x", []))
+
     def test_save(self) -> None:
         """The file gets the new values and keeps all else; the old one is beside it."""
         before = self.path.read_text()

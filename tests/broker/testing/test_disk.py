@@ -35,6 +35,8 @@ class DiskContract:
         self.assertEqual(file.read_map()[100:103], b"abc")
         file.write_at(101, memoryview(b"XY")[:1])
         self.assertEqual(file.read_map()[100:103], b"aXc")
+        file.begin_sync(100, 3)
+        file.begin_sync((1 << 30) - 1, 1)
         file.sync()
         file.close()
         file.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -16,17 +17,22 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
 from twistmq.broker.interfaces import (
     IAccessValidator,
+    IBroadcastOffsets,
     IConsumerFilters,
     IFilterLanguage,
+    IFlowControl,
     ITransactionService,
 )
+from twistmq.broker.metrics import MetricFamily
 from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.settings import Setting
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq_sample_plugin.access import TokenValidator
 from twistmq_sample_plugin.counts import counts_of
 from twistmq_sample_plugin.languages import OneForAll, Prefix
+from twistmq_sample_plugin.news import OnlyNews
+from twistmq_sample_plugin.patience import Patience
 from twistmq_sample_plugin.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.store.inspect.plugin_files import PluginFiles
+    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
     from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["COUNTS_CODE"]
@@ -67,6 +75,12 @@ def register_settings() -> Sequence[Setting]:
         Setting("sample.prefix_for_all", "text", "",
                 "A PREFIX expression that holds instead of what groups filter by."),
         Setting("sample.token", "text", "", "What each request must bring as sampleToken."),
+        Setting("sample.news_topic", "text", "",
+                "Of this topic clients of broadcast groups that come behind a proxy get what is "
+                "new, whatever they got before."),
+        Setting("sample.waiting_max", "int", 0,
+                "Requests that may wait for their turn; 0: the stock flow control decides.",
+                unit="requests"),
         Setting("sample.transactions", "flag", False, "Whether half messages are taken."),
         Setting("sample.timers_at_once", "flag", False,
                 "Whether messages that ask for a time of delivery are taken, and come at once."),
@@ -80,6 +94,13 @@ def register_commands() -> Sequence[click.Command]:
     from twistmq_sample_plugin.commands import sample_counts  # only when commands are asked for
 
     return [sample_counts]
+
+
+@hookimpl
+def register_store_files() -> Sequence[PluginFiles]:
+    from twistmq_sample_plugin.files import COUNTS_FILES  # only when a store is looked at
+
+    return [COUNTS_FILES]
 
 
 @hookimpl
@@ -105,6 +126,18 @@ def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
 
 
 @hookimpl
+def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
+    topic = kernel.settings.text("sample.news_topic")
+    return OnlyNews(kernel, topic) if topic else None
+
+
+@hookimpl
+def provide_flow_control(kernel: Kernel) -> IFlowControl | None:
+    maximum = kernel.settings.int("sample.waiting_max")
+    return Patience(maximum) if maximum else None
+
+
+@hookimpl
 def claim_properties(kernel: Kernel) -> Collection[str]:
     return TIMERS if kernel.settings.flag("sample.timers_at_once") else ()
 
@@ -126,6 +159,20 @@ def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
         rows.append(RequestHandler(
             RequestCode.END_TRANSACTION, service.end, EndTransactionRequestHeader))
     return rows
+
+
+@hookimpl
+def wrap_request_handlers(
+    kernel: Kernel, handlers: Mapping[int, AnyHandler]
+) -> Sequence[AnyHandler]:
+    """Whoever serves the request, each one is counted."""
+    row = handlers[RequestCode.GET_MAX_OFFSET]
+
+    def count(request: Request[Any]) -> Handled:
+        counts_of(kernel).ends_asked += 1
+        return row.handle(request)
+
+    return [replace(row, handle=count)]
 
 
 @hookimpl
@@ -229,6 +276,13 @@ def on_role_change(kernel: Kernel, role: str) -> None:
 
 
 @hookimpl
+def complete_topic_tables(
+    kernel: Kernel, tables: TopicConfigSerializeWrapper, registering: bool
+) -> None:
+    counts_of(kernel).registrations += registering
+
+
+@hookimpl
 def on_half_message_discarded(kernel: Kernel, record: bytes) -> None:
     counts_of(kernel).discarded_half_messages += 1
 
@@ -239,9 +293,18 @@ def add_runtime_info(kernel: Kernel) -> Mapping[str, str]:
     return {"sampleSent": str(counts.sent), "sampleConsumed": str(counts.consumed.total())}
 
 
+@hookimpl
+def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily]:
+    sent = MetricFamily("sample_sent", "counter", "Messages sent, as sample counts them.")
+    sent.add(counts_of(kernel).sent)
+    return (sent,)
+
+
 # --- stop
 
 
 @hookimpl
 def on_stop(kernel: Kernel) -> None:
-    _log.info("sample stops: {counts}", counts=counts_of(kernel))
+    counts = counts_of(kernel)
+    _log.info("sample stops: {counts}", counts=counts)
+    kernel.store.config_file("sampleCounts").save_bytes(counts.encode())

@@ -24,6 +24,10 @@ class Counts:
     arrived: int = 0
     client_changes: int = 0
     discarded_half_messages: int = 0
+    #: How often somebody asked where a queue ends.
+    ends_asked: int = 0
+    #: How often name servers were told of all topics.
+    registrations: int = 0
     #: Runs of the periodic task.
     ticks: int = 0
     role: str = ""

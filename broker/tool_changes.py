@@ -1,0 +1,52 @@
+"""Settings changed by a tool (25, 318): read, checked, written to the file, taken over.
+
+Source: AdminBrokerProcessor.updateBrokerConfig, DefaultRequestProcessor.updateConfig,
+Configuration @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import SETTINGS_SIZE_MAX
+from twistmq.broker.errors import RequestRefused, SettingsError
+from twistmq.broker.properties_file import decode_properties, parse_properties
+from twistmq.broker.remoting import Reply
+from twistmq.broker.settings import Settings, SettingValue
+
+__all__ = ["change_settings", "changed_reply"]
+
+
+def change_settings(
+    settings: Settings, body: bytes, never_changed: frozenset[str]
+) -> tuple[dict[str, str], dict[str, SettingValue]]:
+    """Change settings, and the file they are saved in: all that are named, or none.
+
+    Differs from Apache: a value that has no meaning, or a file that cannot be written, refuses
+    the request instead of being logged here and reported as a success.
+
+    :param body: a properties text.
+    :param never_changed: what no tool may change, beside what ``configBlackList`` names.
+    :returns: what was asked for, and what has another value now.
+    :raises RequestRefused: when nothing was changed, and why.
+    """
+    if len(body) > SETTINGS_SIZE_MAX:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                             f"{len(body)} bytes of settings are over {SETTINGS_SIZE_MAX}")
+    try:
+        text, _ = decode_properties(body)
+        changes = {each.key: each.value for each in parse_properties(text, "request")}
+        black_list = settings.text("configBlackList").split(";")
+        if not changes.keys().isdisjoint(never_changed.union(black_list)):
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 "Can not update config in black list.")
+        return changes, settings.update(changes, save=True)
+    except SettingsError as error:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+def changed_reply(settings: Settings, changes: Mapping[str, str]) -> Reply:
+    """The success, with what of it holds later as a remark."""
+    later = settings.pending(sorted(changes))
+    return Reply(remark=f"from the next start on: {', '.join(later)}" if later else None)

@@ -1,0 +1,79 @@
+"""A kernel with some plugins, a clock, and a disk that can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.testing.disk import FaultyDisk
+from twistmq.broker.testing.kernel import KernelBox
+
+__all__ = ["KernelTestCase", "run_all", "run_task"]
+
+
+def run_task(box: KernelBox, name: str) -> None:
+    """Run a periodic task now; :raises Exception: what it raises, at once or later."""
+    _run(box, _task(box, name))
+
+
+def run_all(box: KernelBox, name: str) -> None:
+    """Run a periodic task now, and on as long as it has more to do at once."""
+    task = _task(box, name)
+    _run(box, task)
+    while callable(task.period_ms) and task.period_ms() == 1:
+        _run(box, task)
+
+
+def _task(box: KernelBox, name: str) -> PeriodicTask:
+    [task] = [task for task in box.kernel.periodic_tasks if task.name == name]
+    return task
+
+
+def _run(box: KernelBox, task: PeriodicTask) -> None:
+    failures: list[Failure] = []
+    # A disk that is cut off raises what is no Exception.
+    waiting = task.run(box.now_ms)
+    if waiting is not None:
+        waiting.addErrback(failures.append)
+    for failure in failures:
+        failure.raiseException()
+
+
+class KernelTestCase(SynchronousTestCase):
+    """A test with a kernel that has ``plugins`` and nothing else."""
+
+    settings: Mapping[str, str] = {}
+    plugins: Sequence[tuple[str, object]]
+    disk: FaultyDisk
+
+    def setUp(self) -> None:
+        self.disk = FaultyDisk()
+        self.box = self.start()
+        self.addCleanup(lambda: self.box.stop())
+
+    def start(self, **settings: str) -> KernelBox:
+        """A kernel on the disk, as late as the last one was."""
+        now_ms = self.box.now_ms if hasattr(self, "box") else None
+        box = KernelBox(self.plugins, {**self.settings, **settings}, self.disk)
+        if now_ms is not None:
+            box.now_ms = now_ms
+        return box
+
+    def restart(self, **settings: str) -> None:
+        """Stop cleanly and start again."""
+        self.box.stop()
+        self.box = self.start(**settings)
+
+    def after_kill(self, **settings: str) -> None:
+        """End as a killed process does and start again."""
+        self.box.kernel.store.close()
+        self.box = self.start(**settings)
+
+    def run_task(self, name: str) -> None:
+        run_task(self.box, name)
+
+    def run_all(self, name: str) -> None:
+        run_all(self.box, name)

@@ -1,0 +1,37 @@
+"""Offsets of broadcast clients for a topic of which nobody wants what is old."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zope.interface import implementer
+
+from twistmq.broker.interfaces import BroadcastClient, IBroadcastOffsets
+from twistmq.broker.remoting import Request
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+
+
+@implementer(IBroadcastOffsets)
+class OnlyNews:
+    """Sends a proxy's client that does not know where to begin to the end of the topic."""
+
+    def __init__(self, kernel: Kernel, topic: str) -> None:
+        self._kernel = kernel
+        self._topic = topic
+
+    def client_of(self, request: Request[Any]) -> BroadcastClient | None:
+        header = request.header
+        if header.request_source != 1 or header.topic != self._topic:
+            return None
+        return header.proxy_froward_client_id or "", True
+
+    def begin_offset(self, request: Request[Any], client: BroadcastClient) -> int | None:
+        header = request.header
+        if header.queue_offset >= 0:
+            return None
+        return self._kernel.store.max_offset_in_queue(header.topic, header.queue_id)
+
+    def pulled(self, request: Request[Any], client: BroadcastClient, offset: int) -> None:
+        """It remembers nothing."""
