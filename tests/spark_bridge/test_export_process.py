@@ -18,7 +18,7 @@ from tests.interop.servers import MAIN, wait_until
 from tests.spark_bridge.session import WAIT_SECONDS, missing_for_spark
 from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.client.messages import OutgoingMessage
-from twistmq.broker.testing.running import running_broker
+from twistmq.broker.testing.running import RunningBroker, running_broker
 from twistmq.spark_bridge.export_folder import counted_files
 
 
@@ -77,26 +77,34 @@ class ContinuousTests(SynchronousTestCase):
             len(numbers()) >= count or process.poll() is not None), WAIT_SECONDS)
         self.assertIsNone(process.poll())
 
-    def test_killed_and_stopped(self) -> None:
-        """Killed while it writes; the next takes what is left, then what comes, until it is told.
+    def run_and_stop(
+        self, broker: RunningBroker, client: BlockingClient, log: str, stop: Callable[[int], None],
+    ) -> None:
+        """Take what there is, then what comes, until it is told to stop."""
+        with self.job(broker.namesrv_address, log) as process:
+            # A micro-batch that is stopped takes its files with it, and is done again.
+            self.wait_for(process, self.sent, self.done)
+            self.send(client, 30)
+            self.wait_for(process, self.sent, self.done)
+            stop(process.pid)
+            status = process.wait(WAIT_SECONDS)
+        text = (self.folder / log).read_text()
+        self.assertEqual(status, 0, msg=text)
+        self.assertRegex(text, r"table +rows +files +size +rows/s\nmessages +\d+")
+        self.assertNotIn("Traceback", text)
 
-        Once all its processes are told, as by who stops a service, once the command alone.
-        """
+    def test_stopped(self) -> None:
+        """All its processes are told at once, as by who stops a service."""
+        with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
+            self.send(client, 400)
+            self.run_and_stop(broker, client, "all", lambda pid: os.killpg(pid, signal.SIGTERM))
+        self.assertEqual(self.written(), Counter(range(self.sent)))
+
+    def long_killed_and_stopped(self) -> None:
+        """Killed while it writes; the next takes what is left. Then the command alone is told."""
         with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
             self.send(client, 400)
             with self.job(broker.namesrv_address, "killed") as process:
                 self.wait_for(process, 100, self.written)
-            for log, stop in (("all", lambda pid: os.killpg(pid, signal.SIGTERM)),
-                              ("one", lambda pid: os.kill(pid, signal.SIGTERM))):
-                with self.job(broker.namesrv_address, log) as process:
-                    # A micro-batch that is stopped takes its files with it, and is done again.
-                    self.wait_for(process, self.sent, self.done)
-                    self.send(client, 30)
-                    self.wait_for(process, self.sent, self.done)
-                    stop(process.pid)
-                    status = process.wait(WAIT_SECONDS)
-                text = (self.folder / log).read_text()
-                self.assertEqual(status, 0, msg=text)
-                self.assertRegex(text, r"table +rows +files +size +rows/s\nmessages +\d+")
-                self.assertNotIn("Traceback", text)
+            self.run_and_stop(broker, client, "one", lambda pid: os.kill(pid, signal.SIGTERM))
         self.assertEqual(self.written(), Counter(range(self.sent)))
