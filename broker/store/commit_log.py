@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from twisted.logger import Logger
 
@@ -29,7 +30,7 @@ from twistmq.broker.wire.record import (
     record_store_timestamp,
 )
 
-__all__ = ["CommitLog"]
+__all__ = ["ROOM_SIZE", "CommitLog"]
 
 #: Bytes from which a record's store time can be read, whatever its born host's kind.
 _HEAD_SIZE = STORE_TIMESTAMP_POSITION + 12 + 8
@@ -38,6 +39,10 @@ _MAGICS = frozenset(
 )
 #: A record whose size is not known is read so far first: for most that is all of it.
 _MOST_RECORDS_SIZE = 1024
+#: So many zeros are written ahead of small writes that are synced soon, bytes; and up to this size
+#: a write is a small one.
+ROOM_SIZE: Final = 256 << 10
+_SMALL_WRITE_SIZE: Final = ROOM_SIZE >> 3
 
 
 class CommitLog:
@@ -65,6 +70,8 @@ class CommitLog:
         #: Told where a file starts before the log comes to it.
         self.on_new_file: Callable[[int], None] = lambda start: None
         self._syncs_soon = syncs_soon
+        #: Up to here zeros were written ahead.
+        self._room_end = 0
         self._io = io
         self._files = OpenFiles(io, OPEN_LOG_FILES_MAX, self._closed)
         self._directory_changed = False
@@ -113,6 +120,8 @@ class CommitLog:
                 done.append((offset, len(data)))
                 file.write_at(offset - start, data)
                 if self._syncs_soon:
+                    if offset + len(data) > self._room_end:
+                        self._make_room(file, start, offset + len(data), len(data))
                     # The disk writes while queues and index are.
                     file.begin_sync(offset - start, len(data))
         except StoreFull:
@@ -133,6 +142,20 @@ class CommitLog:
         self.starts.append(start)
         self._directory_changed = True
         return file
+
+    def _make_room(self, file: IStoreFile, start: int, end: int, size: int) -> None:
+        """Write zeros behind a small write, so that a sync of the next ones only writes.
+
+        Files are sparse. The first sync of each page waits for the file system's journal too,
+        which takes twice as long; with zeros in it a page is like any other. They are what a hole
+        reads as: nothing sees whether they, or some of them, were written.
+        """
+        room = min(ROOM_SIZE, start + self.file_size - end) if size <= _SMALL_WRITE_SIZE else 0
+        if room:
+            # Who needs the room is told when there is none.
+            with suppress(StoreFull, OSError):
+                file.write_at(end - start, bytes(room))
+        self._room_end = end + room
 
     def _erase(self, done: list[tuple[int, int]]) -> None:
         """Make sure that no part of a failed write can be taken for a record after a kill."""

@@ -4,7 +4,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import OPEN_LOG_FILES_MAX
 from twistmq.broker.errors import StoreError, StoreFull
-from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.commit_log import ROOM_SIZE, CommitLog
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.disk import FaultyDisk, MemoryFile
 from twistmq.broker.testing.power_loss import PowerLossDisk
@@ -74,6 +74,34 @@ class CommitLogTests(SynchronousTestCase):
         first, second = (segment_path("/other", start) for start in (0, FILE_SIZE))
         self.assertEqual(self.disk.begun, [(first, 0, 3), (second, 0, 2)])
         self.assertEqual(self.disk.sync_count, 0)
+
+    def test_writes_zeros_ahead(self) -> None:
+        """Small writes that are waited for come into pages that are there, to the file's end."""
+        log = CommitLog(self.disk, "/other", 3 * ROOM_SIZE // 2, syncs_soon=True)
+        log.load()
+        path = segment_path("/other", 0)
+        taken: list[tuple[str, int]] = []
+        self.patch(self.disk, "before_write", lambda path, size: taken.append((path, size)) or size)
+        log.write([(0, b"abc")])
+        self.assertEqual(taken, [(path, 0), (path, 3), (path, ROOM_SIZE)])
+        log.write([(3, bytes(2000))])
+        self.assertEqual(taken[3:], [(path, 0)])
+        log.write([(2003, b"d" * (ROOM_SIZE - 2000))])
+        self.assertEqual(taken[4:], [(path, 0)], "a large write takes its own pages")
+        log.write([(ROOM_SIZE + 3, b"e")])
+        self.assertEqual(taken[5:], [(path, 1), (path, ROOM_SIZE // 2 - 4)])
+        self.assertEqual(log.read(2002, 2), b"\0d")
+        self.assertEqual(log.max_offset, ROOM_SIZE + 4)
+
+    def test_no_room_ahead(self) -> None:
+        """A disk with room for what is sent, but for no zeros behind it, takes what is sent."""
+        log = CommitLog(self.disk, "/other", FILE_SIZE, syncs_soon=True)
+        log.load()
+        self.disk.room_bytes = 5
+        log.write([(0, b"abc")])
+        log.write([(3, b"de")])
+        self.assertRaises(StoreFull, log.write, [(5, b"f")])
+        self.assertEqual(log.read(0, 5), b"abcde")
 
     def test_load_finds_files(self) -> None:
         """Until recovery says otherwise, whole files count as written."""
