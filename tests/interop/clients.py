@@ -212,7 +212,7 @@ def go_missing() -> str:
 def go_program(name: str) -> Path:
     """Compile a program of this folder in Go, once; the executable."""
     source = HERE / name
-    target = ROUNDS / f"{name}-{_digest(source / 'main.go', source / 'go.mod', source / 'go.sum')}"
+    target = ROUNDS / f"{name}-{_digest(*source.iterdir())}"
     with _building(target) as work:
         if work is not None:
             run(["go", "build", "-o", work / name, "."], BUILD_TIMEOUT, cwd=source)

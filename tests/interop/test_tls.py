@@ -1,15 +1,21 @@
-"""Apache's Java client by TLS: each mode of the servers, both sides checked, a renewal.
+"""Apache's clients by TLS: each mode of the servers, both sides checked, a renewal.
 
-`java/TlsMember.java` sends and consumes with the properties that broker/TLS.md gives for it.
+`java/TlsMember.java` sends and consumes with the properties that broker/TLS.md gives for it. The Go
+client speaks no TLS (2.1.2, its issue 950): `go_tls` carries its connections with Go's own stack.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import threading
 from pathlib import Path
 from typing import Final
 
-from tests.certificates import Authority
+from twisted.trial.unittest import SkipTest
+
+from tests.certificates import Authority, Pair
+from tests.interop import clients
 from tests.interop.clients import JavaTestCase
 from tests.interop.java_process import JavaProcess
 from tests.interop.peer import Peer
@@ -140,6 +146,40 @@ class EnforcingTests(TlsTestCase):
         for each in (client, later):
             each.leave()
             self.assertEqual(each.told("failed"), [])
+        self.assertNoBug(servers)
+
+
+class GoTests(TlsTestCase):
+    """The Go client."""
+
+    def carry(self, servers: Servers, pair: Pair) -> list[str]:
+        """Carry what comes to 127.0.0.2 to the servers; :returns: lines that say what failed."""
+        ports = servers.namesrv.rpartition(":")[2], servers.broker_port
+        process = subprocess.Popen(
+            [clients.go_program("go_tls"), "-authority", self.authority.cert,
+             "-certificate", pair.cert, "-key", pair.key,
+             *(f"127.0.0.2:{port}=127.0.0.1:{port}" for port in ports)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdin is not None and process.stdout is not None
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait, 10)
+        self.addCleanup(process.stdin.close)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        failed: list[str] = []
+        threading.Thread(target=failed.extend, args=[process.stdout], daemon=True).start()
+        return failed
+
+    def test_round(self) -> None:
+        """It sends and consumes with servers that enforce TLS and check who comes."""
+        reason = clients.go_missing()
+        if reason:
+            raise SkipTest(reason)
+        # What clients are told: there the connections are carried from.
+        servers = self.mutual("brokerIP1=127.0.0.2")
+        failed = self.carry(servers, self.authority.pair("gopher"))
+        port = servers.namesrv.rpartition(":")[2]
+        self.assertRegex(clients.go_round(f"127.0.0.2:{port}"), r"ok \d{3,} checks")
+        self.assertEqual(failed, [])
         self.assertNoBug(servers)
 
 

@@ -1,0 +1,3 @@
+module go_tls
+
+go 1.21
