@@ -50,7 +50,8 @@ def mqadmin(
         java = java_command(home / "home", [str(classes), class_path(version)])
         try:
             process = subprocess.run(
-                [*java, "ManyCommands", folder], input="\n".join(lines).encode(),
+                # consumerStatus leaves a folder where it is started.
+                [*java, "ManyCommands", folder], input="\n".join(lines).encode(), cwd=folder,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
         except subprocess.TimeoutExpired:
             raise RoundError(f"mqadmin: not done after {timeout} s: {commands}") from None
