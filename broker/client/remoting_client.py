@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.channels import ChannelTable
 from twistmq.broker.client.addresses import split_address
 from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge.closing import close_connection
 from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.protocol import RemotingProtocol
 from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
@@ -61,8 +62,6 @@ class RemotingClient:
         #: The attempts under way, by address.
         self._attempts: dict[str, Deferred[Any]] = {}
         self._closed = False
-        #: Who waits for the end of a connection, by channel id.
-        self._closing: dict[int, Deferred[None]] = {}
 
     async def invoke(
         self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
@@ -90,17 +89,15 @@ class RemotingClient:
         (await self._connection(address)).send_oneway(code, header, body)
 
     def close(self) -> Deferred[list[None]]:
-        """Close every connection and give up those being made; fires when all are gone."""
+        """Close every connection and give up those being made; fires when all are gone.
+
+        A server that does not read cannot delay that, see ``close_connection``.
+        """
         self._closed = True
         for attempt in list(self._attempts.values()):
             attempt.cancel()
-        gone: list[Deferred[None]] = []
-        for connection in self._connections.values():
-            done: Deferred[None] = Deferred()
-            gone.append(done)
-            self._closing[connection.channel_id] = done
-            connection.close()
-        return gatherResults(gone)
+        return gatherResults([close_connection(connection, self._factory)
+                              for connection in list(self._connections.values())])
 
     async def _connection(self, address: str) -> RemotingProtocol:
         """The live connection to an address; several callers wait for one attempt."""
@@ -156,7 +153,3 @@ class RemotingClient:
         for address, connection in list(self._connections.items()):
             if connection is channel:
                 del self._connections[address]
-        # Last: who waits may close the client again, which must find the connection gone.
-        closing = self._closing.pop(channel.channel_id, None)
-        if closing is not None:
-            closing.callback(None)

@@ -10,15 +10,12 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReactorTCP
 from twisted.logger import Logger
 
+from twistmq.broker.edge.closing import close_connection
 from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.protocol import RemotingProtocol
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.remoting import Channel
 
 __all__ = ["ListenerService"]
-
-#: Seconds the connections of a stopping port get to take their last replies.
-_CLOSE_SECONDS = 3.0
 
 
 class ListenerService(Service):
@@ -69,22 +66,5 @@ class ListenerService(Service):
         gone = []
         for channel in self.factory.channels:
             if isinstance(channel, RemotingProtocol) and channel.factory is self.factory:
-                gone.append(_closed(channel, self.factory))
+                gone.append(close_connection(channel, self.factory))
         return gatherResults(gone)
-
-
-def _closed(channel: RemotingProtocol, factory: RemotingFactory) -> Deferred[None]:
-    """Close a connection; fires when it is gone, which a peer that does not read cannot delay."""
-    done: Deferred[None] = Deferred()
-    timeout = factory.reactor.callLater(_CLOSE_SECONDS, channel.abort, "does not close")
-
-    def lost(other: Channel) -> None:
-        if other is channel and not done.called:
-            if timeout.active():
-                timeout.cancel()
-            factory.channels.on_lost.remove(lost)
-            done.callback(None)
-
-    factory.channels.on_lost.append(lost)
-    channel.close()
-    return done

@@ -14,6 +14,7 @@ from twistmq.broker.channels import ChannelTable
 from twistmq.broker.client.addresses import split_address
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.edge import closing
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.listener import ListenerService
@@ -167,6 +168,18 @@ class RemotingClientTests(TestCase):
         self.assertIn("the client is closed", str(error))
         while len(self.channels):
             await deferLater(reactor, 0)
+
+    async def test_a_server_that_does_not_read(self) -> None:
+        """What it never takes cannot delay a close for ever."""
+        self.patch(closing, "CLOSE_SECONDS", 0.05)
+        await self.echo(b"x")
+        [channel] = self.channels
+        channel.transport.pauseProducing()  # type: ignore[attr-defined]
+        body = bytes(FRAME_SIZE_MAX // 2)
+        waiting = self.assertFailure(self.echo(body), RemotingSendError)
+        await self.client.close()
+        await waiting
+        channel.transport.resumeProducing()  # type: ignore[attr-defined]
 
     async def test_close_again_from_a_callback(self) -> None:
         """Who hears that the connections are gone may close the client once more."""

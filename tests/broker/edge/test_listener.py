@@ -11,7 +11,7 @@ from twisted.trial.unittest import TestCase
 
 from twistmq.broker.channels import ChannelTable
 from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.edge import listener as listener_module
+from twistmq.broker.edge import closing
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.listener import ListenerService
@@ -81,7 +81,7 @@ class ListenerTests(TestCase):
 
     async def test_a_peer_that_does_not_read(self) -> None:
         """A peer that does not take its replies cannot delay a stop for ever."""
-        self.patch(listener_module, "_CLOSE_SECONDS", 0.05)
+        self.patch(closing, "CLOSE_SECONDS", 0.05)
         connection = await self.connect()
         connection.sendall(encode_request(BIG, 1))
         [channel] = self.channels
