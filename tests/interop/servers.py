@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +20,19 @@ from tests.interop.ports import free_port
 __all__ = ["MAIN", "PEER", "Servers", "free_port", "rss_anon_kib", "servers", "wait_until"]
 
 _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
-#: A program of Python that is the command line.
-MAIN: Final = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
+#: A program of Python that is the command line; it shows where its threads are when asked to.
+MAIN: Final = ("import faulthandler, signal; faulthandler.register(signal.SIGUSR1); "
+               "from twistmq.broker.edge.command_line import main; raise SystemExit(main())")
 #: The script that runs Apache's servers.
 PEER: Final = Path(__file__).resolve().parent / "peer.py"
-#: How long a start and a stop may take, seconds. Several JVMs may share the machine's cores.
+#: How long a start and a stop may take, seconds. Several JVMs may share the machine's cores; a stop
+#: syncs files, and a disk that is throttled lets each sync wait for what all others wrote.
 _START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 180.0
+#: How long what a process says before its end may take to arrive, seconds.
+_LAST_WORDS_SECONDS: Final = 5.0
+#: What is shown of the end of a log.
+_LOG_CHARS: Final = 4000
 
 
 class Servers:
@@ -43,6 +49,7 @@ class Servers:
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
+        self._reader: threading.Thread | None = None
         #: "host:port" of the name server and the broker's port, once started.
         self.namesrv = ""
         self.broker_port = 0
@@ -74,17 +81,19 @@ class Servers:
                 if ready:
                     self.broker_port = int(ready[2])
                     self.namesrv = ready[3]
-                    threading.Thread(target=self._drain, daemon=True).start()
+                    self._reader = threading.Thread(
+                        target=self._drain, args=(self._process.stdout,), daemon=True)
+                    self._reader.start()
                     return
         finally:
             timer.cancel()
         self._process.wait()
         raise RuntimeError("the servers do not start:\n" + "".join(self._lines))
 
-    def _drain(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.append(line)
+    def _drain(self, output: Iterable[str]) -> None:
+        # A reader that waits while the other side is closed raises.
+        with contextlib.suppress(ValueError):
+            self._lines.extend(output)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Stop them; :returns: the exit status."""
@@ -95,9 +104,16 @@ class Servers:
         try:
             status = process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGUSR1)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LAST_WORDS_SECONDS)
             process.kill()
             process.wait()
-            raise RuntimeError("the servers do not stop") from None
+            if self._reader is not None:
+                self._reader.join(_LAST_WORDS_SECONDS)
+            raise RuntimeError(
+                f"the servers do not stop after {_STOP_SECONDS} s, status {process.returncode}:\n"
+                + "".join(self._lines) + self.log()[-_LOG_CHARS:]) from None
         finally:
             if process.stdout is not None:
                 with contextlib.suppress(OSError):
