@@ -22,6 +22,8 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.store.batch_queue",
     "twistmq.broker.store.consume_queue",
     "twistmq.broker.store.entered_loop",
+    "twistmq.broker.store.extension_reader",
+    "twistmq.broker.store.extension_unit",
     "twistmq.broker.store.index_tail",
     "twistmq.broker.store.read_loop",
     "twistmq.broker.wire.batch",

@@ -47,7 +47,7 @@ class Page:
         self.parts.append(data)
         self.body_bytes += len(data)
         for key in record_keys(record):
-            size = len(key.encode("utf-8", "replace")) + 1
+            size = (len(key) if key.isascii() else len(key.encode("utf-8", "replace"))) + 1
             if key not in self.keys and self.keys_bytes + size <= 2 * KEYS_BYTES_MAX:
                 self.keys[key] = None
                 self.keys_bytes += size

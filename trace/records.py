@@ -35,7 +35,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
     "ContextCode",
@@ -83,8 +83,7 @@ class ContextCode(IntEnum):
     FAILED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Pub:
+class Pub(NamedTuple):
     """A message was sent, or a batch, whose ids are then joined by commas."""
 
     #: When the send began, Unix ms.
@@ -113,8 +112,7 @@ class Pub:
     client_host: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SubBefore:
+class SubBefore(NamedTuple):
     """A consumer is about to be given a message."""
 
     #: When, Unix ms.
@@ -131,8 +129,7 @@ class SubBefore:
     client_host: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SubAfter:
+class SubAfter(NamedTuple):
     """A consumer is done with a message."""
 
     request_id: str
@@ -148,8 +145,7 @@ class SubAfter:
     group: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransaction:
+class EndTransaction(NamedTuple):
     """A producer ended a transaction."""
 
     #: When, Unix ms.
@@ -170,8 +166,7 @@ class EndTransaction:
     from_check: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(NamedTuple):
     """A producer took a timed message back."""
 
     #: When, Unix ms.
@@ -298,40 +293,33 @@ _DECODERS: Final[dict[str, Callable[[Sequence[str]], TraceRecord]]] = {
 
 
 def _encode(record: TraceRecord) -> str:
-    fields = [_written(value) for value in _values(record)]
-    if isinstance(record, SubAfter) and record.time_ms is None:
-        fields.append("")
-    return FIELD_SEPARATOR.join([type(record).__name__, *fields]) + RECORD_SEPARATOR
+    fields = [type(record).__name__, *[_written(value) for value in _values(record)]]
+    text = FIELD_SEPARATOR.join(fields)
+    if RECORD_SEPARATOR in text or text.count(FIELD_SEPARATOR) >= len(fields):
+        text = FIELD_SEPARATOR.join([each.translate(_SEPARATORS) for each in fields])
+    return text + RECORD_SEPARATOR
 
 
 def _values(record: TraceRecord) -> tuple[object, ...]:
     """The fields behind the kind, in the order of 5.3.3."""
     match record:
-        case Pub():
-            return (record.time_ms, record.region, record.group, record.topic, record.message_id,
-                    record.tags, record.keys, record.store_host, record.body_length,
-                    record.cost_ms, record.message_type, record.offset_message_id, record.success)
-        case SubBefore():
-            return (record.time_ms, record.region, record.group, record.request_id,
-                    record.message_id, record.retry_times, record.keys)
+        case Pub() | SubBefore():
+            # All but the client's host.
+            return record[:-1]
         case SubAfter():
-            ending = () if record.time_ms is None else (record.time_ms, record.group)
-            return (record.request_id, record.message_id, record.cost_ms, record.success,
-                    record.keys, record.context_code or ContextCode.SUCCESS, *ending)
-        case EndTransaction():
-            return (record.time_ms, record.region, record.group, record.topic, record.message_id,
-                    record.tags, record.keys, record.store_host, record.message_type,
-                    record.transaction_id, record.state, record.from_check)
-        case Recall():
-            return (record.time_ms, record.region, record.group, record.topic, record.message_id,
-                    record.success)
+            code = record.context_code or ContextCode.SUCCESS
+            ending = ("",) if record.time_ms is None else record[-2:]
+            return (*record[:5], code, *ending)
+        case _:
+            return record
 
 
 def _written(value: object) -> str:
+    if isinstance(value, str):
+        return value
     if value is None:
         return _NULL
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(int(value))
-    return str(value).translate(_SEPARATORS)
+    assert isinstance(value, int)
+    return str(int(value))

@@ -2,7 +2,8 @@
 
 The entry of a message with a unit has, in place of its tag's hash, the unit's address: its place in
 the extension's files counted from the smallest int64, so that no hash can be taken for one. The
-unit has the hash, when the message was stored, and a bitmap for filters.
+unit has the hash, when the message was stored, and a bitmap for filters. Leaf module of the hot
+path: typed, so that mypyc compiles it.
 
 Source: ConsumeQueueExt, ConsumeQueueExt.CqExtUnit @5.3.3.
 """
