@@ -363,6 +363,10 @@ class SendRequests:
             requests[index].header.properties or "")]
         if not waiting:
             return
+        # While the disk works: a sync may be under way since the append.
+        for index, reply in waiting:
+            if isinstance(reply, StoredReply):
+                reply.write_ahead(requests[index].command.opaque)
         offset = records_of[waiting[-1][0]][-1].next_offset
         safe = self._kernel.acknowledgement.wait(offset, requests[0].now_ms)
         if safe is None:
@@ -374,8 +378,6 @@ class SendRequests:
 
         safe.addCallback(set_code)
         for index, reply in waiting:
-            if isinstance(reply, StoredReply):
-                reply.write_ahead(requests[index].command.opaque)
             replies[index] = Held(reply, safe)
 
     def refused(self, error: BrokerError) -> Reply:

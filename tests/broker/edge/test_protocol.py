@@ -281,6 +281,78 @@ class TurnTests(ProtocolTestCase):
         self.assertTrue(self.client.connection.is_reading)
 
 
+class _Socket:
+    """What came at a connection while the last read was served."""
+
+    def __init__(self, *came: bytes) -> None:
+        self.came = list(came)
+
+    def recv(self, size: int) -> bytes:
+        if not self.came:
+            raise BlockingIOError
+        return self.came.pop(0)
+
+
+class ReadAgainTests(ProtocolTestCase):
+    """Who sends one request at a time is read again before the reactor's next round."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.lingered = 0
+        self.patch(self.server.turn, "linger", self.linger)
+
+    def linger(self) -> bool:
+        self.lingered += 1
+        return True
+
+    def say(self, *came: bytes) -> list[int]:
+        """Say 1 and have this come meanwhile; :returns: the opaques that are answered."""
+        self.socket = _Socket(*came)
+        self.client.connection.socket = self.socket  # type: ignore[attr-defined]
+        self.client.says(encode_request(ECHO, 1))
+        return [opaque for opaque, _ in self.client.hears()]
+
+    def test_reads_on(self) -> None:
+        """What comes is served at once, until nothing does."""
+        requests = [encode_request(ECHO, number) for number in range(2, 5)]
+        self.assertEqual(self.say(*requests), [1, 2, 3, 4])
+        self.assertEqual(self.lingered, 4)
+
+    def test_not_for_ever(self) -> None:
+        """After some reads it is the turn of timers."""
+        requests = [encode_request(ECHO, number) for number in range(2, 100)]
+        self.assertEqual(self.say(*requests), list(range(1, 18)))
+
+    def test_somebody_else_came(self) -> None:
+        """Then the reactor has to look who."""
+        self.assertEqual(self.say(), [1])
+        self.assertEqual(self.lingered, 1)
+
+    def test_end_of_the_stream(self) -> None:
+        """It is for the reactor to find as well."""
+        self.assertEqual(self.say(b"", encode_request(ECHO, 2)), [1])
+        self.assertTrue(self.client.protocol.active)
+
+    def test_broken_stream(self) -> None:
+        """A connection that is being closed is not read again."""
+        answered = self.say(b"\xff" * 8, encode_request(ECHO, 2))
+        self.assertEqual(answered, [1])
+        self.assertEqual(len(self.socket.came), 1)
+
+    def test_paused(self) -> None:
+        """One that is to be read no more for now is not."""
+        self.socket = _Socket(encode_request(ECHO, 2))
+        self.client.connection.socket = self.socket  # type: ignore[attr-defined]
+        self.client.connection.peer_reads = False
+        self.client.says(b"".join([encode_request(BIG, number) for number in range(1, 9)]))
+        self.assertEqual(len(self.socket.came), 1)
+
+    def test_nobody_lingers(self) -> None:
+        """Without a lone request nothing is read again."""
+        self.patch(self.server.turn, "linger", lambda: False)
+        self.assertEqual(self.say(encode_request(ECHO, 2)), [1])
+
+
 class KeptTests(ProtocolTestCase):
     """What is kept for peers that do not finish is bounded over all connections."""
 
