@@ -69,14 +69,20 @@ def export(
     """
     connection = {"nameServer": name_servers, **_pairs(options, "--option")}
     settings = _pairs(conf, "--conf")
-    missing = missing_packages(format_name)
-    if missing is not None:
-        _fail(missing)
+    not_installed = missing_packages(format_name)
+    if not_installed is not None:
+        _fail(not_installed)
     try:
         if not topics or traces is None:
             asked_topics, asked_traces = _ask(connection)
             topics = topics or asked_topics
             traces = asked_traces if traces is None else traces
+        if traces and not _are_there_traces(connection):
+            missing = "there is no topic of traces: nobody traced yet"
+            if not topics:
+                raise ExportError(missing)
+            click.echo(f"twistmq: this run exports no traces: {missing}", err=True)
+            traces = False
         plan = ExportPlan(connection, tuple(dict.fromkeys(topics)), traces, output, format_name,
                           continuous, round(interval * 1000), batch, master, settings)
         _run(plan)
@@ -110,6 +116,22 @@ def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     for text in found.silent:
         click.echo(f"twistmq: not asked what to export: {text}", err=True)
     return found.topics, found.traces
+
+
+def _are_there_traces(connection: dict[str, str]) -> bool:
+    """Whether a name server knows the topic of traces, which the first trace makes."""
+    from twistmq.spark_bridge.connection import client_settings
+    from twistmq.spark_bridge.options import BATCH_READ, Options
+    from twistmq.spark_bridge.subscription import Subscription, TopicMissing
+    from twistmq.spark_bridge.trace_source import message_options
+
+    options = Options(message_options(connection), BATCH_READ)
+    with client_settings(options).client() as client:
+        try:
+            Subscription(options).queues(client)
+        except TopicMissing:
+            return False
+    return True
 
 
 def _run(plan: ExportPlan) -> None:

@@ -7,6 +7,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from twistmq.broker.testing.running import running_broker
+from twistmq.broker.topic_names import TRACE_TOPIC
+from twistmq.spark_bridge import export_command
 from twistmq.spark_bridge.export_command import spark, summary
 from twistmq.spark_bridge.export_job import TableSummary
 from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
@@ -25,6 +27,23 @@ class CommandTests(SynchronousTestCase):
             status, text = self.run_command("-n", broker.namesrv_address, "-o", "out")
         self.assertEqual(status, 255)
         self.assertIn("nothing to export: name topics by --topic", text)
+
+    def test_nobody_traced(self) -> None:
+        """Without a trace there is no topic of traces: topics are exported, and that is said."""
+        plans: list[ExportPlan] = []
+        self.patch(export_command, "_run", plans.append)
+        with running_broker() as broker:
+            asked = ("-n", broker.namesrv_address, "-o", "out", "--traces")
+            self.assertEqual(self.run_command(*asked), (
+                255, "twistmq: there is no topic of traces: nobody traced yet\n"))
+            status, text = self.run_command(*asked, "--topic", "orders")
+            self.assertEqual(status, 0)
+            self.assertIn("this run exports no traces: there is no topic of traces", text)
+            with broker.client() as client:
+                client.send(TRACE_TOPIC, b"")
+            self.assertEqual(self.run_command(*asked, "--topic", "orders"), (0, ""))
+        self.assertEqual([plan.tables for plan in plans],
+                         [("messages",), ("messages", "traces")])
 
     def test_no_name_server(self) -> None:
         """It says who does not answer."""
