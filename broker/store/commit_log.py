@@ -252,8 +252,13 @@ class CommitLog:
         start = self._map_start
         return self._map[offset - start : end - start]
 
-    def current_map(self) -> tuple[ReadMap | None, int, int]:
-        """The map reads fell into last, and what part of the log it holds: from, to."""
+    def map_at(self, offset: int) -> tuple[ReadMap | None, int, int]:
+        """The map of the file with a place, and what part of the log it holds: from, to.
+
+        :returns: that of another file, or none, where the log has no such place.
+        """
+        if not self._map_start <= offset < self._map_end and offset >= self.min_offset:
+            self._use_file(offset - offset % self.file_size)
         return self._map, self._map_start, min(self._map_end, self.max_offset)
 
     def peek(self, offset: int, size: int) -> bytes | None:

@@ -14,7 +14,7 @@ from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.batch_reader import BatchReader
 from twistmq.broker.store.commit_log import CommitLog
-from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.extension_reader import ExtendedFilter
 from twistmq.broker.store.get_message import (
     GetMessageResult,
@@ -134,7 +134,9 @@ class QueueReader:
     ) -> None:
         """Take messages of consecutive entries until there are enough of them."""
         log = self._log
-        log_map, map_start, map_end = log.current_map()
+        # Readers of several queues may be in several files.
+        first: int = ENTRY.unpack_from(entries)[0] if entries else 0
+        log_map, map_start, map_end = log.map_at(first)
         messages, total, looked, filtered, last_physical, outcome = collect_messages(
             entries, log_map, map_start, map_end, log.read, log.next_file_start, count_max,
             size_limit, log.max_offset - self._in_memory_bytes, self._memory_limits,

@@ -193,6 +193,17 @@ class GetMessageTests(SynchronousTestCase):
         log._files.close_all()
         self.check(self.get(0), "MESSAGE_WAS_REMOVING", 6)
 
+    def test_readers_in_several_files(self) -> None:
+        """A read maps the file that it begins in, whichever the last one was in."""
+        self.box = StoreBox(mapped_file_size_commit_log=1000).open()
+        self.box.append(*[message(body=bytes(300)) for _ in range(6)])
+        log = self.box.store._log
+        for offset in (0, 4, 1, 5):
+            asked: list[int] = []
+            self.patch(log, "read", asked.append)
+            self.assertEqual(len(self.get(offset, 1).messages), 1)
+            self.assertEqual(asked, [], offset)
+
     def test_counts(self) -> None:
         """Reads that find something, those that do not, messages."""
         self.box.append(message(), message())
