@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from threading import RLock
 from typing import IO, Any, Final, cast
 
 from twisted.logger import (
@@ -70,10 +71,14 @@ def open_log(name: str, folder: str, settings: Settings) -> LogFile:
     """
     try:
         os.makedirs(folder, exist_ok=True)
-        return LogFile(f"{name}.log", folder, rotateLength=settings.int("log.size_max"),
+        file = LogFile(f"{name}.log", folder, rotateLength=settings.int("log.size_max"),
                        maxRotatedFiles=settings.int("log.files_max"))
     except OSError as error:
         raise SettingsError(f"log.dir={folder}: {error.strerror}") from None
+    # The lock that Twisted would give it is taken in several steps. A signal's handler logs too,
+    # between any two of them, and would wait for itself: a process that never stops.
+    file._threadable_lock = RLock()  # type: ignore[attr-defined]
+    return file
 
 
 def file_observer(file: LogFile, settings: Settings) -> ILogObserver:

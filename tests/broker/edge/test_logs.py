@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from pathlib import Path
 
@@ -151,6 +152,31 @@ class FileObserverTests(SynchronousTestCase):
         file.write_text("")
         error = self.assertRaises(SettingsError, self.logger, file / "logs")
         self.assertIn(str(file / "logs"), str(error))
+
+    def test_a_signal_in_a_line(self) -> None:
+        """What a signal's handler logs while a line is being written waits for nothing.
+
+        SIGTERM's does. It came between two steps of taking a lock once in thousands of stops, and
+        the process never ended.
+        """
+        folder = Path(self.mktemp())
+        log = self.logger(folder)
+        came = 0
+
+        def handler(*_: object) -> None:
+            nonlocal came
+            came += 1
+            log.info("a signal")
+
+        before = signal.signal(signal.SIGALRM, handler)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+        while came < 1000:
+            log.info("a line")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        found = [line.rpartition("] ")[2] for line in self.lines(folder)]
+        self.assertEqual(set(found), {"a signal", "a line"})
 
 
 class LiveTests(SynchronousTestCase):
