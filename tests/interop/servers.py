@@ -25,10 +25,9 @@ MAIN: Final = ("import faulthandler, signal; faulthandler.register(signal.SIGUSR
                "from twistmq.broker.edge.command_line import main; raise SystemExit(main())")
 #: The script that runs Apache's servers.
 PEER: Final = Path(__file__).resolve().parent / "peer.py"
-#: How long a start and a stop may take, seconds. Several JVMs may share the machine's cores; a stop
-#: syncs files, and a disk that is throttled lets each sync wait for what all others wrote.
+#: How long a start and a stop may take, seconds. Several JVMs may share the machine's cores.
 _START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 180.0
+_STOP_SECONDS: Final = 60.0
 #: How long what a process says before its end may take to arrive, seconds.
 _LAST_WORDS_SECONDS: Final = 5.0
 #: What is shown of the end of a log.
