@@ -61,11 +61,11 @@ class Findings:
     admin_ms: dict[str, int] = field(default_factory=dict)
 
 
-def _milliseconds(command: list[str], environment: Mapping[str, str]) -> int:
+def _milliseconds(command: list[str], environment: Mapping[str, str], folder: str) -> int:
     begin = time.monotonic()
     # Its output is read to the end: waiting for the end alone looks only every 50 ms.
     subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                   timeout=_COMMAND_SECONDS, env={**os.environ, **environment})
+                   timeout=_COMMAND_SECONDS, env={**os.environ, **environment}, cwd=folder)
     return round((time.monotonic() - begin) * 1000)
 
 
@@ -73,16 +73,18 @@ def _times(namesrv: str, broker: str, found: Findings, *, both: bool) -> None:
     """Time the commands that only look, a process each; :param both: mqadmin's too."""
     home = CACHE / "home"
     java = java_command(home, [class_path("5.3.3")], "1g")
-    with state(namesrv, broker) as values:
+    # consumerStatus leaves a folder where it is started.
+    with tempfile.TemporaryDirectory(prefix="mqadmin-") as folder, \
+            state(namesrv, broker) as values:
         for step in STEPS:
             if step.changes or not step.admin:
                 continue
             words = [*step.line(values).split(), "-n", namesrv]
             if both:
                 found.mqadmin_ms[step.text] = _milliseconds(
-                    [*java, MQADMIN_MAIN, *words], {"ROCKETMQ_HOME": str(home)})
+                    [*java, MQADMIN_MAIN, *words], {"ROCKETMQ_HOME": str(home)}, folder)
             found.admin_ms[step.text] = _milliseconds(
-                [sys.executable, "-c", MAIN, "admin", *words], {})
+                [sys.executable, "-c", MAIN, "admin", *words], {}, folder)
 
 
 def _find(
