@@ -69,13 +69,15 @@ def _milliseconds(command: list[str], environment: Mapping[str, str], folder: st
     return round((time.monotonic() - begin) * 1000)
 
 
-def _times(namesrv: str, broker: str, found: Findings, *, both: bool) -> None:
-    """Time the commands that only look, a process each; :param both: mqadmin's too."""
+def _times(namesrv: str, broker: str, found: Findings, folder: str, *, both: bool) -> None:
+    """Time the commands that only look, a process each.
+
+    :param folder: where they run: consumerStatus leaves a folder there.
+    :param both: mqadmin's too.
+    """
     home = CACHE / "home"
     java = java_command(home, [class_path("5.3.3")], "1g")
-    # consumerStatus leaves a folder where it is started.
-    with tempfile.TemporaryDirectory(prefix="mqadmin-") as folder, \
-            state(namesrv, broker) as values:
+    with state(namesrv, broker) as values:
         for step in STEPS:
             if step.changes or not step.admin:
                 continue
@@ -101,7 +103,7 @@ def _find(
         found = Findings(texts, admin_sweep(namesrv, broker))
         if timed:
             print(f"{name}: times", file=sys.stderr)
-            _times(namesrv, broker, found, both=run is apache_servers)
+            _times(namesrv, broker, found, folder, both=run is apache_servers)
     return found
 
 
