@@ -148,9 +148,12 @@ class Hooks:
         except passed:
             raise
         except FAULTS:
-            self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
-                             hook=hook)
+            self._raised(hook, implementation)
             return None
+
+    def _raised(self, hook: str, implementation: Implementation) -> None:
+        self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
+                         hook=hook)
 
     # --- once, at start
 
@@ -397,10 +400,15 @@ class Hooks:
     def _refusals(
         self, hook: str, implementations: tuple[Implementation, ...], count: int, *arguments: object
     ) -> dict[int, BrokerError]:
+        # Each batch comes by here, mostly one of a single message: no call that need not be.
         refusals: dict[int, BrokerError] = {}
         for implementation in implementations:
-            answer = self._call_one(hook, implementation, *arguments)
-            if answer is None:
+            try:
+                answer = implementation.call(*arguments)
+            except FAULTS:
+                self._raised(hook, implementation)
+                continue
+            if answer is None or (type(answer) is dict and not answer):
                 continue
             if not _are_refusals(answer, count):
                 self._wrong_answer(hook, implementation, answer, "a mapping of index to error")
@@ -414,11 +422,17 @@ class Hooks:
 
     def arrived(self, kernel: Kernel, records: Sequence[MessageRecord]) -> None:
         for implementation in self.on_message_arrival:
-            self._call_one("on_message_arrival", implementation, kernel, records)
+            try:
+                implementation.call(kernel, records)
+            except FAULTS:
+                self._raised("on_message_arrival", implementation)
 
     def sent(self, batch: SendBatch) -> None:
         for implementation in self.after_send:
-            self._call_one("after_send", implementation, batch)
+            try:
+                implementation.call(batch)
+            except FAULTS:
+                self._raised("after_send", implementation)
 
     def refuse_consume(self, context: ConsumeContext) -> BrokerError | None:
         for implementation in self.before_consume:

@@ -66,6 +66,8 @@ __all__ = ["LARGE_BATCH_COUNT", "SendRequests"]
 LARGE_BATCH_COUNT = 512
 
 _PERM_WRITE = 2
+#: In the properties of a message whose sender does not wait until it is safe.
+_WAITS_NOT = f"{names.WAIT}\x01false"
 
 
 class SendRequests:
@@ -359,7 +361,7 @@ class SendRequests:
 
         The whole batch waits for its last message: one write made all of it, one flush covers it.
         """
-        waiting = [(index, reply) for index, reply in stored if f"{names.WAIT}\x01false" not in (
+        waiting = [(index, reply) for index, reply in stored if _WAITS_NOT not in (
             requests[index].header.properties or "")]
         if not waiting:
             return

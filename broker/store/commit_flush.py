@@ -62,15 +62,16 @@ class CommitFlush:
         """
         if offset <= self._log.flushed_offset:
             return None
+        if self.failure is None and not self._running:
+            self._run()
+            if offset <= self._log.flushed_offset:
+                # It ran at once.
+                return None
         waiting: Deferred[None] = Deferred()
         if self.failure is not None:
             waiting.errback(self.failure)
-            return waiting
-        self._waiting.append((offset, waiting))
-        if not self._running:
-            self._run()
-            if waiting.called and offset <= self._log.flushed_offset:
-                return None
+        else:
+            self._waiting.append((offset, waiting))
         return waiting
 
     def flush_due(self, now_ms: int) -> None:

@@ -50,10 +50,13 @@ _services: WeakKeyDictionary[Kernel, TimerService | None] = WeakKeyDictionary()
 
 def _service(kernel: Kernel) -> TimerService | None:
     """The broker's service, made when it is first asked for."""
-    if kernel not in _services:
+    try:
+        return _services[kernel]
+    except KeyError:
         settings = TimerSettings.read(kernel.settings)
-        _services[kernel] = TimerService(kernel, settings) if settings.enabled else None
-    return _services[kernel]
+        service = TimerService(kernel, settings) if settings.enabled else None
+        _services[kernel] = service
+        return service
 
 
 def delivered_ms(kernel: Kernel) -> int | None:
