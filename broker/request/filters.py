@@ -21,9 +21,9 @@ from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
 from twistmq.broker.store.message_store import MessageFilter
 from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.broker.wire.properties import java_string_hash, parse_properties
-from twistmq.broker.wire.record import MessageRecord
-from twistmq.broker.wire.record_properties import RecordProperties
+from twistmq.broker.wire.lazy_properties import LazyProperties
+from twistmq.broker.wire.properties import java_string_hash
+from twistmq.broker.wire.record import MessageRecord, properties_text
 
 __all__ = ["TAG", "FilterLanguages", "MadeFilters", "Matches", "PropertyFilter", "TagFilter",
            "UnknownLanguage", "is_tag_type", "tag_filter", "tags_of", "wants_any"]
@@ -138,10 +138,10 @@ class PropertyFilter:
         return True
 
     def match_record(self, record: bytes) -> bool:
-        return self._matches(RecordProperties(record))  # type: ignore[arg-type]
+        return self.match_properties(properties_text(record))
 
     def match_properties(self, properties: str) -> bool:
-        return self._matches(parse_properties(properties))
+        return self._matches(LazyProperties(properties))  # type: ignore[arg-type]
 
 
 def wants_any(message_filter: MessageFilter | None, records: Sequence[MessageRecord]) -> bool:

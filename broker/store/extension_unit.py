@@ -20,11 +20,13 @@ __all__ = [
     "ADDRESS_MAX",
     "FILE_END",
     "FILE_END_ROOM",
+    "UNIT_HEAD",
     "UNIT_SIZE_MAX",
     "UNIT_SIZE_MIN",
     "ExtensionUnit",
     "FilterBitmap",
     "address_of",
+    "encode_unit",
     "is_address",
     "place_of",
 ]
@@ -38,7 +40,7 @@ ADDRESS_MAX: Final = -(1 << 31) - 1
 _ADDRESS_OF_PLACE_0: Final = -(1 << 63)
 #: (size of the unit, tags code, store time in ms, size of the bitmap), big-endian; the bitmap
 #: follows.
-_HEAD: Final = struct.Struct(">hqqh")
+UNIT_HEAD: Final = struct.Struct(">hqqh")
 UNIT_SIZE_MIN: Final = 20
 UNIT_SIZE_MAX: Final = 0x7FFF
 #: Stands in a file behind its last unit: the next one is in the next file. Zeros follow.
@@ -62,8 +64,14 @@ def place_of(address: int) -> int:
     return address - _ADDRESS_OF_PLACE_0
 
 
+def encode_unit(tags_code: int, store_time: int, bitmap: bytes) -> bytes:
+    """Make a unit's bytes; see ``ExtensionUnit``."""
+    size = len(bitmap)
+    return UNIT_HEAD.pack(UNIT_SIZE_MIN + size, tags_code, store_time, size) + bitmap
+
+
 class ExtensionUnit(NamedTuple):
-    """What is known of a message besides its entry. A tuple: one is made for each message."""
+    """What is known of a message besides its entry."""
 
     #: What the entry has without an extension: the tag's hash, or what a plugin made it.
     tags_code: int
@@ -79,20 +87,18 @@ class ExtensionUnit(NamedTuple):
 
     def encode(self) -> bytes:
         """Make the unit's bytes."""
-        bitmap = self.bitmap
-        return _HEAD.pack(UNIT_SIZE_MIN + len(bitmap), self.tags_code, self.store_time,
-                          len(bitmap)) + bitmap
+        return encode_unit(self.tags_code, self.store_time, self.bitmap)
 
     @classmethod
     def decode(cls, data: bytes | bytearray, at: int = 0) -> ExtensionUnit | None:
         """Read the unit at a position of ``data``; None when there is no whole one."""
         if not 0 <= at <= len(data) - UNIT_SIZE_MIN:
             return None
-        size, tags_code, store_time, bitmap_size = _HEAD.unpack_from(data, at)
+        size, tags_code, store_time, bitmap_size = UNIT_HEAD.unpack_from(data, at)
         if size != UNIT_SIZE_MIN + bitmap_size or bitmap_size < 0 or at + size > len(data):
             return None
         return cls(tags_code, store_time, bytes(data[at + UNIT_SIZE_MIN : at + size]))
 
 
-assert _HEAD.size == UNIT_SIZE_MIN
+assert UNIT_HEAD.size == UNIT_SIZE_MIN
 assert address_of(0) < ADDRESS_MAX < -(1 << 31), "a tag's hash is an int32"

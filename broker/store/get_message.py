@@ -5,11 +5,19 @@ Source: MessageFilter, GetMessageStatus, GetMessageResult @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
-__all__ = ["GetMessageResult", "GetMessageStatus", "MessageFilter", "entries_to_look_at"]
+__all__ = ["GetMessageResult", "GetMessageStatus", "KnownAnswers", "MessageFilter",
+           "entries_to_look_at"]
+
+
+#: What a filter said before of the messages of a queue: given queue id, the offset of the first,
+#: its place in the commit log, and how many, a byte for each, 1 it is wanted, 0 it is not, as many
+#: as it knows. It is asked for the others.
+KnownAnswers = Callable[[int, int, int, int], bytes]
 
 
 class MessageFilter(Protocol):
@@ -17,7 +25,8 @@ class MessageFilter(Protocol):
 
     One that takes long to ask may say so in an attribute ``cost``, see ``entries_to_look_at``;
     one that takes much memory may say so in an attribute ``size_bytes``; one that every entry
-    passes may say so by ``asks_entries = False``, and is not asked by entries then.
+    passes may say so by ``asks_entries = False``, and is not asked by entries then. One that was
+    asked before may say what it said in an attribute ``known_answers``, see KnownAnswers.
     """
 
     def match_queue_entry(

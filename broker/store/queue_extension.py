@@ -9,9 +9,7 @@ Source: ConsumeQueueExt, ConsumeQueue.putMessagePositionInfoWrapper @5.3.3.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 from twisted.logger import Logger
@@ -20,17 +18,13 @@ from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.append_loop import Queues
-from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.consume_queue import ConsumeQueue
+from twistmq.broker.store.extension_loop import UnitFiles, extend_entries
 from twistmq.broker.store.extension_reader import UnitReader
 from twistmq.broker.store.extension_unit import (
     FILE_END,
-    FILE_END_ROOM,
-    UNIT_SIZE_MAX,
     UNIT_SIZE_MIN,
-    ExtensionUnit,
     FilterBitmap,
-    address_of,
-    is_address,
     place_of,
 )
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
@@ -38,23 +32,8 @@ from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["QueueExtensions"]
 
-#: Where an entry has its number, and what that looks like.
-_CODE_POSITION: Final = 12
-_CODE: Final = struct.Struct(">q")
 #: Units that are read at a time.
 _READ_UNITS: Final = 64
-
-
-@dataclass(slots=True)
-class _Files:
-    """The extension of one queue."""
-
-    directory: str
-    #: Start offsets of its files, in bytes, ascending.
-    starts: list[int] = field(default_factory=list)
-    #: Units that are not written yet, and where the first of them goes.
-    tail: bytearray = field(default_factory=bytearray)
-    tail_start: int = 0
 
 
 class QueueExtensions:
@@ -82,7 +61,7 @@ class QueueExtensions:
         self.unsynced: set[str] = set()
         self._io = io
         self._open = OpenFiles(io, min(OPEN_QUEUE_FILES_MAX, max(1, io.open_files_max() // 4)))
-        self._by_queue: dict[ConsumeQueue, _Files] = {}
+        self._by_queue: dict[ConsumeQueue, UnitFiles] = {}
         self._said: set[str] = set()
 
     # --- entering
@@ -92,49 +71,18 @@ class QueueExtensions:
 
         :returns: bytes of units that are new.
         """
-        added = 0
-        make_bitmap = self.make_bitmap
-        for record in records:
-            if not record.enters_queue:
-                continue
-            queue = queues[record.topic][record.queue_id]
-            at = (record.queue_offset - queue.tail_start) * ENTRY_SIZE
-            if not 0 <= at < len(queue.tail):
-                continue
-            place, _, code = ENTRY.unpack_from(queue.tail, at)
-            if place != record.physical_offset or is_address(code):
-                continue
-            bitmap = None if make_bitmap is None else make_bitmap(record)
-            unit = ExtensionUnit(code, record.store_timestamp, bitmap or b"")
-            files = self._files(queue)
-            before = len(files.tail)
-            address = self._put(queue, files, unit)
-            if address is not None:
-                _CODE.pack_into(queue.tail, at + _CODE_POSITION, address)
-                added += len(files.tail) - before
-        return added
+        return extend_entries(
+            records, queues, self._files, self.file_size, self.make_bitmap, self._say_too_long)
 
-    def _put(self, queue: ConsumeQueue, files: _Files, unit: ExtensionUnit) -> int | None:
-        """Add a unit; :returns: its address, None when it is too long for one."""
-        size = unit.size
-        if size > UNIT_SIZE_MAX or size > self.file_size - FILE_END_ROOM:
-            self._say_once(f"{queue.topic}: a bitmap of {len(unit.bitmap)} bytes does not fit, "
-                           "its entry goes without a unit")
-            return None
-        tail = files.tail
-        place = files.tail_start + len(tail)
-        room = self.file_size - place % self.file_size
-        if size > room - FILE_END_ROOM:
-            tail += FILE_END + bytes(room - len(FILE_END))
-            place += room
-        tail += unit.encode()
-        return address_of(place)
+    def _say_too_long(self, queue: ConsumeQueue, size: int) -> None:
+        self._say_once(f"{queue.topic}: a bitmap of {size} bytes does not fit, its entry goes "
+                       "without a unit")
 
-    def _files(self, queue: ConsumeQueue) -> _Files:
+    def _files(self, queue: ConsumeQueue) -> UnitFiles:
         """The extension of a queue; a queue that is new has none, whatever its directory says."""
         files = self._by_queue.get(queue)
         if files is None:
-            files = self._by_queue[queue] = _Files(self._directory(queue))
+            files = self._by_queue[queue] = UnitFiles(self._directory(queue))
             self._io.remove(files.directory)
         return files
 
@@ -169,7 +117,7 @@ class QueueExtensions:
             del files.tail[: len(data)]
             files.tail_start += len(data)
 
-    def _make_file(self, files: _Files, start: int) -> None:
+    def _make_file(self, files: UnitFiles, start: int) -> None:
         """Make the file that starts here, and those before it that were lost."""
         if not files.starts:
             self._io.make_directory(files.directory)
@@ -181,7 +129,7 @@ class QueueExtensions:
             self.unsynced.add(path)
             files.starts.append(each)
 
-    def _mark_directories(self, files: _Files) -> None:
+    def _mark_directories(self, files: UnitFiles) -> None:
         """Let the next thorough flush make the names of files durable as well."""
         path = files.directory
         for _ in range(4):
@@ -232,7 +180,7 @@ class QueueExtensions:
         """
         files = self._by_queue.get(queue)
         if files is None:
-            files = _Files(self._directory(queue))
+            files = UnitFiles(self._directory(queue))
             try:
                 files.starts = list_segments(self._io, files.directory, self.file_size)
             except StoreDamaged as error:
@@ -264,13 +212,13 @@ class QueueExtensions:
             self._io.clear_from(path, end - files.starts[-1])
             self.unsynced.add(path)
 
-    def _is_left(self, files: _Files) -> bool:
+    def _is_left(self, files: UnitFiles) -> bool:
         """Whether there is something behind the last unit."""
         start = files.starts[-1]
         file = self._open.open(segment_path(files.directory, start))
         return any(file.read_at(files.tail_start - start, len(FILE_END)))
 
-    def _drop(self, files: _Files, end: int) -> None:
+    def _drop(self, files: UnitFiles, end: int) -> None:
         """Remove the files that start at or behind a place."""
         while files.starts and files.starts[-1] >= end:
             path = segment_path(files.directory, files.starts.pop())

@@ -19,6 +19,7 @@ from twistmq.broker.store.extension_reader import ExtendedFilter
 from twistmq.broker.store.get_message import (
     GetMessageResult,
     GetMessageStatus,
+    KnownAnswers,
     MessageFilter,
     entries_to_look_at,
 )
@@ -107,7 +108,9 @@ class QueueReader:
             return self._batches.get_message(
                 queue, offset, max_count, message_filter, max_total_size)
         count = max(max_count, 1)
+        known_answers: KnownAnswers | None = None
         if message_filter is not None:
+            known_answers = getattr(message_filter, "known_answers", None)
             # Entries that do not match are looked at until one read has had its share.
             count = max(count, entries_to_look_at(
                 message_filter, self._settings.max_filter_message_size, ENTRY_SIZE))
@@ -121,26 +124,31 @@ class QueueReader:
             return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
         size_limit = min(max(max_total_size, _TOTAL_SIZE_LEAST), PULL_SIZE_BYTES_MAX)
-        self._collect(result, entries, max_count, size_limit, message_filter)
+        # Readers of several queues may be in several files.
+        first: int = ENTRY.unpack_from(entries)[0] if entries else 0
+        known = b""
+        if known_answers is not None:
+            known = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
+        self._collect(result, entries, first, max_count, size_limit, message_filter, known)
         return result
 
     def _collect(
         self,
         result: GetMessageResult,
         entries: bytes,
+        first: int,
         count_max: int,
         size_limit: int,
         message_filter: MessageFilter | None,
+        known: bytes,
     ) -> None:
         """Take messages of consecutive entries until there are enough of them."""
         log = self._log
-        # Readers of several queues may be in several files.
-        first: int = ENTRY.unpack_from(entries)[0] if entries else 0
         log_map, map_start, map_end = log.map_at(first)
         messages, total, looked, filtered, last_physical, outcome = collect_messages(
             entries, log_map, map_start, map_end, log.read, log.next_file_start, count_max,
             size_limit, log.max_offset - self._in_memory_bytes, self._memory_limits,
-            self._disk_limits, message_filter)
+            self._disk_limits, message_filter, known)
         result.messages = messages
         result.size = total
         result.message_count = len(messages)

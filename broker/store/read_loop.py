@@ -41,6 +41,7 @@ def collect_messages(
     in_memory: Limits,
     on_disk: Limits,
     message_filter: MessageFilter | None,
+    known: bytes,
 ) -> tuple[list[bytes], int, int, int, int, int]:
     """Take messages until there are enough of them.
 
@@ -49,6 +50,7 @@ def collect_messages(
     :param read: copies (offset, size) of the commit log wherever it is; None when it is gone.
     :param in_memory_from: from here on the commit log is taken to be in memory, and its limits
         hold; before, those of the disk.
+    :param known: what the filter said of the first entries before, see MessageFilter.
     :returns: the records, their bytes, how many entries were looked at, how many records the
         filter took out, the last entry's place, and FOUND, FILTERED or REMOVED.
     """
@@ -67,6 +69,7 @@ def collect_messages(
     memory_start: i64 = in_memory_from
     physical_offset: i64
     size: i64
+    known_count: i64 = len(known)
     entry_filter = message_filter if getattr(message_filter, "asks_entries", True) else None
     for entry in ENTRY.iter_unpack(entries):
         physical_offset = entry[0]
@@ -81,10 +84,15 @@ def collect_messages(
             ):
                 break
         last_physical = physical_offset
+        is_known: bool = looked < known_count
+        wanted: bool = not is_known or known[looked] != 0
         looked += 1
         if physical_offset < skip_below:
             continue
-        if entry_filter is not None and not entry_filter.match_queue_entry(entry[2]):
+        if not wanted or (
+            not is_known and entry_filter is not None
+            and not entry_filter.match_queue_entry(entry[2])
+        ):
             if not total:
                 outcome = FILTERED
             continue
@@ -104,7 +112,9 @@ def collect_messages(
                 # filler in mid-queue would hide all those of the first file.
                 skip_below = next_file_start(physical_offset)
             continue
-        if message_filter is not None and not message_filter.match_record(record):
+        if not is_known and message_filter is not None and (
+            not message_filter.match_record(record)
+        ):
             if not total:
                 outcome = FILTERED
             filtered += 1

@@ -9,8 +9,8 @@ Source: ConsumerFilterManager, CommitLogDispatcherCalcBitMap @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -22,7 +22,7 @@ from twistmq.broker.interfaces import IConsumerFilters
 from twistmq.broker.request.filters import Matches, PropertyFilter, UnknownLanguage, is_tag_type
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.broker.wire.properties import parse_properties
+from twistmq.broker.wire.lazy_properties import LazyProperties
 from twistmq.plugins.filter_sql92.bloom_filter import BloomFilter, bit_mask
 from twistmq.plugins.filter_sql92.bodies import (
     BloomFilterData,
@@ -30,6 +30,7 @@ from twistmq.plugins.filter_sql92.bodies import (
     ConsumerFilterTable,
     FilterDataMapByTopic,
 )
+from twistmq.plugins.filter_sql92.known_answers import KnownAnswers
 from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilter
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerFilters"]
 
+#: Answers that are remembered of all filters, a byte each; when there are more the older half goes.
+_ANSWERS_MAX: Final = 4 << 20
 #: How long before a start whoever is in the file died, ms, if it is not known better.
 _DEAD_BEFORE_START_MS: Final = 30_000
 
@@ -50,6 +53,8 @@ class _Filter:
     data: ConsumerFilterData
     matches: Matches
     mask: int
+    #: Of the messages a bitmap was made for.
+    known: KnownAnswers = field(default_factory=KnownAnswers)
 
     @property
     def is_dead(self) -> bool:
@@ -77,6 +82,8 @@ class ConsumerFilters:
         #: By topic and group, and the same by group and topic.
         self._topics: dict[str, dict[str, _Filter]] = {}
         self._groups: dict[str, dict[str, _Filter]] = {}
+        #: Answers that are remembered, or were until a filter was given up.
+        self._answer_count = 0
         self._is_saved = self._file.load(self._decode)
         self._switch_bitmaps()
 
@@ -229,17 +236,29 @@ class ConsumerFilters:
         filters = self._topics.get(record.topic)
         if not filters:
             return None
-        properties = parse_properties(record.properties)
+        properties: Mapping[str, str] = LazyProperties(record.properties)  # type: ignore[assignment]
         bits = 0
         for each in filters.values():
             try:
-                if each.matches(properties):
-                    bits |= each.mask
+                wants = bool(each.matches(properties))
             except Exception:
                 # A language's bug: the message is stored, and its pull tells the consumer.
                 self.log.failure("a filter of {topic} raised", topic=record.topic)
                 bits |= each.mask
+                continue
+            if wants:
+                bits |= each.mask
+            each.known.note(record.queue_id, record.queue_offset, record.physical_offset, wants)
+        self._answer_count += len(filters)
+        if self._answer_count > _ANSWERS_MAX:
+            self._forget_answers()
         return bits.to_bytes(self.bloom_filter.bit_num // 8, "little")
+
+    def _forget_answers(self) -> None:
+        every = [each.known for groups in self._topics.values() for each in groups.values()]
+        for known in every:
+            known.forget_older()
+        self._answer_count = sum([known.count for known in every])
 
     # --- filters of pulls
 
@@ -262,7 +281,8 @@ class ConsumerFilters:
             raise RequestRefused(ResponseCode.FILTER_DATA_NOT_LATEST,
                                  "the consumer's consumer filter data not latest")
         return self._of_retries(group, topic) or BitmapFilter(
-            found.matches, found.data.born_time, self.bloom_filter.bit_num, found.mask)
+            found.matches, found.data.born_time, self.bloom_filter.bit_num, found.mask,
+            found.known)
 
     def _of_retries(self, group: str, topic: str) -> RetryFilter | None:
         """The filter of a retry topic, where retries are filtered as their topics are."""

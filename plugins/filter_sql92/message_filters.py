@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from twistmq.broker.request.filters import Matches, PropertyFilter
 from twistmq.broker.wire.properties import RETRY_TOPIC
+from twistmq.plugins.filter_sql92.known_answers import KnownAnswers
 
 __all__ = ["BitmapFilter", "RetryFilter"]
 
@@ -19,13 +20,18 @@ class BitmapFilter(PropertyFilter):
     :param born_ms: bitmaps of messages that were stored later were made with the expression.
     :param bit_num: how many bits a bitmap has.
     :param mask: the filter's bits.
+    :param known: what the expression said when messages were stored.
     """
 
-    __slots__ = ("_bitmap_size", "_born_ms", "_mask")
+    __slots__ = ("_bitmap_size", "_born_ms", "_mask", "known_answers")
     asks_entries = True
 
-    def __init__(self, matches: Matches, born_ms: int, bit_num: int, mask: int) -> None:
+    def __init__(
+        self, matches: Matches, born_ms: int, bit_num: int, mask: int, known: KnownAnswers
+    ) -> None:
         super().__init__(matches)
+        #: See MessageFilter.
+        self.known_answers = known.find
         self._born_ms = born_ms
         self._bitmap_size = bit_num // 8
         self._mask = mask

@@ -1,4 +1,4 @@
-"""A record's properties as a mapping that finds each one when it is asked for.
+"""A message's properties as a mapping that finds each one when it is asked for.
 
 A filter asks a message of a dozen properties for one or two, and most messages end at the first:
 splitting all of them takes longer than all else a filtered read does. Leaf module of the hot path:
@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import properties_text
 
-__all__ = ["RecordProperties"]
+__all__ = ["LazyProperties"]
 
 #: How many are looked for before all are split: whoever asks for more takes them all.
 FIND_MAX: Final = 4
@@ -24,17 +23,16 @@ _marks: dict[str, str] = {}
 _MARKS_MAX: Final = 1024
 
 
-class RecordProperties:
+class LazyProperties:
     """A mapping of names to values.
 
-    :param record: as it is stored, whole.
-    :raises StoreDamaged: when its lengths do not add up.
+    :param text: as it is stored, see ``parse_properties``.
     """
 
     __slots__ = ("_all", "_left", "_text")
 
-    def __init__(self, record: bytes) -> None:
-        self._text: str = properties_text(record)
+    def __init__(self, text: str) -> None:
+        self._text: str = text
         self._left: int = FIND_MAX
         self._all: dict[str, str] | None = None
 
@@ -105,4 +103,4 @@ def _new_mark(name: str) -> str:
     return mark
 
 
-Mapping.register(RecordProperties)
+Mapping.register(LazyProperties)

@@ -1,4 +1,4 @@
-"""Properties that are found in a record as they are asked for."""
+"""Properties that are found as they are asked for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.testing.store import message
+from twistmq.broker.wire.lazy_properties import FIND_MAX, LazyProperties
 from twistmq.broker.wire.properties import parse_properties
 from twistmq.broker.wire.record import encode_record, properties_text
-from twistmq.broker.wire.record_properties import FIND_MAX, RecordProperties
 
 #: Names that are parts of each other, pairs without name, value or both, separators in values.
 _PIECES = ("a\x011\x02", "a\x01\x02", "aa\x012\x02", "\x02", "\x01b\x02", "b\x02",
@@ -27,28 +27,28 @@ def record(properties: str) -> bytes:
     return encode_record(made)
 
 
-class RecordPropertiesTests(SynchronousTestCase):
+class LazyPropertiesTests(SynchronousTestCase):
     """They are what splitting all of them gives."""
 
     def test_same_as_split(self) -> None:
         """Whatever is asked for, in any order, of texts put together at random."""
         dice = random.Random(20)
         for _ in range(500):
-            data = record("".join(dice.choices(_PIECES, k=dice.randrange(8))))
-            text = properties_text(data)
+            text = properties_text(
+                record("".join(dice.choices(_PIECES, k=dice.randrange(8)))))
             wanted = parse_properties(text)
-            found = RecordProperties(data)
+            found = LazyProperties(text)
             for name in dice.choices(_NAMES, k=dice.randrange(2 * FIND_MAX)):
                 self.assertEqual(found.get(name, "none"), wanted.get(name, "none"),
                                  msg=f"{name!r} of {text!r}")
             for name in _NAMES:
-                again = RecordProperties(data)
+                again = LazyProperties(text)
                 self.assertEqual(name in again, name in wanted, msg=f"{name!r} of {text!r}")
             self.assertEqual(dict(found.items()), wanted)  # type: ignore[call-overload]
 
     def test_mapping(self) -> None:
         """It is one, with all that a mapping has."""
-        found = RecordProperties(record("a\x011\x02b\x012\x02"))
+        found = LazyProperties("a\x011\x02b\x012\x02")
         self.assertIsInstance(found, Mapping)
         self.assertEqual((found["a"], "b" in found, 5 in found, len(found)), ("1", True, False, 2))
         self.assertEqual((list(found), list(found.keys()), list(found.values())),  # type: ignore[call-overload]
@@ -58,13 +58,13 @@ class RecordPropertiesTests(SynchronousTestCase):
 
     def test_many_names(self) -> None:
         """What is remembered of names has a bound; asking for thousands changes no answer."""
-        data = record("n3000\x01yes\x02")
+        text = "n3000\x01yes\x02"
         for number in range(3001):
-            self.assertEqual(RecordProperties(data).get(f"n{number}"),
+            self.assertEqual(LazyProperties(text).get(f"n{number}"),
                              "yes" if number == 3000 else None)
 
     def test_damaged(self) -> None:
         """A record whose lengths do not add up."""
         data = record("a\x011\x02")
         for wrong in (b"", data[:-1], data + b"\0", data[:50]):
-            self.assertRaises(StoreDamaged, RecordProperties, wrong)
+            self.assertRaises(StoreDamaged, properties_text, wrong)

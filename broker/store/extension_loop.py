@@ -1,0 +1,96 @@
+"""The loop that gives the entries of new records their units.
+
+Leaf module of the hot path: typed, so that mypyc compiles it.
+
+Source: ConsumeQueue.putMessagePositionInfoWrapper, ConsumeQueueExt.put @5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.extension_unit import (
+    ADDRESS_MAX,
+    FILE_END,
+    FILE_END_ROOM,
+    UNIT_SIZE_MAX,
+    UNIT_SIZE_MIN,
+    FilterBitmap,
+    address_of,
+    encode_unit,
+)
+from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["UnitFiles", "extend_entries"]
+
+#: Where an entry has its number, and what that looks like.
+_CODE_POSITION: Final = 12
+_CODE: Final = struct.Struct(">q")
+
+
+class UnitFiles:
+    """The extension of one queue."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory: str = directory
+        #: Start offsets of its files, in bytes, ascending.
+        self.starts: list[int] = []
+        #: Units that are not written yet, and where the first of them goes.
+        self.tail: bytearray = bytearray()
+        self.tail_start: int = 0
+
+
+def extend_entries(
+    records: Iterable[MessageRecord],
+    queues: dict[str, dict[int, ConsumeQueue]],
+    files_of: Callable[[ConsumeQueue], UnitFiles],
+    file_size: int,
+    make_bitmap: FilterBitmap | None,
+    too_long: Callable[[ConsumeQueue, int], None],
+) -> int:
+    """Give the entries that were just made of these records their units.
+
+    :param files_of: the extension of a queue.
+    :param file_size: bytes of each of its files.
+    :param make_bitmap: None: units have no bitmaps.
+    :param too_long: told a queue and the size of a bitmap that fits no unit.
+    :returns: bytes of units that are new.
+    """
+    added = 0
+    for record in records:
+        if not record.enters_queue:
+            continue
+        queue = queues[record.topic][record.queue_id]
+        entries = queue.tail
+        at = (record.queue_offset - queue.tail_start) * ENTRY_SIZE
+        if not 0 <= at < len(entries):
+            continue
+        entry = ENTRY.unpack_from(entries, at)
+        place: int = entry[0]
+        code: int = entry[2]
+        if place != record.physical_offset or code <= ADDRESS_MAX:
+            continue
+        bitmap = b""
+        if make_bitmap is not None:
+            made = make_bitmap(record)
+            if made is not None:
+                bitmap = made
+        size = UNIT_SIZE_MIN + len(bitmap)
+        if size > UNIT_SIZE_MAX or size > file_size - FILE_END_ROOM:
+            too_long(queue, len(bitmap))
+            continue
+        files = files_of(queue)
+        tail = files.tail
+        before = len(tail)
+        place = files.tail_start + before
+        room = file_size - place % file_size
+        if size > room - FILE_END_ROOM:
+            tail.extend(FILE_END + bytes(room - len(FILE_END)))
+            place += room
+        tail.extend(encode_unit(code, record.store_timestamp, bitmap))
+        added += len(tail) - before
+        _CODE.pack_into(entries, at + _CODE_POSITION, address_of(place))
+    return added

@@ -1,0 +1,76 @@
+"""What a filter said of messages when they were stored, for as long as there is room.
+
+A bitmap may say that a filter wants a message it does not want; who reads the message has to ask
+again, of properties that were read when it was stored. Most readers are close behind the writers:
+what was said is remembered, a byte a message. Leaf module of the hot path: typed, so that mypyc
+compiles it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["KnownAnswers"]
+
+
+class _Run:
+    """Answers for consecutive messages of one queue.
+
+    :param start: queue offset of the first.
+    :param first_place: its place in the commit log, or one before it.
+    """
+
+    def __init__(self, start: int, first_place: int) -> None:
+        self.start: int = start
+        self.answers: bytearray = bytearray()
+        #: Where the first and the last of the messages are: one that lies elsewhere is not of
+        #: them, its topic was deleted and made again.
+        self.first_place: int = first_place
+        self.last_place: int = first_place
+
+
+class KnownAnswers:
+    """The answers of one filter, by queue."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, _Run] = {}
+
+    @property
+    def count(self) -> int:
+        """How many are known, which are as many bytes."""
+        return sum([len(run.answers) for run in self._runs.values()])
+
+    def note(self, queue_id: int, queue_offset: int, place: int, wanted: bool) -> None:
+        """Remember an answer.
+
+        :param place: of the message in the commit log.
+        """
+        run = self._runs.get(queue_id)
+        if (
+            run is None or queue_offset != run.start + len(run.answers)
+            or place <= run.last_place
+        ):
+            run = self._runs[queue_id] = _Run(queue_offset, place)
+        run.answers.append(1 if wanted else 0)
+        run.last_place = place
+
+    def find(self, queue_id: int, queue_offset: int, place: int, count: int) -> bytes:
+        """What is known of consecutive messages, a byte for each: 1 it is wanted, 0 it is not.
+
+        :param queue_offset: of the first.
+        :param place: of the first, in the commit log.
+        :param count: how many are asked for; it may be known of fewer, or of none.
+        """
+        run = self._runs.get(queue_id)
+        if run is None or not run.first_place <= place <= run.last_place:
+            return b""
+        at = queue_offset - run.start
+        return bytes(run.answers[at : at + count]) if at >= 0 else b""
+
+    def forget_older(self) -> None:
+        """Make room: forget the older half of each queue's."""
+        for queue_id, run in list(self._runs.items()):
+            half = len(run.answers) // 2
+            if half:
+                del run.answers[:half]
+                run.start += half
+            else:
+                del self._runs[queue_id]
