@@ -136,11 +136,13 @@ def _send_back(client: BlockingClient, count: int) -> int:
             "unitMode": False, "subscriptionDataSet": []}]}).encode())
     places = [message.physical_offset
               for message in client.pull(TOPICS[0], group=GROUP, max_count=32)]
+    # The rounds before sent some back too.
+    wanted = client.max_offset(LONG_TOPIC) + count
     for number in range(count):
         succeed(client, RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader(
             offset=places[number % len(places)], group=LONG_GROUP, delay_level=1,
             origin_topic=TOPICS[0], max_reconsume_times=16))
-    wait_until("the messages are back", lambda: client.max_offset(LONG_TOPIC) >= count)
+    wait_until("the messages are back", lambda: client.max_offset(LONG_TOPIC) >= wanted)
     wait_until("the index has them", lambda: is_dispatched(client))
     return count
 
