@@ -13,7 +13,6 @@ from typing import Final
 
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.extension_unit import (
-    ADDRESS_MAX,
     FILE_END,
     FILE_END_ROOM,
     UNIT_SIZE_MAX,
@@ -21,6 +20,7 @@ from twistmq.broker.store.extension_unit import (
     FilterBitmap,
     address_of,
     encode_unit,
+    is_address,
 )
 from twistmq.broker.wire.record import MessageRecord
 
@@ -71,7 +71,7 @@ def extend_entries(
         entry = ENTRY.unpack_from(entries, at)
         place: int = entry[0]
         code: int = entry[2]
-        if place != record.physical_offset or code <= ADDRESS_MAX:
+        if place != record.physical_offset or is_address(code):
             continue
         bitmap = b""
         if make_bitmap is not None:

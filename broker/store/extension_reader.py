@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twistmq.broker.store.extension_unit import (
-    UNIT_HEAD,
-    UNIT_SIZE_MIN,
     ExtensionUnit,
+    UnitFields,
+    decode_unit,
     is_address,
     place_of,
 )
@@ -33,46 +33,24 @@ class UnitReader:
         self._size = size
         self._data = b""
         self._start = 0
-        #: Of the unit that was found last, see ExtensionUnit.
-        self.tags_code: int = 0
-        self.store_time: int = 0
-        self.bitmap: bytes = b""
 
-    def find(self, address: int) -> bool:
-        """Read the unit of an address into ``tags_code``, ``store_time`` and ``bitmap``.
-
-        :returns: whether there is one.
-        """
+    def find(self, address: int) -> UnitFields | None:
+        """Read the fields of an address's unit; None when there is none."""
         place = place_of(address)
-        if self._take(place - self._start):
-            return True
-        self._start = place
-        self._data = self._read(place, self._size)
-        size = int.from_bytes(self._data[:2], "big", signed=True)
-        if size > len(self._data):
-            self._data = self._read(place, size)
-        return self._take(0)
-
-    def _take(self, at: int) -> bool:
-        """Take the unit at a position of what was read, if a whole one is there."""
-        data = self._data
-        if not 0 <= at <= len(data) - UNIT_SIZE_MIN:
-            return False
-        head = UNIT_HEAD.unpack_from(data, at)
-        size: int = head[0]
-        bitmap_size: int = head[3]
-        if size != UNIT_SIZE_MIN + bitmap_size or bitmap_size < 0 or at + size > len(data):
-            return False
-        self.tags_code = head[1]
-        self.store_time = head[2]
-        self.bitmap = data[at + UNIT_SIZE_MIN : at + size]
-        return True
+        fields = decode_unit(self._data, place - self._start)
+        if fields is None:
+            self._start = place
+            self._data = self._read(place, self._size)
+            size = int.from_bytes(self._data[:2], "big", signed=True)
+            if size > len(self._data):
+                self._data = self._read(place, size)
+            fields = decode_unit(self._data, 0)
+        return fields
 
     def unit(self, address: int) -> ExtensionUnit | None:
         """Read the unit of an address; None when there is none."""
-        if not self.find(address):
-            return None
-        return ExtensionUnit(self.tags_code, self.store_time, self.bitmap)
+        fields = self.find(address)
+        return None if fields is None else ExtensionUnit(*fields)
 
 
 class ExtendedFilter:
@@ -91,11 +69,11 @@ class ExtendedFilter:
         """See MessageFilter."""
         if not is_address(tags_code):
             return self._inner.match_queue_entry(tags_code, store_time, bitmap)
-        reader = self._reader
-        if not reader.find(tags_code):
+        fields = self._reader.find(tags_code)
+        if fields is None:
             return True
-        return self._inner.match_queue_entry(
-            reader.tags_code, reader.store_time, reader.bitmap or None)
+        code, stored_ms, bits = fields
+        return self._inner.match_queue_entry(code, stored_ms, bits or None)
 
     def match_record(self, record: bytes) -> bool:
         """See MessageFilter."""

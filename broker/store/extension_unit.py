@@ -20,12 +20,13 @@ __all__ = [
     "ADDRESS_MAX",
     "FILE_END",
     "FILE_END_ROOM",
-    "UNIT_HEAD",
     "UNIT_SIZE_MAX",
     "UNIT_SIZE_MIN",
     "ExtensionUnit",
     "FilterBitmap",
+    "UnitFields",
     "address_of",
+    "decode_unit",
     "encode_unit",
     "is_address",
     "place_of",
@@ -35,12 +36,15 @@ __all__ = [
 #: UNIT_SIZE_MIN bytes; None: it has none. It must not raise.
 FilterBitmap = Callable[[MessageRecord], bytes | None]
 
+#: The fields of an ExtensionUnit, without the time it takes to make one.
+UnitFields = tuple[int, int, bytes]
+
 #: An entry's number is an address up to here, and a tag's hash above. Source: MAX_ADDR.
 ADDRESS_MAX: Final = -(1 << 31) - 1
 _ADDRESS_OF_PLACE_0: Final = -(1 << 63)
 #: (size of the unit, tags code, store time in ms, size of the bitmap), big-endian; the bitmap
 #: follows.
-UNIT_HEAD: Final = struct.Struct(">hqqh")
+_HEAD: Final = struct.Struct(">hqqh")
 UNIT_SIZE_MIN: Final = 20
 UNIT_SIZE_MAX: Final = 0x7FFF
 #: Stands in a file behind its last unit: the next one is in the next file. Zeros follow.
@@ -67,7 +71,19 @@ def place_of(address: int) -> int:
 def encode_unit(tags_code: int, store_time: int, bitmap: bytes) -> bytes:
     """Make a unit's bytes; see ``ExtensionUnit``."""
     size = len(bitmap)
-    return UNIT_HEAD.pack(UNIT_SIZE_MIN + size, tags_code, store_time, size) + bitmap
+    return _HEAD.pack(UNIT_SIZE_MIN + size, tags_code, store_time, size) + bitmap
+
+
+def decode_unit(data: bytes | bytearray, at: int) -> UnitFields | None:
+    """Read the unit at a position of ``data``; None when there is no whole one."""
+    if not 0 <= at <= len(data) - UNIT_SIZE_MIN:
+        return None
+    head = _HEAD.unpack_from(data, at)
+    size: int = head[0]
+    bitmap_size: int = head[3]
+    if size != UNIT_SIZE_MIN + bitmap_size or bitmap_size < 0 or at + size > len(data):
+        return None
+    return head[1], head[2], bytes(data[at + UNIT_SIZE_MIN : at + size])
 
 
 class ExtensionUnit(NamedTuple):
@@ -92,13 +108,9 @@ class ExtensionUnit(NamedTuple):
     @classmethod
     def decode(cls, data: bytes | bytearray, at: int = 0) -> ExtensionUnit | None:
         """Read the unit at a position of ``data``; None when there is no whole one."""
-        if not 0 <= at <= len(data) - UNIT_SIZE_MIN:
-            return None
-        size, tags_code, store_time, bitmap_size = UNIT_HEAD.unpack_from(data, at)
-        if size != UNIT_SIZE_MIN + bitmap_size or bitmap_size < 0 or at + size > len(data):
-            return None
-        return cls(tags_code, store_time, bytes(data[at + UNIT_SIZE_MIN : at + size]))
+        fields = decode_unit(data, at)
+        return None if fields is None else cls(*fields)
 
 
-assert UNIT_HEAD.size == UNIT_SIZE_MIN
+assert _HEAD.size == UNIT_SIZE_MIN
 assert address_of(0) < ADDRESS_MAX < -(1 << 31), "a tag's hash is an int32"
