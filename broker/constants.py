@@ -205,10 +205,10 @@ QUEUE_SYNC_INTERVAL_MS: Final = 4_000
 #: Only a disk that has no room for them lets it come to this: it is half a minute at 100,000/s.
 QUEUE_TAILS_TOTAL_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: Queue tails written, and index pages written, in one step of the flush: a write is about 5 us,
-#: so that a step stays well under the 10 ms a reactor may be held.
+#: Queue tails written, and index pages written, in one step of the flush: a tail's write is about
+#: 5 us, a page's 30, so that a step stays well under the 10 ms a reactor may be held.
 FLUSH_STEP_TAILS_MAX: Final = 200
-FLUSH_STEP_PAGES_MAX: Final = 400
+FLUSH_STEP_PAGES_MAX: Final = 50
 
 #: Ms after which a step of the flush ends early: the tail of a new queue takes a directory and a
 #: file to be made, 100 times as long as a write.

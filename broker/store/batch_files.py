@@ -49,15 +49,16 @@ class BatchQueueFiles(QueueFiles):
         while queue.tail:
             position = queue.tail_index * BATCH_ENTRY_SIZE
             start = position - position % self.file_size
+            path = segment_path(self.queue_directory(queue), start)
             data = bytes(queue.tail[: start + self.file_size - position])
             is_new = not queue.starts or start > queue.starts[-1]
-            file = self._file_for_write(queue, start, 0)
+            file = self._file_for_write(queue, path, start, 0)
             if is_new:
                 queue.bases.append(BATCH_ENTRY.unpack_from(data)[4])
             file.write_at(position - start, data)
             del queue.tail[: len(data)]
             queue.tail_index += len(data) // BATCH_ENTRY_SIZE
-            self.unsynced.add(segment_path(self.queue_directory(queue), start))
+            self.unsynced.add(path)
             total += len(data)
         assert len(queue.bases) == len(queue.starts), queue.topic
         return total

@@ -25,6 +25,7 @@ from twistmq.broker.store.index_tail import (
     HEADER_SIZE,
     ITEM,
     ITEM_SIZE,
+    PAGE_SIZE,
     SLOT_SIZE,
     IndexTail,
     page_bytes,
@@ -126,10 +127,8 @@ class IndexFile:
         tail = self.tail
         self._header = tail.encode_header()
         self._target = tail.count
-        # Pages of a round that failed are written by this one, unless they changed again.
-        tail.flushing = {**tail.flushing, **tail.pages}
-        tail.pages = {}
-        self._pages = sorted(tail.flushing, reverse=True)
+        self._pages = tail.begin_flush()
+        self._pages.reverse()
 
     def write_items(self) -> bool:
         """Write some items; True when those of the round are written."""
@@ -157,9 +156,9 @@ class IndexFile:
         begin, end = HEADER_SIZE, HEADER_SIZE + SLOT_SIZE * self.tail.slot_count
         for _ in range(min(FLUSH_STEP_PAGES_MAX, len(self._pages))):
             number = self._pages[-1]
-            start = number * PAGE_SIZE_BYTES
+            start = number * PAGE_SIZE
             # The first page holds the header and the last one items, which are not written here.
-            low, high = max(start, begin), min(start + PAGE_SIZE_BYTES, end)
+            low, high = max(start, begin), min(start + PAGE_SIZE, end)
             page = self.tail.flushing[number]
             self._file.write_at(low, page_bytes(page)[low - start : high - start])
             self._pages.pop()
@@ -171,7 +170,7 @@ class IndexFile:
         self._file.write_at(0, self._header)
         self._flushed_header = self._header
         self._flushed_count = self._target
-        self.tail.flushing = {}
+        self.tail.end_flush()
         return True
 
     def sync(self) -> None:

@@ -81,23 +81,24 @@ class QueueFiles:
         while queue.tail:
             position = queue.tail_start * ENTRY_SIZE
             start = position - position % self.file_size
+            path = segment_path(self.queue_directory(queue), start)
             data = bytes(queue.tail[: start + self.file_size - position])
-            file = self._file_for_write(queue, start, position - start)
+            file = self._file_for_write(queue, path, start, position - start)
             file.write_at(position - start, data)
             del queue.tail[: len(data)]
             queue.tail_start += len(data) // ENTRY_SIZE
-            self.unsynced.add(segment_path(self.queue_directory(queue), start))
+            self.unsynced.add(path)
             total += len(data)
         return total
 
-    def _file_for_write(self, queue: ConsumeQueue, start: int, blank: int) -> IStoreFile:
+    def _file_for_write(
+        self, queue: ConsumeQueue, path: str, start: int, blank: int
+    ) -> IStoreFile:
         """Open the file that starts here; a new one gets fillers up to its first entry."""
-        directory = self.queue_directory(queue)
-        path = segment_path(directory, start)
         if queue.starts and queue.starts[0] <= start <= queue.starts[-1]:
             return self._files.open(path)
         if not queue.starts:
-            self._io.make_directory(directory)
+            self._io.make_directory(self.queue_directory(queue))
         self._mark_directories(queue)
         file = self._files.allocate(path, self.file_size)
         if blank:

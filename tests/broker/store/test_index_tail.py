@@ -8,6 +8,7 @@ from twistmq.broker.store.index_tail import (
     HEADER_SIZE,
     ITEM,
     ITEM_SIZE,
+    PAGE_SIZE,
     SLOT,
     IndexTail,
     page_bytes,
@@ -41,11 +42,12 @@ class FakeFile:
         """Write the slots that changed, and nothing else of their pages."""
         tail = self.tail
         end = HEADER_SIZE + 4 * tail.slot_count
-        for number, slots in tail.pages.items():
-            page = page_bytes(slots)
-            for at in range(max(number * 4096, HEADER_SIZE), min(number * 4096 + 4096, end)):
-                self.data[at] = page[at % 4096]
-        tail.pages.clear()
+        for number in tail.begin_flush():
+            page = page_bytes(tail.flushing[number])
+            start = number * PAGE_SIZE
+            for at in range(max(start, HEADER_SIZE), min(start + PAGE_SIZE, end)):
+                self.data[at] = page[at - start]
+        tail.end_flush()
 
     def write_header(self) -> None:
         """Write the header."""
@@ -72,6 +74,7 @@ class IndexTailTests(SynchronousTestCase):
         expected = "".join(f"{n:016x}" for n in numbers) + "00000001" + "00000003"
         self.assertEqual(header.hex(), expected)
         page = self.tail.pages[0]
+        assert page is not None
         self.assertEqual(SLOT.unpack_from(page_bytes(page), HEADER_SIZE + 4 * (code % 3))[0], 2)
 
     def test_finds_newest_first(self) -> None:
@@ -116,14 +119,13 @@ class IndexTailTests(SynchronousTestCase):
             self.tail.put(PREFIX, "k", number, 1)
         self.file.write_items()
         self.assertEqual(self.tail.find(PREFIX, "k", 9, *ALWAYS), [3, 2, 1, 0])
-        self.tail.flushing, self.tail.pages = self.tail.pages, {}
+        self.assertEqual(self.tail.begin_flush(), [0])
         self.tail.put(PREFIX, "k", 4, 1)
         self.assertEqual(self.tail.find(PREFIX, "k", 9, *ALWAYS), [4, 3, 2, 1, 0])
         slot_page = self.tail.flushing[0]
         self.assertNotEqual(slot_page, self.tail.pages[0], "a page being written must not change")
         self.file.write_items()
         self.file.write_slots()
-        self.tail.flushing = {}
         self.assertEqual(self.tail.find(PREFIX, "k", 9, *ALWAYS), [4, 3, 2, 1, 0])
 
     def test_slots_ahead_of_the_header(self) -> None:
