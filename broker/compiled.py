@@ -18,6 +18,7 @@ __all__ = ["COMPILED_MODULES", "TYPE_FLAGS", "compiled_modules", "describe_build
 #: Import names, each of one file.
 COMPILED_MODULES: Final = (
     "twistmq.broker.request.send_record",
+    "twistmq.broker.statistics",
     "twistmq.broker.store.append_loop",
     "twistmq.broker.store.batch_queue",
     "twistmq.broker.store.consume_queue",

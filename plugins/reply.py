@@ -203,7 +203,7 @@ class ReplyRequests:
             self.log.warn("a reply message from {peer} is not stored: {error}",
                           peer=request.channel.remote_address, error=str(error))
             return None
-        kernel.stats.messages_put({record.topic: (1, record.size)})
+        kernel.stats.messages_put([record])
         return record
 
     def _result(

@@ -108,7 +108,7 @@ class SendBack:
         record = self._again(message, properties, topic, queue_id, level)
         for error in kernel.append([record]).values():
             raise BrokerError(str(error))
-        kernel.stats.messages_put({record.topic: (1, record.size)})
+        kernel.stats.messages_put([record])
         kernel.stats.message_sent_back(
             header.group, properties[names.RETRY_TOPIC])
         if is_dead:

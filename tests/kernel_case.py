@@ -8,10 +8,20 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.statistics import BrokerStats
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.store import message
 
-__all__ = ["KernelTestCase", "run_all", "run_task"]
+__all__ = ["KernelTestCase", "count_put", "run_all", "run_task"]
+
+
+def count_put(stats: BrokerStats, topics: Mapping[str, tuple[int, int]]) -> None:
+    """Count messages and bytes as stored, by topic."""
+    records = [message(topic, message_count=count) for topic, (count, _) in topics.items()]
+    for record, (_, size) in zip(records, topics.values(), strict=True):
+        record.size = size
+    stats.messages_put(records)
 
 
 def run_task(box: KernelBox, name: str) -> None:

@@ -285,15 +285,12 @@ class ServerTrace:
         queue_id = kernel.random.randrange(max(config.write_queue_nums, 1))
         records = [self._message(page, queue_id, now_ms) for page in closed]
         refusals = kernel.append(records)
-        size = 0
         for index, page in enumerate(closed):
             if index in refusals:
                 self.dropped += len(page.parts)
             else:
                 self.written += len(page.parts)
-                size += records[index].size
-        if len(refusals) < len(records):
-            kernel.stats.messages_put({self._trace_topic: (len(records) - len(refusals), size)})
+                kernel.stats.messages_put([records[index]])
 
     def _message(self, page: Page, queue_id: int, now_ms: int) -> MessageRecord:
         return self._maker.make(

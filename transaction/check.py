@@ -188,7 +188,7 @@ class HalfQueue:
         """
         for error in self._kernel.append([copy]).values():
             raise error
-        self._kernel.stats.messages_put({copy.topic: (1, copy.size)})
+        self._kernel.stats.messages_put([copy])
         self._advance()
 
     def _check(self, message: StoredMessage, properties: dict[str, str], checks: int) -> None:
@@ -237,7 +237,7 @@ class HalfQueue:
                 return False
             self._advance()
             return True
-        kernel.stats.messages_put({record.topic: (1, record.size)})
+        kernel.stats.messages_put([record])
         self.log.warn("half message {key} of {topic} is given up: its producers were asked "
                       "{checks} times", key=properties.get(names.UNIQ_KEY),
                       topic=properties.get(names.REAL_TOPIC), checks=checks_of(properties))

@@ -137,16 +137,10 @@ class EndTransaction:
         refused: dict[int, BrokerError] = {}
         ended: list[End] = []
         if commits:
-            topics = [record.topic for _, record in commits]
             refusals = self._kernel.append([record for _, record in commits])
-            counts: dict[str, tuple[int, int]] = {}
-            for number, (index, record) in enumerate(commits):
-                if number in refusals:
-                    refused[index] = refusals[number]
-                    continue
-                count, size = counts.get(topics[number], (0, 0))
-                counts[topics[number]] = count + record.message_count, size + record.size
-            self._kernel.stats.messages_put(counts)
+            refused = {commits[number][0]: error for number, error in refusals.items()}
+            self._kernel.stats.messages_put(
+                [record for index, record in commits if index not in refused])
         for index, end in ends.values():
             error = refused.get(index)
             if error is not None:

@@ -77,9 +77,7 @@ class OpBatches:
             records = [op_record(self._kernel, queue_id, part) for part in parts]
             refusals = self._kernel.append(records)
             stored = [each for index, each in enumerate(records) if index not in refusals]
-            if stored:
-                self._kernel.stats.messages_put(
-                    {OP_HALF_TOPIC: (len(stored), sum([each.size for each in stored]))})
+            self._kernel.stats.messages_put(stored)
             for index, error in refusals.items():
                 if not self._failing:
                     self.log.error("ends of half messages cannot be written: {error}",

@@ -50,7 +50,7 @@ class ResumeCheck:
             self.log.warn("half message at {place} cannot be put back: {error}",
                           place=message.physical_offset, error=str(error))
             raise BrokerError(_FAILED)
-        self._kernel.stats.messages_put({record.topic: (1, record.size)})
+        self._kernel.stats.messages_put([record])
         if message.topic == CHECK_MAX_TIME_TOPIC:
             self._metrics.add({message.properties_map()[names.REAL_TOPIC]: 1})
         self.log.info("half message at {place} is put back, at {offset}",

@@ -318,21 +318,15 @@ class SendRequests:
         :param message_ids: those of the only request, where they are made already.
         """
         kernel = self._kernel
-        counts: dict[str, tuple[int, int]] = {}
         stored: list[tuple[int, Reply]] = []
+        records_stored: list[MessageRecord] = []
         for index, records in enumerate(records_of):
-            if replies[index] is not None:
-                continue
-            replies[index] = reply = self._stored_reply(
-                requests[index], records, queue_ids[index], message_ids)
-            stored.append((index, reply))
-            topic = records[0].topic
-            count, size = counts.get(topic, (0, 0))
-            for record in records:
-                size += record.size
-                count += record.message_count
-            counts[topic] = (count, size)
-        kernel.stats.messages_put(counts)
+            if replies[index] is None:
+                replies[index] = reply = self._stored_reply(
+                    requests[index], records, queue_ids[index], message_ids)
+                stored.append((index, reply))
+                records_stored += records
+        kernel.stats.messages_put(records_stored)
         if kernel.acknowledgement.stages:
             self._when_safe(requests, records_of, stored, replies)
 

@@ -281,17 +281,14 @@ class ReviveQueue:
             # A disk that is full is full for all: none of them is stored.
             return self._must_wait(next(iter(refusals.values())))
         self._is_failing = False
-        counts: dict[str, tuple[int, int]] = {}
         for index, (record, (point, offset)) in enumerate(zip(records, owners, strict=True)):
             if index in refusals:
                 self._put_again(point, offset, refusals[index])
                 continue
-            count, size = counts.get(record.topic, (0, 0))
-            counts[record.topic] = count + 1, size + record.size
+            kernel.stats.messages_put([record])
             self._stored_to = max(self._stored_to, record.next_offset)
             key = point.key
             service.in_flight.remove((key.topic, key.group, key.queue_id), 1, key.pop_time)
-        kernel.stats.messages_put(counts)
         for topic, group in {(normal_topic(point.key.topic, point.key.group), point.key.group)
                              for point, _ in owners}:
             service.hold.wake_any(topic, group)

@@ -182,12 +182,8 @@ class ScheduleService:
             refusals = self._kernel.append(records)
         finally:
             self._delivering = False
-        counts: dict[str, tuple[int, int]] = {}
-        for index, record in enumerate(records):
-            if index not in refusals:
-                count, size = counts.get(record.topic, (0, 0))
-                counts[record.topic] = (count + 1, size + record.size)
-        self._kernel.stats.messages_put(counts)
+        self._kernel.stats.messages_put(
+            [record for index, record in enumerate(records) if index not in refusals])
         return refusals
 
     def _log_refusals(

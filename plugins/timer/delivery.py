@@ -40,13 +40,12 @@ class Delivery:
         if not records:
             return []
         refusals = self._kernel.append(records)
-        counts: dict[str, tuple[int, int]] = {}
+        stored: list[MessageRecord] = []
         left: list[MessageRecord] = []
         for index, record in enumerate(records):
             error = refusals.get(index)
             if error is None:
-                count, size = counts.get(record.topic, (0, 0))
-                counts[record.topic] = (count + 1, size + record.size)
+                stored.append(record)
             elif error.response_code == ResponseCode.MESSAGE_ILLEGAL:
                 self.log.error("a timed message of {topic} is given up: {error}",
                                topic=record.topic, error=str(error))
@@ -58,5 +57,5 @@ class Delivery:
         if not left:
             self._is_failing = False
         self.count += len(records) - len(left)
-        self._kernel.stats.messages_put(counts)
+        self._kernel.stats.messages_put(stored)
         return left

@@ -126,7 +126,7 @@ class RecallMessage:
             self.log.warn("a message of {topic} cannot be taken back: {error}",
                           topic=handle.topic, error=str(error))
             return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
-        self._kernel.stats.messages_put({record.topic: (1, record.size)})
+        self._kernel.stats.messages_put([record])
         reply = Reply(header=RecallMessageResponseHeader(
             msg_id=handle.unique_key, msg_region=self._region))
         safe = self._kernel.acknowledgement.wait(record.next_offset, request.now_ms)

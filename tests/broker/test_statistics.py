@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import count_put
 from twistmq.broker.statistics import (
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -27,7 +28,7 @@ def run(stats: BrokerStats, begin_s: int, end_s: int, messages_a_second: int = 0
     for second in range(begin_s, end_s):
         stats.sample(START_MS + second * 1000)
         if messages_a_second:
-            stats.messages_put({"T": (messages_a_second, messages_a_second * 10)})
+            count_put(stats, {"T": (messages_a_second, messages_a_second * 10)})
 
 
 class SumsTests(SynchronousTestCase):
@@ -36,8 +37,8 @@ class SumsTests(SynchronousTestCase):
     def test_by_topic_and_group(self) -> None:
         """What goes in counts for its topic and the broker, what goes out for its group too."""
         stats = BrokerStats(START_MS)
-        stats.messages_put({"T": (2, 20)})
-        stats.messages_put({"U": (1, 5)})
+        count_put(stats, {"T": (2, 20)})
+        count_put(stats, {"U": (1, 5)})
         stats.messages_got("g", "T", 4, 40)
         stats.messages_got("h", "T", 1, 10)
         stats.message_sent_back("g", "T")
@@ -84,7 +85,7 @@ class SumsTests(SynchronousTestCase):
         """A deleted topic's counts go, in and out; others and the broker's stay."""
         stats = BrokerStats(START_MS)
         for topic in ("T", "U"):
-            stats.messages_put({topic: (1, 1)})
+            count_put(stats, {topic: (1, 1)})
             stats.messages_got("g", topic, 1, 1)
         stats.forget_topic("T")
         self.assertEqual(stats.sums("TOPIC_PUT", "T").count, 0)
@@ -95,7 +96,7 @@ class SumsTests(SynchronousTestCase):
     def test_forget_group(self) -> None:
         """A deleted group's counts go in all topics; a topic of the group's name stays."""
         stats = BrokerStats(START_MS)
-        stats.messages_put({"g": (1, 1)})
+        count_put(stats, {"g": (1, 1)})
         for group in ("g", "h"):
             stats.messages_got(group, "T", 1, 1)
         stats.forget_group("g")
@@ -106,9 +107,9 @@ class SumsTests(SynchronousTestCase):
     def test_forgotten_while_a_sample_is_due(self) -> None:
         """A topic can be deleted and used again between two samples."""
         stats = BrokerStats(START_MS)
-        stats.messages_put({"T": (5, 5)})
+        count_put(stats, {"T": (5, 5)})
         stats.forget_topic("T")
-        stats.messages_put({"T": (1, 1)})
+        count_put(stats, {"T": (1, 1)})
         run(stats, 0, 20)
         self.assertEqual(stats.sums(*TOPIC), Sums(1, 1))
         self.assertEqual(stats.window(10, START_MS + 20_000, *TOPIC).count, 0)
@@ -155,7 +156,7 @@ class WindowTests(SynchronousTestCase):
         """A message put is a request, a pull is one whatever it brings; those of all are none."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 1)
-        stats.messages_put({"T": (5, 50)})
+        count_put(stats, {"T": (5, 50)})
         stats.messages_got("g", "T", 3, 30)
         stats.messages_got("g", "T", 4, 40)
         now_ms = START_MS + 10_000
@@ -170,7 +171,7 @@ class WindowTests(SynchronousTestCase):
         """Its first messages count at once, over the time since the sample before them."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 100)
-        stats.messages_put({"T": (30, 300)})
+        count_put(stats, {"T": (30, 300)})
         window = stats.window(10, START_MS + 101_000, *TOPIC)
         self.assertEqual((window.count, window.size), (30, 300))
         self.assertEqual(window.seconds, 2.0)
@@ -178,11 +179,11 @@ class WindowTests(SynchronousTestCase):
     def test_broker_that_is_new(self) -> None:
         """What comes before the first sample counts, over the time since the start."""
         stats = BrokerStats(START_MS)
-        stats.messages_put({"T": (7, 70)})
+        count_put(stats, {"T": (7, 70)})
         self.assertEqual(stats.window(60, START_MS, *TOPIC), Window(7, 70, 0.0, 7))
         self.assertEqual(stats.window(60, START_MS + 500, *TOPIC), Window(7, 70, 0.5, 7))
         run(stats, 1, 4)
-        stats.messages_put({"T": (13, 130)})
+        count_put(stats, {"T": (13, 130)})
         self.assertEqual(stats.topic_put_tps("T", START_MS + 10_000), 2.0)
         self.assertEqual(stats.topic_put_tps("T", START_MS + 60_000), 20 / 60)
 
@@ -191,7 +192,7 @@ class WindowTests(SynchronousTestCase):
         stats = BrokerStats(START_MS)
         run(stats, 0, 5, 1)
         run(stats, 5, 3600)
-        stats.messages_put({"T": (100, 1000)})
+        count_put(stats, {"T": (100, 1000)})
         self.assertEqual(stats.window(10, START_MS + 3_600_000, *TOPIC).tps, 10.0)
 
     def test_group(self) -> None:
@@ -207,7 +208,7 @@ class WindowTests(SynchronousTestCase):
         run(stats, 1000, 1100, 3)
         for second in range(30):
             stats.sample(START_MS + second * 1000)
-            stats.messages_put({"T": (3, 3)})
+            count_put(stats, {"T": (3, 3)})
             for seconds in WINDOWS_SECONDS:
                 window = stats.window(seconds, START_MS + second * 1000, *TOPIC)
                 self.assertGreaterEqual(window.tps, 0.0)
@@ -231,7 +232,7 @@ class WindowTests(SynchronousTestCase):
     def test_against_a_list(self, steps: list[tuple[int, int]]) -> None:
         """A window holds all that came within it, and nothing older than a step before it."""
         stats = BrokerStats(START_MS)
-        stats.messages_put({"T": (1, 1)})
+        count_put(stats, {"T": (1, 1)})
         came = [(0, 1)]
         second = 0
         for idle, count in steps:
@@ -239,7 +240,7 @@ class WindowTests(SynchronousTestCase):
                 second += 1
                 stats.sample(START_MS + second * 1000)
             if count:
-                stats.messages_put({"T": (count, count)})
+                count_put(stats, {"T": (count, count)})
                 came.append((second, count))
             for seconds in WINDOWS_SECONDS:
                 counted = stats.window(seconds, START_MS + second * 1000, *TOPIC).count
@@ -256,10 +257,10 @@ class DayTests(SynchronousTestCase):
     def test_two_midnights(self) -> None:
         """Each midnight makes today's morning yesterday's."""
         stats = BrokerStats(START_MS)
-        stats.messages_put({"T": (5, 5)})
+        count_put(stats, {"T": (5, 5)})
         stats.messages_got("g", "T", 3, 3)
         stats.record_day()
-        stats.messages_put({"T": (2, 2)})
+        count_put(stats, {"T": (2, 2)})
         self.assertEqual((stats.put_yesterday_morning, stats.put_today_morning), (0, 5))
         self.assertEqual((stats.get_yesterday_morning, stats.get_today_morning), (0, 3))
         stats.record_day()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import count_put
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.request.periodic_tasks import (
     ms_to_midnight_after_this,
@@ -137,7 +138,7 @@ class TaskTests(SynchronousTestCase):
     def test_day(self) -> None:
         """At midnight today's figures become yesterday's, and the log tells them."""
         box = self.make()
-        box.kernel.stats.messages_put({"T": (5, 5)})
+        count_put(box.kernel.stats, {"T": (5, 5)})
         box.kernel.stats.messages_got("G", "T", 3, 3)
         event, = self.logged(box, "record the day")
         self.assertEqual((event["put"], event["got"]), (5, 3))
@@ -166,5 +167,5 @@ class TaskTests(SynchronousTestCase):
         task = self.task(box, "sample statistics")
         self.assertEqual(task.period_ms, 1000)
         task.run(box.now_ms)
-        box.kernel.stats.messages_put({"T": (20, 20)})
+        count_put(box.kernel.stats, {"T": (20, 20)})
         self.assertEqual(box.kernel.stats.topic_put_tps("T", box.now_ms + 10_000), 2.0)

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import count_put
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import TOPIC_QUEUES_MAX, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.testing.kernel import KernelBox
@@ -297,7 +298,7 @@ class DeleteTopicTests(RequestCase):
         kernel = self.kernel
         for topic in ("T", "U"):
             kernel.append([message(topic)])
-            kernel.stats.messages_put({topic: (1, 1)})
+            count_put(kernel.stats, {topic: (1, 1)})
             kernel.consumer_offset.commit("here", "G", topic, 0, 1)
         self.assertEqual(self.delete("T"), GOOD)
         self.assertEqual(kernel.consumer_offset.topics_of_group("G"), {"U"})

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import count_put
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.testing.kernel import KernelBox
@@ -66,9 +67,9 @@ class RuntimeTableTests(SynchronousTestCase):
         """What happened is counted."""
         box = self.box()
         box.kernel.append([message()])
-        box.kernel.stats.messages_put({"TopicTest": (1, 10)})
+        count_put(box.kernel.stats, {"TopicTest": (1, 10)})
         box.kernel.stats.record_day()
-        box.kernel.stats.messages_put({"TopicTest": (2, 10)})
+        count_put(box.kernel.stats, {"TopicTest": (2, 10)})
         box.kernel.stats.messages_got("g", "TopicTest", 3, 10)
         table = self.table(box)
         self.assertEqual(table["msgPutTotalTodayMorning"], "1")

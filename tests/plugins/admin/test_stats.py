@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import count_put
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import BrokerStatsData, BrokerStatsItem
@@ -38,9 +39,9 @@ class StatsTests(SynchronousTestCase):
 
     def test_windows(self) -> None:
         """A minute forgets what an hour and a day still know."""
-        self.stats.messages_put({"T": (40, 4000)})
+        count_put(self.stats, {"T": (40, 4000)})
         self.sample(90)
-        self.stats.messages_put({"T": (20, 1000)})
+        count_put(self.stats, {"T": (20, 1000)})
         self.sample(10)
         found = self.data("TOPIC_PUT_NUMS", "T")
         self.assertEqual(found.stats_minute, BrokerStatsItem(20, 20 / 60, 1.0))
@@ -51,7 +52,7 @@ class StatsTests(SynchronousTestCase):
 
     def test_an_hour_ends(self) -> None:
         """After an hour only the day knows."""
-        self.stats.messages_put({"T": (40, 4000)})
+        count_put(self.stats, {"T": (40, 4000)})
         self.sample(4200)
         found = self.data("TOPIC_PUT_NUMS", "T")
         self.assertEqual((found.stats_minute.sum, found.stats_hour.sum, found.stats_day.sum),
@@ -71,7 +72,7 @@ class StatsTests(SynchronousTestCase):
 
     def test_broker(self) -> None:
         """The key is the cluster's name; requests are not counted."""
-        self.stats.messages_put({"T": (3, 30), "U": (2, 20)})
+        count_put(self.stats, {"T": (3, 30), "U": (2, 20)})
         self.stats.messages_got("g", "T", 8, 800)
         self.sample(10)
         self.assertEqual(self.data("BROKER_PUT_NUMS", "DefaultCluster").stats_minute,
@@ -80,7 +81,7 @@ class StatsTests(SynchronousTestCase):
 
     def test_nothing_counted(self) -> None:
         """What was never counted is said not to be there, in Apache's words."""
-        self.stats.messages_put({"T": (1, 1)})
+        count_put(self.stats, {"T": (1, 1)})
         for name, key in (("TOPIC_PUT_NUMS", "nope"), ("GROUP_GET_NUMS", "T"), ("NOPE", "T"),
                           ("GROUP_GET_NUMS", "T@g"), ("BROKER_PUT_NUMS", "T"),
                           ("BROKER_GET_NUMS", "DefaultCluster")):

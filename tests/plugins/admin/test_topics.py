@@ -6,6 +6,7 @@ from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import count_put
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.long_answers import SLICE_MS
 from twistmq.broker.testing.kernel import KernelBox
@@ -67,7 +68,7 @@ class TopicQuestionsTests(SynchronousTestCase):
         """Messages a second of the last minute."""
         self.create("T", 1, 1)
         stats = self.box.kernel.stats
-        stats.messages_put({"T": (20, 200)})
+        count_put(stats, {"T": (20, 200)})
         self.box.now_ms += 10_000
         self.assertEqual(self.offsets("T").topic_put_tps, 2.0)
 

@@ -18,6 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.metrics_workload import GROUP, POP_GROUP, TOPIC, Series, Workload, series_of
 from tests.interop.servers import wait_until
+from tests.kernel_case import count_put
 from tests.plugins.metrics.case import MetricsTestCase
 from twistmq.broker import hookimpl
 from twistmq.broker.errors import SettingsError, StoreError
@@ -163,8 +164,8 @@ class PagesTests(MetricsTestCase):
         self.start()
 
         def count() -> None:
-            self.broker.kernel.stats.messages_put(
-                {f"topic-{number}": (number, number * 10) for number in range(3000)})
+            count_put(self.broker.kernel.stats, {
+                f"topic-{number}": (number, number * 10) for number in range(3000)})
 
         self.broker.call(count)
         text = self.page()
