@@ -1,9 +1,9 @@
 """What went in and out, by topic and group: sliding windows from ten seconds to a day, and days.
 
-Counting is an addition or two a batch. A periodic task samples the sums of what was counted since
-it ran last, and a rate is the difference of a sum and its sample: what is idle costs nothing, and
-what is not takes about two kilobytes. Sans-IO: the time of a sample is passed in. All that is
-stored comes by here: typed, so that mypyc compiles it.
+Counting is a few additions. A periodic task samples the sums of what was counted since it ran last,
+and a rate is the difference of a sum and its sample: what is idle costs nothing, and what is not
+takes about two kilobytes. Sans-IO: the time of a sample is passed in. All that is stored comes by
+here: typed, so that mypyc compiles it.
 
 Source: BrokerStatsManager, StatsItem, BrokerStats @5.3.3 (names of the tables are Apache's).
 """

@@ -9,6 +9,7 @@ from tests.transaction.case import COMMIT, ROLLBACK, UNKNOWN, TransactionTestCas
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
+from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.command import decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
@@ -248,6 +249,9 @@ class DelayTests(TransactionTestCase):
         self.box.now_ms += 3000
         self.must_end(half, COMMIT)
         self.assertEqual(self.stored(), [])
+        stats = self.box.kernel.stats
+        self.assertEqual((stats.sums("TOPIC_PUT", SCHEDULE_TOPIC).count,
+                          stats.has("TOPIC_PUT", "T")), (1, False))
         self.box.now_ms += 1000
         [task] = [task for task in self.box.kernel.periodic_tasks
                   if task.name == "deliver delayed messages"]

@@ -1,5 +1,7 @@
 """The hash table of an index file: layout, chains, what waits in memory."""
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -127,6 +129,28 @@ class IndexTailTests(SynchronousTestCase):
         self.file.write_items()
         self.file.write_slots()
         self.assertEqual(self.tail.find(PREFIX, "k", 9, *ALWAYS), [4, 3, 2, 1, 0])
+
+    def test_slots_of_many_pages(self) -> None:
+        """Pages that a flush could not write are written by the next, as they are then."""
+        slots_of_page = PAGE_SIZE // 4
+        file = FakeFile(3 * slots_of_page, 100)
+        tail = file.tail
+        keys = [f"{number:02d} and its hash is far away" for number in range(30)]
+        for number in range(30):
+            tail.put(PREFIX, keys[number], number, 1)
+        pages = tail.begin_flush()
+        self.assertEqual(pages, [0, 1, 2])
+        for number in range(0, 30, 7):
+            tail.put(PREFIX, keys[number], 100 + number, 1)
+        file.write_items()
+        file.write_slots()
+        self.assertEqual((tail.begin_flush(), tail.flushing), ([], {}))
+        slots = array("i", file.data[HEADER_SIZE : HEADER_SIZE + 4 * tail.slot_count])
+        slots.byteswap()
+        self.assertEqual(sum(number > 0 for number in slots), tail.slots_used)
+        for number in range(30):
+            expected = [100 + number, number] if number % 7 == 0 else [number]
+            self.assertEqual(tail.find(PREFIX, keys[number], 9, *ALWAYS), expected)
 
     def test_slots_ahead_of_the_header(self) -> None:
         """After a crash between slots and header, older items are still found."""
