@@ -34,6 +34,9 @@ __all__ = ["QueueReader"]
 
 #: Least total size a reader may ask for, bytes. Source: DefaultMessageStore.getMessage.
 _TOTAL_SIZE_LEAST = 100
+#: Entries first read for each message asked for, where it is known which of them a filter wants:
+#: a filter's share of 800 takes as long to read as ten messages.
+_FEW = 2
 _STATUS_OF_OUTCOME = {
     FOUND: GetMessageStatus.FOUND,
     FILTERED: GetMessageStatus.NO_MATCHED_MESSAGE,
@@ -107,17 +110,18 @@ class QueueReader:
         if isinstance(queue, BatchQueue):
             return self._batches.get_message(
                 queue, offset, max_count, message_filter, max_total_size)
-        count = max(max_count, 1)
+        count = share = max(max_count, 1)
         known_answers: KnownAnswers | None = None
         if message_filter is not None:
-            known_answers = getattr(message_filter, "known_answers", None)
             # Entries that do not match are looked at until one read has had its share.
-            count = max(count, entries_to_look_at(
+            share = max(share, entries_to_look_at(
                 message_filter, self._settings.max_filter_message_size, ENTRY_SIZE))
+            known_answers = getattr(message_filter, "known_answers", None)
             extensions = self._queues.files.extensions
             if extensions is not None:
                 message_filter = ExtendedFilter(extensions.reader(queue), message_filter)
-        entries = self._queues.files.read(queue, offset, count)
+        few = share if known_answers is None else min(_FEW * count, share)
+        entries = self._queues.files.read(queue, offset, few)
         if entries is None:
             per_file = self._settings.mapped_file_size_consume_queue // ENTRY_SIZE
             following = offset + per_file - offset % per_file
@@ -129,6 +133,9 @@ class QueueReader:
         known = b""
         if known_answers is not None:
             known = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
+            if few < share and len(known) - known.count(0) < count:
+                entries = self._queues.files.read(queue, offset, share) or entries
+                known = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
         self._collect(result, entries, first, max_count, size_limit, message_filter, known)
         return result
 

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.filter_sql92.test_consumer_filters import FiltersTestCase, sub
 from twistmq.broker.store.get_message import GetMessageStatus
+from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.record import decode_record
 from twistmq.plugins.filter_sql92 import consumer_filters
@@ -106,6 +107,17 @@ class PullTests(FiltersTestCase):
             found = self.kernel.store.get_message("T", 0, 0, 32, wants)
         self.assertEqual((found.status, found.count, found.filtered_count),
                          (GetMessageStatus.FOUND, 1, 0))
+
+    def test_few_entries(self) -> None:
+        """Of a queue's entries a read has its share only where what is known is not enough."""
+        self.filters.register("g", [sub("a > 1", 5)])
+        self.append("3" * 20 + "1" * 20 + "33")
+        for offset, expected, shares in ((0, ("333", 3), [6]), (18, ("333", 41), [6, 800]),
+                                         (40, ("33", 42), [6, 800])):
+            with mock.patch.object(
+                QueueFiles, "read", autospec=True, side_effect=QueueFiles.read) as read:
+                self.assertEqual(self.pulled(offset, 3), expected)
+            self.assertEqual([call.args[3] for call in read.call_args_list], shares)
 
     def test_none_wanted(self) -> None:
         """A read that is known to find nothing says where to go on."""
