@@ -206,9 +206,9 @@ QUEUE_SYNC_INTERVAL_MS: Final = 4_000
 QUEUE_TAILS_TOTAL_BYTES_MAX: Final = 64 * 1024 * 1024
 
 #: Queue tails written, and index pages written, in one step of the flush: a tail's write is about
-#: 5 us, a page's 30, so that a step stays well under the 10 ms a reactor may be held.
+#: 5 us, a page's 10, so that a step stays well under the 10 ms a reactor may be held.
 FLUSH_STEP_TAILS_MAX: Final = 200
-FLUSH_STEP_PAGES_MAX: Final = 50
+FLUSH_STEP_PAGES_MAX: Final = 200
 
 #: Ms after which a step of the flush ends early: the tail of a new queue takes a directory and a
 #: file to be made, 100 times as long as a write.

@@ -290,7 +290,8 @@ class ServerTrace:
                 self.dropped += len(page.parts)
             else:
                 self.written += len(page.parts)
-                kernel.stats.messages_put([records[index]])
+        kernel.stats.messages_put(
+            [record for index, record in enumerate(records) if index not in refusals])
 
     def _message(self, page: Page, queue_id: int, now_ms: int) -> MessageRecord:
         return self._maker.make(

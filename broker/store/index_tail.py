@@ -10,8 +10,8 @@ of the newest item of its hash, an item the number of the one before. Items are 
 
 New items wait in one bytearray; changed slots wait in copies of the file's pages (as arrays of the
 machine's int32), so that a flush writes each page once however many slots of it changed. Keys of
-many topics change slots all over the file: pages are so large that what leads to them, a list and
-306 arrays, stays in the processor's cache.
+many topics change slots all over the file: what leads to a page is a list, which stays in the
+processor's cache as no dict of pages does.
 Leaf module of the hot path: typed, so that mypyc compiles it.
 
 Source: IndexFile, IndexHeader @5.3.3.
@@ -27,8 +27,19 @@ from typing import Final
 
 from twistmq.broker.wire.properties import java_hash_joined
 
-__all__ = ["HEADER", "HEADER_SIZE", "ITEM", "ITEM_SIZE", "SLOT", "SLOT_SIZE", "IndexTail",
-           "item_hash", "page_bytes", "settled_count"]
+__all__ = [
+    "HEADER",
+    "HEADER_SIZE",
+    "ITEM",
+    "ITEM_SIZE",
+    "PAGE_SIZE",
+    "SLOT",
+    "SLOT_SIZE",
+    "IndexTail",
+    "item_hash",
+    "page_bytes",
+    "settled_count",
+]
 
 HEADER: Final = struct.Struct(">qqqqii")
 SLOT: Final = struct.Struct(">i")
@@ -36,12 +47,14 @@ ITEM: Final = struct.Struct(">iqii")
 HEADER_SIZE: Final = 40
 SLOT_SIZE: Final = 4
 ITEM_SIZE: Final = 20
-#: Bytes of the unit in which slots are kept and written.
-PAGE_SIZE: Final = 65_536
+#: Bytes of the unit in which slots are kept and written. Of 4 KiB there are so many in the file
+#: that puts miss the cache for the array of each; with 64 KiB the first puts after a flush, each of
+#: which opens a page, hold the reactor for 15 ms, and few keys have much written.
+PAGE_SIZE: Final = 16_384
 #: How many slots there would be in the header's place, before the first.
 _SLOTS_BEFORE: Final = HEADER_SIZE // SLOT_SIZE
 _PAGE_SLOTS: Final = PAGE_SIZE // SLOT_SIZE
-_PAGE_BITS: Final = 14
+_PAGE_BITS: Final = 12
 #: Whether this machine's integers are not as in files.
 _SWAPS: Final = sys.byteorder == "little"
 

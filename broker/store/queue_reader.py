@@ -133,7 +133,8 @@ class QueueReader:
         known = b""
         if known_answers is not None:
             known = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
-            if few < share and len(known) - known.count(0) < count:
+            are_all = few == share or len(entries) < few * ENTRY_SIZE
+            if not are_all and len(known) - known.count(0) < count:
                 entries = self._queues.files.read(queue, offset, share) or entries
                 known = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
         self._collect(result, entries, first, max_count, size_limit, message_filter, known)

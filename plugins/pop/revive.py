@@ -285,10 +285,11 @@ class ReviveQueue:
             if index in refusals:
                 self._put_again(point, offset, refusals[index])
                 continue
-            kernel.stats.messages_put([record])
             self._stored_to = max(self._stored_to, record.next_offset)
             key = point.key
             service.in_flight.remove((key.topic, key.group, key.queue_id), 1, key.pop_time)
+        kernel.stats.messages_put(
+            [record for index, record in enumerate(records) if index not in refusals])
         for topic, group in {(normal_topic(point.key.topic, point.key.group), point.key.group)
                              for point, _ in owners}:
             service.hold.wake_any(topic, group)

@@ -113,7 +113,7 @@ class PullTests(FiltersTestCase):
         self.filters.register("g", [sub("a > 1", 5)])
         self.append("3" * 20 + "1" * 20 + "33")
         for offset, expected, shares in ((0, ("333", 3), [6]), (18, ("333", 41), [6, 800]),
-                                         (40, ("33", 42), [6, 800])):
+                                         (40, ("33", 42), [6])):
             with mock.patch.object(
                 QueueFiles, "read", autospec=True, side_effect=QueueFiles.read) as read:
                 self.assertEqual(self.pulled(offset, 3), expected)
