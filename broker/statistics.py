@@ -129,6 +129,9 @@ class BrokerStats:
         item = self._items.get(key)
         if item is None:
             item = self._new_item(key)
+        self._add_to(item, count, size, requests)
+
+    def _add_to(self, item: _Item, count: int, size: int, requests: int) -> None:
         item.count += count
         item.size += size
         item.requests += requests
@@ -156,13 +159,9 @@ class BrokerStats:
             if item is None:
                 item = self._put_items[record.topic] = self._new_item(("TOPIC_PUT", record.topic))
             count = record.message_count
-            item.count += count
-            item.size += record.size
-            item.requests += count
+            self._add_to(item, count, record.size, count)
             total_count += count
             total_size += record.size
-            if item.unsampled != _ALL_WINDOWS:
-                self._want_samples(item)
         if total_count:
             self._add(("BROKER_PUT",), total_count, total_size, 0)
 
