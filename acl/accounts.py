@@ -21,6 +21,7 @@ from twistmq.acl.permissions import (
     parse_resources,
     resource_name,
 )
+from twistmq.acl.resources import DecidingValues
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import Body
 from twistmq.broker.wire.signature import Signer
@@ -29,6 +30,9 @@ __all__ = ["Account", "PlainAccessConfig", "account_of", "check_config", "config
 
 #: An access key and a secret key are longer than this, characters.
 _KEY_LENGTH: Final = 6
+#: How many requests an account remembers that it may send, and the characters of one's names.
+_PASSED_MAX: Final = 4096
+_PASSED_LENGTH_MAX: Final = 512
 #: What stands for a secret key wherever people read.
 HIDDEN: Final = "******"
 
@@ -65,9 +69,27 @@ class Account:
     permissions: Mapping[str, Permission]
     white_address: AddressPattern
     signer: Signer = field(init=False, repr=False, compare=False)
+    #: Requests it may send, by what decides that: a producer's are the same for hours.
+    _passed: set[DecidingValues] = field(
+        default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signer", Signer(self.secret_key))
+
+    def has_passed(self, values: DecidingValues | None) -> bool:
+        """Whether a request with these values, see ``deciding_values``, passed before."""
+        return values in self._passed
+
+    def note_passed(self, values: DecidingValues | None) -> None:
+        """Remember that one did, unless there is too much of it to remember."""
+        if values is None:
+            return
+        _, topic, group = values
+        if len(topic or "") + len(group or "") > _PASSED_LENGTH_MAX:
+            return
+        if len(self._passed) >= _PASSED_MAX:
+            self._passed.clear()
+        self._passed.add(values)
 
     def check(self, code: int, needed: Iterable[tuple[str, Permission]]) -> None:
         """Let a request pass by returning.

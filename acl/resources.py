@@ -24,7 +24,7 @@ Source: PlainAccessValidator.parse @4.9.4, PlainAccessResource.parse @5.2.0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -35,23 +35,39 @@ from twistmq.broker.errors import WireError
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, retry_topic
 from twistmq.broker.wire.bodies import HeartbeatData
 
-__all__ = ["needed_resources"]
+__all__ = ["DecidingValues", "deciding_values", "needed_resources"]
 
 Fields = Mapping[str, str]
 Needed = dict[str, Permission]
+#: A request's code, and the topic and the group that it names.
+DecidingValues = tuple[int, str | None, str | None]
 
 
-def _send(fields: Fields, topic_field: str, group_fields: tuple[str, ...]) -> Needed:
-    topic = fields.get(topic_field)
-    if topic is None:
-        return {}
-    if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-        return {topic: Permission.PUB}
-    groups = (fields[name] for name in group_fields if name in fields)
-    return {topic: Permission.SUB, **{retry_topic(group): Permission.SUB for group in groups}}
+class _Row(NamedTuple):
+    """How a code's requests say what they need.
+
+    :param names: the fields of topic and group when they alone say so; None: others do as well, or
+        the body.
+    """
+
+    needed: Callable[[Fields, bytes], Needed]
+    names: tuple[str, str] | None
 
 
-def _read(topic_field: str = "", group_field: str = "") -> Callable[[Fields, bytes], Needed]:
+def _send(topic_field: str, *group_fields: str) -> _Row:
+    def needed(fields: Fields, body: bytes) -> Needed:
+        topic = fields.get(topic_field)
+        if topic is None:
+            return {}
+        if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            return {topic: Permission.PUB}
+        groups = (fields[name] for name in group_fields if name in fields)
+        return {topic: Permission.SUB, **{retry_topic(group): Permission.SUB for group in groups}}
+
+    return _Row(needed, (topic_field, *group_fields) if len(group_fields) == 1 else None)
+
+
+def _read(topic_field: str = "", group_field: str = "") -> _Row:
     def needed(fields: Fields, body: bytes) -> Needed:
         resources: Needed = {}
         if topic_field in fields:
@@ -60,7 +76,7 @@ def _read(topic_field: str = "", group_field: str = "") -> Callable[[Fields, byt
             resources[retry_topic(fields[group_field])] = Permission.SUB
         return resources
 
-    return needed
+    return _Row(needed, (topic_field, group_field))
 
 
 def _heartbeat(fields: Fields, body: bytes) -> Needed:
@@ -92,7 +108,7 @@ def _popped(topic: str, group: str) -> Needed:
 
 def _pop(fields: Fields, body: bytes) -> Needed:
     topic, group = fields.get("topic"), fields.get("consumerGroup")
-    return _pull(fields, body) if topic is None or group is None else _popped(topic, group)
+    return _pull.needed(fields, body) if topic is None or group is None else _popped(topic, group)
 
 
 def _batch_ack(fields: Fields, body: bytes) -> Needed:
@@ -118,27 +134,29 @@ class _BatchAck(msgspec.Struct):
 class _BatchAcks(msgspec.Struct):
     acks: list[_BatchAck] = msgspec.field(default_factory=list)
 
-_NEEDED: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
-    RequestCode.SEND_MESSAGE: lambda fields, body: _send(
-        fields, "topic", ("group", "producerGroup")),
-    RequestCode.SEND_MESSAGE_V2: lambda fields, body: _send(fields, "b", ("a",)),
-    RequestCode.SEND_BATCH_MESSAGE: lambda fields, body: _send(fields, "b", ("a",)),
+
+_popped_row: Final = _Row(_pop, _pull.names)
+
+_NEEDED: Final[dict[int, _Row]] = {
+    RequestCode.SEND_MESSAGE: _send("topic", "group", "producerGroup"),
+    RequestCode.SEND_MESSAGE_V2: _send("b", "a"),
+    RequestCode.SEND_BATCH_MESSAGE: _send("b", "a"),
     RequestCode.CONSUMER_SEND_MSG_BACK: _read(group_field="group"),
     RequestCode.PULL_MESSAGE: _pull,
     RequestCode.LITE_PULL_MESSAGE: _pull,
-    RequestCode.POP_MESSAGE: _pop,
-    RequestCode.PEEK_MESSAGE: _pop,
-    RequestCode.ACK_MESSAGE: _pop,
-    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _pop,
-    RequestCode.NOTIFICATION: _pop,
-    RequestCode.POLLING_INFO: _pop,
+    RequestCode.POP_MESSAGE: _popped_row,
+    RequestCode.PEEK_MESSAGE: _popped_row,
+    RequestCode.ACK_MESSAGE: _popped_row,
+    RequestCode.BATCH_ACK_MESSAGE: _Row(_batch_ack, None),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _popped_row,
+    RequestCode.NOTIFICATION: _popped_row,
+    RequestCode.POLLING_INFO: _popped_row,
     RequestCode.QUERY_MESSAGE: _read("topic"),
     RequestCode.UPDATE_CONSUMER_OFFSET: _pull,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _read("topic", "group"),
     RequestCode.CLONE_GROUP_OFFSET: _read("topic", "destGroup"),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _pull,
-    RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.HEART_BEAT: _Row(_heartbeat, None),
     RequestCode.UNREGISTER_CLIENT: _read(group_field="consumerGroup"),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _read(group_field="consumerGroup"),
 }
@@ -150,5 +168,17 @@ def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
     :param fields: the request's extFields.
     :raises AclError: when the body that would say so cannot be read.
     """
-    needed = _NEEDED.get(code)
-    return {} if needed is None else needed(fields, body)
+    row = _NEEDED.get(code)
+    return {} if row is None else row.needed(fields, body)
+
+
+def deciding_values(code: int, fields: Fields) -> DecidingValues | None:
+    """What alone decides which resources a request needs.
+
+    :returns: None when that is more than a topic and a group.
+    """
+    row = _NEEDED.get(code)
+    if row is None or row.names is None:
+        return None
+    topic, group = row.names
+    return code, fields.get(topic), fields.get(group)

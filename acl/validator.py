@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from twistmq.acl.errors import AccessDenied, AclError
 from twistmq.acl.permissions import Permission
-from twistmq.acl.resources import needed_resources
+from twistmq.acl.resources import deciding_values, needed_resources
 from twistmq.acl.table import AccountTable
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.interfaces import IAccessValidator
@@ -40,31 +40,32 @@ class PlainAccessValidator:
 
     def validate(self, request: Request[Any]) -> None:
         """:raises AccessDenied: when the request may not be served."""
-        try:
-            self._validate(request)
-        except (AclError, HeaderError) as error:
-            raise AccessDenied(str(error)) from None
-
-    def _validate(self, request: Request[Any]) -> None:
         table = self._table
         if table.has_white and table.is_white(host_of(request.channel.remote_address)):
             return
         command = request.command
-        fields = command.fields()
-        access_key = fields.get(ACCESS_KEY)
-        if access_key is None:
-            raise AclError("No accessKey is configured")
-        account = table.account(access_key)
-        if account is None:
-            raise AclError(f"No acl config for {access_key}")
-        white = account.white_address
-        if white.text and white.matches(host_of(request.channel.remote_address)):
-            return
-        if not account.signer.has_signed(fields, command.body, command.version):
-            raise AclError(f"Check signature failed for accessKey={access_key}")
-        needed = needed_resources(command.code, fields, command.body)
-        if needed.get(TRACE_TOPIC) is not _PUB:
-            account.check(command.code, needed.items())
+        try:
+            fields = command.fields()
+            access_key = fields.get(ACCESS_KEY)
+            if access_key is None:
+                raise AclError("No accessKey is configured")
+            account = table.account(access_key)
+            if account is None:
+                raise AclError(f"No acl config for {access_key}")
+            white = account.white_address
+            if white.text and white.matches(host_of(request.channel.remote_address)):
+                return
+            if not account.signer.has_signed(fields, command.body, command.version):
+                raise AclError(f"Check signature failed for accessKey={access_key}")
+            values = deciding_values(command.code, fields)
+            if account.has_passed(values):
+                return
+            needed = needed_resources(command.code, fields, command.body)
+            if needed.get(TRACE_TOPIC) is not _PUB:
+                account.check(command.code, needed.items())
+            account.note_passed(values)
+        except (AclError, HeaderError) as error:
+            raise AccessDenied(str(error)) from None
 
 
 def host_of(address: str) -> str:

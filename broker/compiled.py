@@ -36,6 +36,8 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.message_id",
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",
+    "twistmq.broker.wire.signature",
+    "twistmq.plugins.filter_sql92.bitmap_loop",
     "twistmq.plugins.filter_sql92.known_answers",
     "twistmq.plugins.filter_sql92.values",
     "twistmq.transaction.half",

@@ -293,7 +293,8 @@ _DECODERS: Final[dict[str, Callable[[Sequence[str]], TraceRecord]]] = {
 
 
 def _encode(record: TraceRecord) -> str:
-    fields = [type(record).__name__, *[_written(value) for value in _values(record)]]
+    fields = [type(record).__name__, *[
+        value if isinstance(value, str) else _written(value) for value in _values(record)]]
     text = FIELD_SEPARATOR.join(fields)
     if RECORD_SEPARATOR in text or text.count(FIELD_SEPARATOR) >= len(fields):
         text = FIELD_SEPARATOR.join([each.translate(_SEPARATORS) for each in fields])
@@ -315,8 +316,7 @@ def _values(record: TraceRecord) -> tuple[object, ...]:
 
 
 def _written(value: object) -> str:
-    if isinstance(value, str):
-        return value
+    """What is no text, as Java writes it."""
     if value is None:
         return _NULL
     if isinstance(value, bool):

@@ -124,15 +124,16 @@ class ServerTrace:
 
     @hookimpl
     def after_send(self, batch: SendBatch) -> None:
-        last: tuple[str, str] | None = None
+        last_topic = last_group = None
         is_trace = wanted = False
         # All requests of a batch come from one connection.
         host = batch.requests[0].channel.remote_host
+        buffer, room = self._buffer, self._most - self._waiting
         for index, request in enumerate(batch.requests):
             header = request.header
             topic, group = header.topic, header.producer_group
-            if (topic, group) != last:
-                last = topic, group
+            if topic != last_topic or group != last_group:
+                last_topic, last_group = topic, group
                 is_trace = topic == self._trace_topic or group.startswith(TRACE_GROUP_PREFIX)
                 wanted = not is_trace and self._wants(topic)
                 client = client_key(host, group, False)
@@ -142,19 +143,23 @@ class ServerTrace:
                     self.clients.traced(host, record.body, request.now_ms)
             elif not wanted or _NO_TRACE in (header.properties or ""):
                 continue
-            elif self._waiting >= self._most:
+            elif room <= 0:
                 self.dropped += max(len(records), 1)
             elif records:
                 stored = _is_stored(batch.replies[index])
-                for record in records:
-                    self._keep(client, host, Sent(
-                        group, topic, record.born_timestamp,
-                        record.store_timestamp if stored else request.now_ms, record.properties,
-                        len(record.body), record.physical_offset if stored else -1))
+                kept = records[:room]
+                self.dropped += len(records) - len(kept)
+                room -= len(kept)
+                buffer.extend([(client, host, Sent(
+                    group, topic, record.born_timestamp,
+                    record.store_timestamp if stored else request.now_ms, record.properties,
+                    len(record.body), record.physical_offset if stored else -1))
+                    for record in kept])
             else:
-                self._keep(client, host, Sent(
+                room -= 1
+                buffer.append((client, host, Sent(
                     group, topic, header.born_timestamp, request.now_ms,
-                    header.properties or "", len(request.body), -1))
+                    header.properties or "", len(request.body), -1)))
 
     @hookimpl
     def after_consume(self, context: ConsumeContext) -> None:

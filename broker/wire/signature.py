@@ -11,12 +11,13 @@ AclClientRPCHook, SessionCredentials @5.2.0.
 
 from __future__ import annotations
 
-import base64
+import binascii
+import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["ACCESS_KEY", "SECURITY_TOKEN", "SIGNATURE", "Credentials", "Signer",
            "request_content", "signature_of", "signed_fields"]
@@ -33,6 +34,9 @@ _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _ORDERS_MAX: Final = 256
 _NAMES_MAX: Final = 64
 _NAMES_LENGTH_MAX: Final = 1024
+
+#: Bytes of a block of SHA-1.
+_BLOCK_SIZE: Final = 64
 
 _Values = Callable[[Mapping[str, str]], tuple[str, ...]]
 #: By names, and whether the client signs before it sets the flag; the oldest first.
@@ -85,18 +89,27 @@ def _signed_values(names: tuple[str, ...], before_flag: bool) -> _Values:
 
 
 class Signer:
-    """Signs with one secret key, which is worked in once."""
+    """Signs with one secret key, which is worked in once.
 
-    __slots__ = ("_mac",)
+    A copy of an ``hmac.HMAC`` takes longer than all else that is done for a signature: these are
+    the two hashes that make one, after the key's part. Source: RFC 2104.
+    """
 
     def __init__(self, secret_key: str) -> None:
-        self._mac = hmac.new(secret_key.encode(), digestmod="sha1")
+        key = secret_key.encode()
+        if len(key) > _BLOCK_SIZE:
+            key = hashlib.sha1(key).digest()
+        key = key.ljust(_BLOCK_SIZE, b"\0")
+        self._inner: Any = hashlib.sha1(bytes([unit ^ 0x36 for unit in key]))
+        self._outer: Any = hashlib.sha1(bytes([unit ^ 0x5C for unit in key]))
 
     def signature(self, content: bytes) -> bytes:
         """The signature of some content, in base64."""
-        mac = self._mac.copy()
-        mac.update(content)
-        return base64.b64encode(mac.digest())
+        inner = self._inner.copy()
+        inner.update(content)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return binascii.b2a_base64(outer.digest(), newline=False)
 
     def has_signed(self, fields: Mapping[str, str], body: bytes, version: int) -> bool:
         """Whether the request's signature is the one that this key makes."""

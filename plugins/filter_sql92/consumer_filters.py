@@ -9,8 +9,8 @@ Source: ConsumerFilterManager, CommitLogDispatcherCalcBitMap @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -22,7 +22,7 @@ from twistmq.broker.interfaces import IConsumerFilters
 from twistmq.broker.request.filters import Matches, PropertyFilter, UnknownLanguage, is_tag_type
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.broker.wire.lazy_properties import LazyProperties
+from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter, bitmap_of
 from twistmq.plugins.filter_sql92.bloom_filter import BloomFilter, bit_mask
 from twistmq.plugins.filter_sql92.bodies import (
     BloomFilterData,
@@ -30,7 +30,6 @@ from twistmq.plugins.filter_sql92.bodies import (
     ConsumerFilterTable,
     FilterDataMapByTopic,
 )
-from twistmq.plugins.filter_sql92.known_answers import KnownAnswers
 from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilter
 
 if TYPE_CHECKING:
@@ -51,10 +50,7 @@ class _Filter:
     """One group's filter of one topic."""
 
     data: ConsumerFilterData
-    matches: Matches
-    mask: int
-    #: Of the messages a bitmap was made for.
-    known: KnownAnswers = field(default_factory=KnownAnswers)
+    asked: AskedFilter
 
     @property
     def is_dead(self) -> bool:
@@ -82,10 +78,11 @@ class ConsumerFilters:
         #: By topic and group, and the same by group and topic.
         self._topics: dict[str, dict[str, _Filter]] = {}
         self._groups: dict[str, dict[str, _Filter]] = {}
+        #: The filters of each topic, as its messages are asked.
+        self._asked: dict[str, list[AskedFilter]] = {}
         #: Answers that are remembered, or were until a filter was given up.
         self._answer_count = 0
         self._is_saved = self._file.load(self._decode)
-        self._switch_bitmaps()
 
     # --- the file
 
@@ -210,11 +207,11 @@ class ConsumerFilters:
 
     def _add(self, data: ConsumerFilterData, matches: Matches) -> None:
         assert data.bloom_filter_data is not None
-        each = _Filter(data, matches, bit_mask(data.bloom_filter_data.bit_pos))
+        each = _Filter(data, AskedFilter(matches, bit_mask(data.bloom_filter_data.bit_pos)))
         data.dead = each.is_dead
         self._topics.setdefault(data.topic, {})[data.consumer_group] = each
         self._groups.setdefault(data.consumer_group, {})[data.topic] = each
-        self._switch_bitmaps()
+        self._filters_changed(data.topic)
 
     def _remove(self, topic: str, group: str) -> None:
         for table, first, second in ((self._topics, topic, group), (self._groups, group, topic)):
@@ -222,40 +219,36 @@ class ConsumerFilters:
             inner.pop(second, None)
             if not inner:
                 table.pop(first, None)
-        self._switch_bitmaps()
+        self._filters_changed(topic)
 
     # --- bitmaps
 
-    def _switch_bitmaps(self) -> None:
+    def _filters_changed(self, topic: str) -> None:
         """Let the store ask for bitmaps while there are filters, and else cost nothing."""
+        groups = self._topics.get(topic)
+        if groups:
+            self._asked[topic] = [each.asked for each in groups.values()]
+        else:
+            self._asked.pop(topic, None)
         self._kernel.store.make_filter_bitmap = (
             self.bitmap if self._makes_bitmaps and self._topics else None)
 
     def bitmap(self, record: MessageRecord) -> bytes | None:
         """The bits of all filters that want a record; None when its topic has no filter."""
-        filters = self._topics.get(record.topic)
-        if not filters:
+        filters = self._asked.get(record.topic)
+        if filters is None:
             return None
-        properties: Mapping[str, str] = LazyProperties(record.properties)  # type: ignore[assignment]
-        bits = 0
-        for each in filters.values():
-            try:
-                wants = bool(each.matches(properties))
-            except Exception:
-                # A language's bug: the message is stored, and its pull tells the consumer.
-                self.log.failure("a filter of {topic} raised", topic=record.topic)
-                bits |= each.mask
-                continue
-            if wants:
-                bits |= each.mask
-            each.known.note(record.queue_id, record.queue_offset, record.physical_offset, wants)
+        bitmap = bitmap_of(filters, record, self.bloom_filter.bit_num // 8, self._raised)
         self._answer_count += len(filters)
         if self._answer_count > _ANSWERS_MAX:
             self._forget_answers()
-        return bits.to_bytes(self.bloom_filter.bit_num // 8, "little")
+        return bitmap
+
+    def _raised(self, topic: str) -> None:
+        self.log.failure("a filter of {topic} raised", topic=topic)
 
     def _forget_answers(self) -> None:
-        every = [each.known for groups in self._topics.values() for each in groups.values()]
+        every = [each.known for filters in self._asked.values() for each in filters]
         for known in every:
             known.forget_older()
         self._answer_count = sum([known.count for known in every])
@@ -281,8 +274,8 @@ class ConsumerFilters:
             raise RequestRefused(ResponseCode.FILTER_DATA_NOT_LATEST,
                                  "the consumer's consumer filter data not latest")
         return self._of_retries(group, topic) or BitmapFilter(
-            found.matches, found.data.born_time, self.bloom_filter.bit_num, found.mask,
-            found.known)
+            found.asked.matches, found.data.born_time, self.bloom_filter.bit_num,
+            found.asked.mask, found.asked.known)
 
     def _of_retries(self, group: str, topic: str) -> RetryFilter | None:
         """The filter of a retry topic, where retries are filtered as their topics are."""
@@ -292,10 +285,11 @@ class ConsumerFilters:
 
         def find(real_topic: str) -> Matches | None:
             each = filters.get(real_topic)
-            return None if each is None else each.matches
+            return None if each is None else each.asked.matches
 
         return RetryFilter(
-            find, max([PropertyFilter(each.matches).cost for each in filters.values()], default=1))
+            find, max([PropertyFilter(each.asked.matches).cost for each in filters.values()],
+                      default=1))
 
     def describe(self, group: str, topic: str) -> str:
         """See IConsumerFilters."""

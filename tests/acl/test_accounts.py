@@ -59,6 +59,29 @@ class CheckTests(SynchronousTestCase):
             "Need admin permission for request code=17, but accessKey=alice-key is not")
 
 
+class PassedTests(SynchronousTestCase):
+    """What an account remembers that it may do."""
+
+    def test_bounds(self) -> None:
+        """Not too many, none that is long, and none whose body decides."""
+        account = account_of(config())
+        for number in range(10_000):
+            account.note_passed((310, f"t{number}", None))
+        self.assertTrue(account.has_passed((310, "t9999", None)))
+        self.assertFalse(account.has_passed((310, "t0", None)))
+        self.assertFalse(account.has_passed((11, "t9999", None)))
+        account.note_passed((310, "t" * 513, None))
+        self.assertFalse(account.has_passed((310, "t" * 513, None)))
+        account.note_passed(None)
+        self.assertFalse(account.has_passed(None))
+
+    def test_each_has_its_own(self) -> None:
+        """What one account did says nothing of another, nor of itself read anew."""
+        one, anew = account_of(config()), account_of(config())
+        one.note_passed((310, "t", None))
+        self.assertFalse(anew.has_passed((310, "t", None)))
+
+
 class ConfigTests(SynchronousTestCase):
     """What files and tools say of an account."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import Permission
-from twistmq.acl.resources import needed_resources
+from twistmq.acl.resources import deciding_values, needed_resources
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
 
@@ -15,35 +17,55 @@ TOPIC_AND_GROUP = {"topic": "T", "consumerGroup": "g", "queueId": "0"}
 BOTH = {"T": SUB, "%RETRY%g": SUB}
 
 
+#: Code, fields, what it needs.
+ROWS: Sequence[tuple[int, dict[str, str], dict[str, Permission]]] = (
+    (10, {"topic": "T", "producerGroup": "p"}, {"T": PUB}),
+    (310, {"b": "T", "a": "p"}, {"T": PUB}),
+    (320, {"b": "T", "a": "p"}, {"T": PUB}),
+    (36, {"group": "g", "offset": "0"}, {"%RETRY%g": SUB}),
+    (11, TOPIC_AND_GROUP, BOTH), (361, TOPIC_AND_GROUP, BOTH),
+    (15, TOPIC_AND_GROUP, BOTH), (200050, TOPIC_AND_GROUP, BOTH),
+    (200051, TOPIC_AND_GROUP, BOTH), (200052, TOPIC_AND_GROUP, BOTH),
+    (200053, TOPIC_AND_GROUP, BOTH), (200054, TOPIC_AND_GROUP, BOTH),
+    (200055, TOPIC_AND_GROUP, BOTH), (200050, {"topic": "T"}, {"T": SUB}),
+    (12, {"topic": "T", "key": "k"}, {"T": SUB}),
+    (35, {"consumerGroup": "g", "producerGroup": "p"}, {"%RETRY%g": SUB}),
+    (35, {"producerGroup": "p"}, {}),
+    (38, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
+    (15, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
+    (222, {"topic": "T", "group": "g", "timestamp": "0"}, BOTH),
+    (314, {"topic": "T", "srcGroup": "h", "destGroup": "g"}, BOTH),
+    (314, {"srcGroup": "h", "destGroup": "g"}, {"%RETRY%g": SUB}),
+    (309, {**TOPIC_AND_GROUP, "msgId": "x"}, BOTH),
+    (14, TOPIC_AND_GROUP, {}), (26, {}, {}), (9999, {"topic": "T"}, {}),
+    (10, {}, {}), (310, {}, {}),
+)
+
+
 class NeededTests(SynchronousTestCase):
     """One row a code."""
 
     def test_codes(self) -> None:
         """Every code with a row, with and without the fields it looks at."""
-        table = (
-            (10, {"topic": "T", "producerGroup": "p"}, {"T": PUB}),
-            (310, {"b": "T", "a": "p"}, {"T": PUB}),
-            (320, {"b": "T", "a": "p"}, {"T": PUB}),
-            (36, {"group": "g", "offset": "0"}, {"%RETRY%g": SUB}),
-            (11, TOPIC_AND_GROUP, BOTH), (361, TOPIC_AND_GROUP, BOTH),
-            (15, TOPIC_AND_GROUP, BOTH), (200050, TOPIC_AND_GROUP, BOTH),
-            (200051, TOPIC_AND_GROUP, BOTH), (200052, TOPIC_AND_GROUP, BOTH),
-            (200053, TOPIC_AND_GROUP, BOTH), (200054, TOPIC_AND_GROUP, BOTH),
-            (200055, TOPIC_AND_GROUP, BOTH), (200050, {"topic": "T"}, {"T": SUB}),
-            (12, {"topic": "T", "key": "k"}, {"T": SUB}),
-            (35, {"consumerGroup": "g", "producerGroup": "p"}, {"%RETRY%g": SUB}),
-            (35, {"producerGroup": "p"}, {}),
-            (38, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
-            (15, {"consumerGroup": "g"}, {"%RETRY%g": SUB}),
-            (222, {"topic": "T", "group": "g", "timestamp": "0"}, BOTH),
-            (314, {"topic": "T", "srcGroup": "h", "destGroup": "g"}, BOTH),
-            (314, {"srcGroup": "h", "destGroup": "g"}, {"%RETRY%g": SUB}),
-            (309, {**TOPIC_AND_GROUP, "msgId": "x"}, BOTH),
-            (14, TOPIC_AND_GROUP, {}), (26, {}, {}), (9999, {"topic": "T"}, {}),
-            (10, {}, {}), (310, {}, {}),
-        )
-        for code, fields, needed in table:
+        for code, fields, needed in ROWS:
             self.assertEqual(needed_resources(code, fields, b""), needed, msg=f"{code} {fields}")
+
+    def test_deciding_values(self) -> None:
+        """Requests of the same values need the same; where more decides there are none."""
+        known: dict[object, dict[str, Permission]] = {}
+        sends = [(code, {topic: name, group: "g"}) for code, topic, group in (
+            (10, "topic", "group"), (10, "topic", "producerGroup"), (310, "b", "a"),
+            (320, "b", "a")) for name in ("T", "%RETRY%g", "%RETRY%h")]
+        for code, fields in [*[(code, fields) for code, fields, _ in ROWS], *sends]:
+            for changed in (fields, *[{**fields, name: "other"} for name in fields],
+                            *[{**fields, name: "%RETRY%g_T"} for name in fields]):
+                needed = needed_resources(code, changed, b"")
+                values = deciding_values(code, changed)
+                if values is not None:
+                    self.assertEqual(known.setdefault(values, needed), needed, msg=str(values))
+        self.assertGreater(len(known), 40)
+        for code in (10, 34, 200151, 9999):
+            self.assertIsNone(deciding_values(code, TOPIC_AND_GROUP), msg=str(code))
 
     def test_retry_topics(self) -> None:
         """Who sends to a retry topic consumes: the topic's group and the sender's both count."""

@@ -132,6 +132,23 @@ class ValidatorTests(AclTestCase):
             self.assertEqual(self.refusal(ALICE, code, pull_header("hers", group="not-hers")),
                              "No default permission for group:not-hers")
 
+    def test_what_passed_before(self) -> None:
+        """A request that passed lets the same ones pass, no others, and only as long as it may."""
+        code, file = RequestCode.SEND_MESSAGE_V2, self.plain.read_text()
+        for _ in range(2):
+            self.assertEqual(self.refusal(ALICE, code, send_header("hers", 0), b"x"), "")
+            self.assertEqual(self.refusal(ALICE, code, send_header("read", 0), b"x"),
+                             "No default permission for topic:read")
+            self.assertEqual(self.refusal(BOB, code, send_header("hers", 0), b"x"),
+                             "No default permission for topic:hers")
+            self.assertEqual(
+                self.refusal(ALICE, code, send_header("hers", 0), b"y", signed_body=b"x"),
+                "Check signature failed for accessKey=alice-key")
+        self.plain.write_text(file.replace("hers=PUB|SUB", "hers=SUB"))
+        self.look_at_files()
+        self.assertEqual(self.refusal(ALICE, code, send_header("hers", 0), b"x"),
+                         "No default permission for topic:hers")
+
     def test_trace_topic(self) -> None:
         """Every account may send traces, none may read them without permission."""
         topic = "RMQ_SYS_TRACE_TOPIC"

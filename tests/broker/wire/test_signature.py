@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.wire import signature
@@ -102,6 +105,14 @@ class SignatureTests(SynchronousTestCase):
         }
         for name, (secret, fields, body) in wrong.items():
             self.assertFalse(Signer(secret).has_signed(fields, body, VERSION), msg=name)
+
+    def test_key_lengths(self) -> None:
+        """Keys shorter than a block of SHA-1, as long and longer sign as Python's hmac does."""
+        for length in (1, 7, 63, 64, 65, 200):
+            key = "k" * length
+            self.assertEqual(
+                Signer(key).signature(BODY),
+                base64.b64encode(hmac.digest(key.encode(), BODY, "sha1")), msg=str(length))
 
     def test_lone_surrogates(self) -> None:
         """JSON can say half a character; Java writes a question mark for it."""

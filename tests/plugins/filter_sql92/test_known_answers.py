@@ -131,7 +131,7 @@ class PullTests(FiltersTestCase):
         self.filters.register("g", [sub("a > 1", 5)])
         for _ in range(30):
             self.append("2103")
-        known = self.filters._topics["T"]["g"].known
+        known = self.filters._topics["T"]["g"].asked.known
         self.assertLessEqual(known.count, 16)
         self.assertGreater(known.count, 0)
         self.assertEqual((self.pulled(), self.pulled(64)), (("23" * 16, 64), ("23" * 14, 120)))
