@@ -69,21 +69,20 @@ class Account:
     permissions: Mapping[str, Permission]
     white_address: AddressPattern
     signer: Signer = field(init=False, repr=False, compare=False)
-    #: Requests it may send, by what decides that: a producer's are the same for hours.
+    #: Requests it may send, by what decides that: most producers' are the same for hours. A file
+    #: that changed makes new accounts, which remember nothing.
     _passed: set[DecidingValues] = field(
         default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signer", Signer(self.secret_key))
 
-    def has_passed(self, values: DecidingValues | None) -> bool:
-        """Whether a request with these values, see ``deciding_values``, passed before."""
+    def has_passed(self, values: DecidingValues) -> bool:
+        """Whether a request with these values passed before."""
         return values in self._passed
 
-    def note_passed(self, values: DecidingValues | None) -> None:
+    def note_passed(self, values: DecidingValues) -> None:
         """Remember that one did, unless there is too much of it to remember."""
-        if values is None:
-            return
         _, topic, group = values
         if len(topic or "") + len(group or "") > _PASSED_LENGTH_MAX:
             return

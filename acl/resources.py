@@ -44,39 +44,37 @@ DecidingValues = tuple[int, str | None, str | None]
 
 
 class _Row(NamedTuple):
-    """How a code's requests say what they need.
+    """How a code's requests say what they need: by a topic and a group, and nothing else."""
 
-    :param names: the fields of topic and group when they alone say so; None: others do as well, or
-        the body.
-    """
-
-    needed: Callable[[Fields, bytes], Needed]
-    names: tuple[str, str] | None
+    topic_field: str
+    group_field: str
+    needed: Callable[[str | None, str | None], Needed]
 
 
-def _send(topic_field: str, *group_fields: str) -> _Row:
-    def needed(fields: Fields, body: bytes) -> Needed:
-        topic = fields.get(topic_field)
-        if topic is None:
-            return {}
-        if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            return {topic: Permission.PUB}
-        groups = (fields[name] for name in group_fields if name in fields)
-        return {topic: Permission.SUB, **{retry_topic(group): Permission.SUB for group in groups}}
-
-    return _Row(needed, (topic_field, *group_fields) if len(group_fields) == 1 else None)
+def _sends(topic: str | None, *groups: str | None) -> Needed:
+    if topic is None:
+        return {}
+    if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        return {topic: Permission.PUB}
+    return {topic: Permission.SUB,
+            **{retry_topic(group): Permission.SUB for group in groups if group is not None}}
 
 
-def _read(topic_field: str = "", group_field: str = "") -> _Row:
-    def needed(fields: Fields, body: bytes) -> Needed:
-        resources: Needed = {}
-        if topic_field in fields:
-            resources[fields[topic_field]] = Permission.SUB
-        if group_field in fields:
-            resources[retry_topic(fields[group_field])] = Permission.SUB
-        return resources
+def _reads(topic: str | None, group: str | None) -> Needed:
+    resources: Needed = {}
+    if topic is not None:
+        resources[topic] = Permission.SUB
+    if group is not None:
+        resources[retry_topic(group)] = Permission.SUB
+    return resources
 
-    return _Row(needed, (topic_field, group_field))
+
+def _pops(topic: str | None, group: str | None) -> Needed:
+    return _reads(topic, group) if topic is None or group is None else _popped(topic, group)
+
+
+def _old_send(fields: Fields, body: bytes) -> Needed:
+    return _sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup"))
 
 
 def _heartbeat(fields: Fields, body: bytes) -> Needed:
@@ -92,9 +90,6 @@ def _heartbeat(fields: Fields, body: bytes) -> Needed:
     return resources
 
 
-_pull: Final = _read("topic", "consumerGroup")
-
-
 def _popped(topic: str, group: str) -> Needed:
     """What who pops a topic needs.
 
@@ -104,11 +99,6 @@ def _popped(topic: str, group: str) -> Needed:
     if topic.startswith((f"{beginning}_", f"{beginning}+")):
         topic = topic[len(beginning) + 1:]
     return {topic: Permission.SUB, beginning: Permission.SUB}
-
-
-def _pop(fields: Fields, body: bytes) -> Needed:
-    topic, group = fields.get("topic"), fields.get("consumerGroup")
-    return _pull.needed(fields, body) if topic is None or group is None else _popped(topic, group)
 
 
 def _batch_ack(fields: Fields, body: bytes) -> Needed:
@@ -135,31 +125,48 @@ class _BatchAcks(msgspec.Struct):
     acks: list[_BatchAck] = msgspec.field(default_factory=list)
 
 
-_popped_row: Final = _Row(_pop, _pull.names)
+_PULL: Final = _Row("topic", "consumerGroup", _reads)
+_POP: Final = _Row("topic", "consumerGroup", _pops)
+#: No field of that name: the row has no topic, or no group.
+_NONE: Final = ""
 
-_NEEDED: Final[dict[int, _Row]] = {
-    RequestCode.SEND_MESSAGE: _send("topic", "group", "producerGroup"),
-    RequestCode.SEND_MESSAGE_V2: _send("b", "a"),
-    RequestCode.SEND_BATCH_MESSAGE: _send("b", "a"),
-    RequestCode.CONSUMER_SEND_MSG_BACK: _read(group_field="group"),
-    RequestCode.PULL_MESSAGE: _pull,
-    RequestCode.LITE_PULL_MESSAGE: _pull,
-    RequestCode.POP_MESSAGE: _popped_row,
-    RequestCode.PEEK_MESSAGE: _popped_row,
-    RequestCode.ACK_MESSAGE: _popped_row,
-    RequestCode.BATCH_ACK_MESSAGE: _Row(_batch_ack, None),
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _popped_row,
-    RequestCode.NOTIFICATION: _popped_row,
-    RequestCode.POLLING_INFO: _popped_row,
-    RequestCode.QUERY_MESSAGE: _read("topic"),
-    RequestCode.UPDATE_CONSUMER_OFFSET: _pull,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _read("topic", "group"),
-    RequestCode.CLONE_GROUP_OFFSET: _read("topic", "destGroup"),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _pull,
-    RequestCode.HEART_BEAT: _Row(_heartbeat, None),
-    RequestCode.UNREGISTER_CLIENT: _read(group_field="consumerGroup"),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _read(group_field="consumerGroup"),
+_ROWS: Final[dict[int, _Row]] = {
+    RequestCode.SEND_MESSAGE_V2: _Row("b", "a", _sends),
+    RequestCode.SEND_BATCH_MESSAGE: _Row("b", "a", _sends),
+    RequestCode.CONSUMER_SEND_MSG_BACK: _Row(_NONE, "group", _reads),
+    RequestCode.PULL_MESSAGE: _PULL,
+    RequestCode.LITE_PULL_MESSAGE: _PULL,
+    RequestCode.POP_MESSAGE: _POP,
+    RequestCode.PEEK_MESSAGE: _POP,
+    RequestCode.ACK_MESSAGE: _POP,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _POP,
+    RequestCode.NOTIFICATION: _POP,
+    RequestCode.POLLING_INFO: _POP,
+    RequestCode.QUERY_MESSAGE: _Row("topic", _NONE, _reads),
+    RequestCode.UPDATE_CONSUMER_OFFSET: _PULL,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _Row("topic", "group", _reads),
+    RequestCode.CLONE_GROUP_OFFSET: _Row("topic", "destGroup", _reads),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _PULL,
+    RequestCode.UNREGISTER_CLIENT: _Row(_NONE, "consumerGroup", _reads),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _Row(_NONE, "consumerGroup", _reads),
 }
+#: Of the codes whose requests say it by more fields, or in their body.
+_OTHERS: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
+    RequestCode.SEND_MESSAGE: _old_send,
+    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
+    RequestCode.HEART_BEAT: _heartbeat,
+}
+
+
+def deciding_values(code: int, fields: Fields) -> DecidingValues | None:
+    """What alone decides which resources a request needs.
+
+    :returns: None when that is more than a topic and a group.
+    """
+    row = _ROWS.get(code)
+    if row is None:
+        return None
+    return code, fields.get(row.topic_field), fields.get(row.group_field)
 
 
 def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
@@ -168,17 +175,8 @@ def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
     :param fields: the request's extFields.
     :raises AclError: when the body that would say so cannot be read.
     """
-    row = _NEEDED.get(code)
-    return {} if row is None else row.needed(fields, body)
-
-
-def deciding_values(code: int, fields: Fields) -> DecidingValues | None:
-    """What alone decides which resources a request needs.
-
-    :returns: None when that is more than a topic and a group.
-    """
-    row = _NEEDED.get(code)
-    if row is None or row.names is None:
-        return None
-    topic, group = row.names
-    return code, fields.get(topic), fields.get(group)
+    values = deciding_values(code, fields)
+    if values is not None:
+        return _ROWS[code].needed(values[1], values[2])
+    other = _OTHERS.get(code)
+    return {} if other is None else other(fields, body)

@@ -58,12 +58,13 @@ class PlainAccessValidator:
             if not account.signer.has_signed(fields, command.body, command.version):
                 raise AclError(f"Check signature failed for accessKey={access_key}")
             values = deciding_values(command.code, fields)
-            if account.has_passed(values):
+            if values is not None and account.has_passed(values):
                 return
             needed = needed_resources(command.code, fields, command.body)
             if needed.get(TRACE_TOPIC) is not _PUB:
                 account.check(command.code, needed.items())
-            account.note_passed(values)
+            if values is not None:
+                account.note_passed(values)
         except (AclError, HeaderError) as error:
             raise AccessDenied(str(error)) from None
 

@@ -154,7 +154,7 @@ class Dispatcher:
     def _guard(self, request: Request[Any]) -> Reply | None:
         """Ask validators, then hooks; :returns: the reply that refuses the request, if any."""
         denied = self._denied(request)
-        if denied is not None:
+        if denied is not None or not self._hooks.before_request:
             return denied
         answer = self._hooks.refuse_request(request)
         return self._refusal(request, answer) if isinstance(answer, BrokerError) else answer

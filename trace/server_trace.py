@@ -128,6 +128,7 @@ class ServerTrace:
         is_trace = wanted = False
         # All requests of a batch come from one connection.
         host = batch.requests[0].channel.remote_host
+        # Counted once: with ``_keep`` it would be for each record.
         buffer, room = self._buffer, self._most - self._waiting
         for index, request in enumerate(batch.requests):
             header = request.header

@@ -91,9 +91,11 @@ def _signed_values(names: tuple[str, ...], before_flag: bool) -> _Values:
 class Signer:
     """Signs with one secret key, which is worked in once.
 
-    A copy of an ``hmac.HMAC`` takes longer than all else that is done for a signature: these are
-    the two hashes that make one, after the key's part. Source: RFC 2104.
+    These are the two hashes of an HMAC after the key's part: to copy an ``hmac.HMAC`` is slow.
+    Source: RFC 2104.
     """
+
+    __slots__ = ("_inner", "_outer")
 
     def __init__(self, secret_key: str) -> None:
         key = secret_key.encode()

@@ -7,7 +7,7 @@ Source: CommitLogDispatcherCalcBitMap @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from twistmq.broker.wire.lazy_properties import LazyProperties
@@ -32,14 +32,14 @@ class AskedFilter:
 
 
 def bitmap_of(
-    filters: Iterable[AskedFilter], record: MessageRecord, size_bytes: int,
+    filters: list[AskedFilter], record: MessageRecord, size_bytes: int,
     raised: Callable[[str], None],
 ) -> bytes:
     """The bits of all filters that want a record.
 
     :param size_bytes: of the bitmap.
-    :param raised: told the topic when a filter raises, which is a language's bug: the message is
-        stored, and its pull tells the consumer.
+    :param raised: told the topic, while the exception is handled, when a filter raises. That is a
+        language's bug: the message is stored, and its pull tells the consumer.
     """
     properties = cast("Mapping[str, str]", LazyProperties(record.properties))
     bits = 0

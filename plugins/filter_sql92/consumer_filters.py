@@ -78,7 +78,7 @@ class ConsumerFilters:
         #: By topic and group, and the same by group and topic.
         self._topics: dict[str, dict[str, _Filter]] = {}
         self._groups: dict[str, dict[str, _Filter]] = {}
-        #: The filters of each topic, as its messages are asked.
+        #: The filters of topics, as their messages were last asked; gone when one changes.
         self._asked: dict[str, list[AskedFilter]] = {}
         #: Answers that are remembered, or were until a filter was given up.
         self._answer_count = 0
@@ -225,11 +225,7 @@ class ConsumerFilters:
 
     def _filters_changed(self, topic: str) -> None:
         """Let the store ask for bitmaps while there are filters, and else cost nothing."""
-        groups = self._topics.get(topic)
-        if groups:
-            self._asked[topic] = [each.asked for each in groups.values()]
-        else:
-            self._asked.pop(topic, None)
+        self._asked.pop(topic, None)
         self._kernel.store.make_filter_bitmap = (
             self.bitmap if self._makes_bitmaps and self._topics else None)
 
@@ -237,7 +233,10 @@ class ConsumerFilters:
         """The bits of all filters that want a record; None when its topic has no filter."""
         filters = self._asked.get(record.topic)
         if filters is None:
-            return None
+            groups = self._topics.get(record.topic)
+            if groups is None:
+                return None
+            filters = self._asked[record.topic] = [each.asked for each in groups.values()]
         bitmap = bitmap_of(filters, record, self.bloom_filter.bit_num // 8, self._raised)
         self._answer_count += len(filters)
         if self._answer_count > _ANSWERS_MAX:
@@ -245,10 +244,11 @@ class ConsumerFilters:
         return bitmap
 
     def _raised(self, topic: str) -> None:
+        """Log what is being handled."""
         self.log.failure("a filter of {topic} raised", topic=topic)
 
     def _forget_answers(self) -> None:
-        every = [each.known for filters in self._asked.values() for each in filters]
+        every = [each.asked.known for groups in self._topics.values() for each in groups.values()]
         for known in every:
             known.forget_older()
         self._answer_count = sum([known.count for known in every])
@@ -274,8 +274,7 @@ class ConsumerFilters:
             raise RequestRefused(ResponseCode.FILTER_DATA_NOT_LATEST,
                                  "the consumer's consumer filter data not latest")
         return self._of_retries(group, topic) or BitmapFilter(
-            found.asked.matches, found.data.born_time, self.bloom_filter.bit_num,
-            found.asked.mask, found.asked.known)
+            found.asked, found.data.born_time, self.bloom_filter.bit_num)
 
     def _of_retries(self, group: str, topic: str) -> RetryFilter | None:
         """The filter of a retry topic, where retries are filtered as their topics are."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from twistmq.broker.request.filters import Matches, PropertyFilter
 from twistmq.broker.wire.properties import RETRY_TOPIC
-from twistmq.plugins.filter_sql92.known_answers import KnownAnswers
+from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter
 
 __all__ = ["BitmapFilter", "RetryFilter"]
 
@@ -17,24 +17,21 @@ __all__ = ["BitmapFilter", "RetryFilter"]
 class BitmapFilter(PropertyFilter):
     """Passes by what the bitmap of an entry says the expression does not want.
 
+    :param asked: what messages were asked when they were stored.
     :param born_ms: bitmaps of messages that were stored later were made with the expression.
     :param bit_num: how many bits a bitmap has.
-    :param mask: the filter's bits.
-    :param known: what the expression said when messages were stored.
     """
 
     __slots__ = ("_bitmap_size", "_born_ms", "_mask", "known_answers")
     asks_entries = True
 
-    def __init__(
-        self, matches: Matches, born_ms: int, bit_num: int, mask: int, known: KnownAnswers
-    ) -> None:
-        super().__init__(matches)
+    def __init__(self, asked: AskedFilter, born_ms: int, bit_num: int) -> None:
+        super().__init__(asked.matches)
         #: See MessageFilter.
-        self.known_answers = known.find
+        self.known_answers = asked.known.find
         self._born_ms = born_ms
         self._bitmap_size = bit_num // 8
-        self._mask = mask
+        self._mask = asked.mask
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None

@@ -57,8 +57,11 @@ class NeededTests(SynchronousTestCase):
             (10, "topic", "group"), (10, "topic", "producerGroup"), (310, "b", "a"),
             (320, "b", "a")) for name in ("T", "%RETRY%g", "%RETRY%h")]
         for code, fields in [*[(code, fields) for code, fields, _ in ROWS], *sends]:
-            for changed in (fields, *[{**fields, name: "other"} for name in fields],
-                            *[{**fields, name: "%RETRY%g_T"} for name in fields]):
+            less = [{name: fields[name] for name in fields if name != left_out}
+                    for left_out in fields]
+            other = [{**fields, name: value} for name in ("", *fields)
+                     for value in ("", "other", "%RETRY%g_T")]
+            for changed in (fields, *less, *other):
                 needed = needed_resources(code, changed, b"")
                 values = deciding_values(code, changed)
                 if values is not None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.acl.box import ADMIN, ALICE, BOB, PREFIX, AclTestCase
+from twistmq.acl import validator
+from twistmq.acl.resources import needed_resources
 from twistmq.acl.validator import host_of
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.blocking_client import pull_header, send_header
@@ -148,6 +152,32 @@ class ValidatorTests(AclTestCase):
         self.look_at_files()
         self.assertEqual(self.refusal(ALICE, code, send_header("hers", 0), b"x"),
                          "No default permission for topic:hers")
+
+    def test_what_is_remembered(self) -> None:
+        """What a request needs is looked up once, and again where the code is another."""
+        asked = []
+
+        def needed(code: int, fields: Mapping[str, str], body: bytes) -> object:
+            asked.append(code)
+            return needed_resources(code, fields, body)
+
+        self.patch(validator, "needed_resources", needed)
+        for _ in range(3):
+            self.assertEqual(
+                self.refusal(ALICE, RequestCode.SEND_MESSAGE_V2, send_header("write", 0), b"x"), "")
+            self.assertEqual(
+                self.refusal(ALICE, RequestCode.PULL_MESSAGE, pull_header("write", group="g")),
+                "No default permission for topic:write")
+        self.assertEqual(asked, [310, 11, 11, 11])
+
+    def test_who_is_gone(self) -> None:
+        """An account that is not in its file any more is unknown, whatever it did before."""
+        header = send_header("RMQ_SYS_TRACE_TOPIC", 0)
+        self.assertEqual(self.refusal(BOB, RequestCode.SEND_MESSAGE_V2, header, b"x"), "")
+        self.bobs.unlink()
+        self.look_at_files()
+        self.assertEqual(self.refusal(BOB, RequestCode.SEND_MESSAGE_V2, header, b"x"),
+                         "No acl config for bob-key")
 
     def test_trace_topic(self) -> None:
         """Every account may send traces, none may read them without permission."""

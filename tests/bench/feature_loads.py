@@ -397,6 +397,22 @@ def subscribe(broker: Broker, topic: str, group: str, expression: str) -> Link:
     return link
 
 
+def need_keys(broker: Broker, topic: str) -> None:
+    """:raises SystemExit: when the broker takes what nobody signed."""
+    codes: list[int] = []
+
+    def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
+        codes.append(code)
+        return b""
+
+    link = broker.link(replied)
+    link.send(send_request(1, topic, 0, {"UNIQ_KEY": "unsigned"}))
+    drive([link], lambda: bool(codes))
+    link.connection.close()
+    if codes == [SUCCESS]:
+        raise SystemExit(f"{broker.endpoint.name} takes requests that nobody signed")
+
+
 def guarded_sends(broker: Broker, topic: str, seconds: float, window: int) -> Figures:
     """Signed sends with properties that filters ask for."""
     frames = [[send_request(k + 1, topic, queue_id, {

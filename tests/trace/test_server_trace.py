@@ -14,7 +14,8 @@ from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.bodies import ConsumerData, MessageModel
-from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.command import RemotingCommand, encode_request
+from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.broker.wire.headers.query import QueryMessageRequestHeader
 from twistmq.broker.wire.headers.send import (
@@ -327,6 +328,29 @@ class TracedByClientTests(TraceTestCase):
 
 class BoundTests(TraceTestCase):
     """What is too much."""
+
+    def waiting_and_dropped(self) -> tuple[int, int]:
+        info = self.info()
+        return info["traceRecordsWaiting"], info["traceRecordsDropped"]
+
+    def test_a_batch_that_is_too_much(self) -> None:
+        """As many of its messages as there is room for leave a record."""
+        self.start(trace_buffer_max="3")
+        header = send_header("T", self.box.now_ms)
+        header.batch = True
+        body = encode_batch([(0, b"x", f"UNIQ_KEY\x01u{number}\x02") for number in range(5)])
+        self.box.ask(RequestCode.SEND_BATCH_MESSAGE, header, body, self.producer)
+        self.assertEqual(self.waiting_and_dropped(), (3, 2))
+
+    def test_a_read_that_is_too_much(self) -> None:
+        """Sends of one read share the room, one that is refused among them."""
+        self.start(trace_buffer_max="3")
+        frames = [encode_request(RequestCode.SEND_MESSAGE_V2, number, send_header(topic, 0), b"x")
+                  for number, topic in enumerate(("T", "T", "no/topic", "T", "no/topic"))]
+        replies = self.kernel.dispatcher.execute(
+            self.producer, FrameDecoder().feed(b"".join(frames)), self.box.now_ms)
+        self.assertEqual(len(replies), 5)
+        self.assertEqual(self.waiting_and_dropped(), (3, 2))
 
     def test_buffer(self) -> None:
         """Records beyond it are dropped and counted; one log line tells of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.request.test_filters import record
-from twistmq.plugins.filter_sql92.known_answers import KnownAnswers
+from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter
 from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilter
 
 
@@ -14,8 +14,7 @@ class MessageFilterTests(SynchronousTestCase):
 
     def test_record(self) -> None:
         """The record decides when the entry does not."""
-        wants = BitmapFilter(lambda properties: properties.get("a") == "1", 0, 8, 1,
-                             KnownAnswers())
+        wants = BitmapFilter(AskedFilter(lambda properties: properties.get("a") == "1", 1), 0, 8)
         self.assertEqual([wants.match_record(record(a=a)) for a in "12"], [True, False])
         self.assertEqual([wants.match_queue_entry(0, 1, bits) for bits in (b"\0", b"\1", b"\3")],
                          [False, True, True])
