@@ -42,27 +42,28 @@ Keys = tuple[str, str] | None
 
 
 def request(code: int, opaque: int, fields: dict[str, str], body: bytes = b"",
-            keys: Keys = None) -> bytes:
-    """A frame with a JSON header.
+            keys: Keys = None, binary: bool = False) -> bytes:
+    """A frame.
 
     :param keys: access key and secret key to sign it with.
+    :param binary: with a binary header; else with a JSON one.
     """
     if keys is not None:
         fields = {**fields, "AccessKey": keys[0]}
         content = "".join(fields[name] for name in sorted(fields)).encode() + body
         digest = hmac.digest(keys[1].encode(), content, "sha1")
         fields["Signature"] = base64.b64encode(digest).decode()
-    return wire_bench.frame(code, opaque, fields, body, False)
+    return wire_bench.frame(code, opaque, fields, body, binary)
 
 
 def send_request(opaque: int, topic: str, queue_id: int, properties: dict[str, str],
-                 keys: Keys = None, sys_flag: str = "0") -> bytes:
+                 keys: Keys = None, sys_flag: str = "0", binary: bool = False) -> bytes:
     """A send whose body begins with its opaque."""
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     fields = {"a": "feature_bench", "b": topic, "c": "TBW102", "d": str(QUEUES),
               "e": str(queue_id), "f": sys_flag, "g": str(time.time_ns() // 1_000_000), "h": "0",
               "i": text, "j": "0", "k": "false", "l": "0", "m": "false"}
-    return request(SEND, opaque, fields, (b"%012d" % opaque).ljust(BODY_SIZE, b"x"), keys)
+    return request(SEND, opaque, fields, (b"%012d" % opaque).ljust(BODY_SIZE, b"x"), keys, binary)
 
 
 def pull_request(topic: str, queue_id: int, offset: int, expression: str = "*",
@@ -413,11 +414,13 @@ def need_keys(broker: Broker, topic: str) -> None:
         raise SystemExit(f"{broker.endpoint.name} takes requests that nobody signed")
 
 
-def guarded_sends(broker: Broker, topic: str, seconds: float, window: int) -> Figures:
+def guarded_sends(
+    broker: Broker, topic: str, seconds: float, window: int, binary: bool = False
+) -> Figures:
     """Signed sends with properties that filters ask for."""
     frames = [[send_request(k + 1, topic, queue_id, {
         "UNIQ_KEY": f"guarded-{queue_id}-{k}", "KEYS": f"key{k}", "TAGS": f"tag{k % 8}",
-        "a": str(k % 100), "colour": ("red", "blue")[k % 2]}, broker.keys)
+        "a": str(k % 100), "colour": ("red", "blue")[k % 2]}, broker.keys, binary=binary)
         for k in range(4096)] for queue_id in range(QUEUES)]
 
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
