@@ -71,24 +71,20 @@ class Account:
     signer: Signer = field(init=False, repr=False, compare=False)
     #: Requests it may send, by what decides that: most producers' are the same for hours. A file
     #: that changed makes new accounts, which remember nothing.
-    _passed: set[DecidingValues] = field(
+    passed: set[DecidingValues] = field(
         default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signer", Signer(self.secret_key))
-
-    def has_passed(self, values: DecidingValues) -> bool:
-        """Whether a request with these values passed before."""
-        return values in self._passed
 
     def note_passed(self, values: DecidingValues) -> None:
         """Remember that one did, unless there is too much of it to remember."""
         _, topic, group = values
         if len(topic or "") + len(group or "") > _PASSED_LENGTH_MAX:
             return
-        if len(self._passed) >= _PASSED_MAX:
-            self._passed.clear()
-        self._passed.add(values)
+        if len(self.passed) >= _PASSED_MAX:
+            self.passed.clear()
+        self.passed.add(values)
 
     def check(self, code: int, needed: Iterable[tuple[str, Permission]]) -> None:
         """Let a request pass by returning.

@@ -23,8 +23,8 @@ Source: PlainAccessValidator.parse @4.9.4, PlainAccessResource.parse @5.2.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -35,9 +35,17 @@ from twistmq.broker.errors import WireError
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, retry_topic
 from twistmq.broker.wire.bodies import HeartbeatData
 
-__all__ = ["DecidingValues", "deciding_values", "needed_resources"]
+__all__ = ["DecidingValues", "Fields", "deciding_values", "needed_resources"]
 
-Fields = Mapping[str, str]
+
+
+class Fields(Protocol):
+    """The extFields of a request by name."""
+
+    def get(self, name: str, /) -> str | None:
+        """A field's text; None when it was not sent."""
+
+
 Needed = dict[str, Permission]
 #: A request's code, and the topic and the group that it names.
 DecidingValues = tuple[int, str | None, str | None]

@@ -66,22 +66,16 @@ class AccountTable:
         self._files: dict[str, _Read] = {}
         #: Digests of what could not be used, so that it is logged once.
         self._refused: dict[str, bytes] = {}
-        self._accounts: dict[str, tuple[str, Account]] = {}
+        #: The accounts by access key, and the file each is in.
+        self.accounts: dict[str, Account] = {}
+        self._paths: dict[str, str] = {}
+        #: Whether any address is white for all.
+        self.has_white = False
         self._white: tuple[AddressPattern, ...] = ()
         #: What was found of addresses: connections ask for each request.
         self._is_white: dict[str, bool] = {}
 
     # --- questions
-
-    def account(self, access_key: str) -> Account | None:
-        """The account of an access key."""
-        found = self._accounts.get(access_key)
-        return found[1] if found is not None else None
-
-    @property
-    def has_white(self) -> bool:
-        """Whether any address is white for all."""
-        return bool(self._white)
 
     def is_white(self, address: str) -> bool:
         """Whether requests from an address need no account."""
@@ -149,7 +143,7 @@ class AccountTable:
             self._files = files
             self._join()
             self.log.info("accounts are read anew: {count} of {files} files",
-                          count=len(self._accounts), files=len(files))
+                          count=len(self.accounts), files=len(files))
         return changed
 
     def _read_again(self, path: str) -> _Read | None:
@@ -178,17 +172,20 @@ class AccountTable:
         return _Read(_digest(data), read_acl_file(data), self._now_ms())
 
     def _join(self) -> None:
-        accounts: dict[str, tuple[str, Account]] = {}
+        accounts: dict[str, Account] = {}
+        paths: dict[str, str] = {}
         for path, read in self._files.items():
             for account in read.file.accounts:
                 if account.access_key in accounts:
                     self.log.warn("the access key {key} is there more than once, the account in "
                                   "{path} is left out", key=account.access_key, path=path)
                     continue
-                accounts[account.access_key] = (path, account)
-        self._accounts = accounts
+                accounts[account.access_key] = account
+                paths[account.access_key] = path
+        self.accounts, self._paths = accounts, paths
         self._white = tuple(
             pattern for read in self._files.values() for pattern in read.file.white_patterns)
+        self.has_white = bool(self._white)
         self._is_white.clear()
 
     # --- changes
@@ -200,8 +197,7 @@ class AccountTable:
         """
         check_config(config)
         assert config.access_key is not None
-        found = self._accounts.get(config.access_key)
-        path = self._folder.default_file if found is None else found[0]
+        path = self._paths.get(config.access_key, self._folder.default_file)
         self._change(path, lambda data: with_account(data, config, self._now_ms()))
 
     def delete_account(self, access_key: str) -> bool:
@@ -209,10 +205,10 @@ class AccountTable:
 
         :raises AclError: when the file cannot be written.
         """
-        found = self._accounts.get(access_key)
-        if found is None:
+        path = self._paths.get(access_key)
+        if path is None:
             return False
-        self._change(found[0], lambda data: without_account(data, access_key, self._now_ms()))
+        self._change(path, lambda data: without_account(data, access_key, self._now_ms()))
         return True
 
     def update_white_addresses(self, addresses: Sequence[str], path: str | None) -> bool:

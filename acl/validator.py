@@ -18,13 +18,13 @@ from zope.interface import implementer
 
 from twistmq.acl.errors import AccessDenied, AclError
 from twistmq.acl.permissions import Permission
-from twistmq.acl.resources import deciding_values, needed_resources
+from twistmq.acl.resources import Fields, deciding_values, needed_resources
 from twistmq.acl.table import AccountTable
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.remoting import Request
 from twistmq.broker.topic_names import TRACE_TOPIC
-from twistmq.broker.wire.signature import ACCESS_KEY
+from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, request_content
 
 __all__ = ["PlainAccessValidator"]
 
@@ -45,20 +45,28 @@ class PlainAccessValidator:
             return
         command = request.command
         try:
-            fields = command.fields()
-            access_key = fields.get(ACCESS_KEY)
+            fields: Fields
+            texts = request.texts
+            if texts is None:
+                fields = pairs = command.fields()
+                access_key, given = pairs.get(ACCESS_KEY), pairs.get(SIGNATURE)
+                content = request_content(pairs, command.body, command.version)
+            else:
+                fields = texts
+                access_key, given, signed = texts.signer()
+                content = signed.encode("utf-8", "replace") + command.body
             if access_key is None:
                 raise AclError("No accessKey is configured")
-            account = table.account(access_key)
+            account = table.accounts.get(access_key)
             if account is None:
                 raise AclError(f"No acl config for {access_key}")
             white = account.white_address
             if white.text and white.matches(host_of(request.channel.remote_address)):
                 return
-            if not account.signer.has_signed(fields, command.body, command.version):
+            if not account.signer.has_signed_content(given or "", content):
                 raise AclError(f"Check signature failed for accessKey={access_key}")
             values = deciding_values(command.code, fields)
-            if values is not None and account.has_passed(values):
+            if values is not None and values in account.passed:
                 return
             needed = needed_resources(command.code, fields, command.body)
             if needed.get(TRACE_TOPIC) is not _PUB:

@@ -38,8 +38,11 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.record",
     "twistmq.broker.wire.signature",
     "twistmq.plugins.filter_sql92.bitmap_loop",
+    "twistmq.plugins.filter_sql92.evaluators",
     "twistmq.plugins.filter_sql92.known_answers",
     "twistmq.plugins.filter_sql92.values",
+    "twistmq.trace.pages",
+    "twistmq.trace.records",
     "twistmq.transaction.half",
     "twistmq.transaction.recent",
 )

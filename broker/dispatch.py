@@ -30,6 +30,7 @@ from twistmq.broker.wire.command import (
     encode_reply,
 )
 from twistmq.broker.wire.frame import Frame
+from twistmq.broker.wire.header_texts import read_header_texts
 
 if TYPE_CHECKING:
     from twistmq.broker.hooks import Hooks
@@ -123,19 +124,29 @@ class Dispatcher:
                 request = self._request(command, channel, now_ms)
                 self._finish(request, self._denied(request) or _unsupported(command), ready)
                 continue
-            try:
-                header = command.header(handler.header)
-            except HeaderError as error:
-                request = self._request(command, channel, now_ms)
-                answer = self._denied(request) or self._refusal(request, error)
-                self._finish(request, answer, ready)
-                continue
-            request = Request(command, header, channel, now_ms)
+            read = None
+            if self._validators:
+                read = read_header_texts(
+                    command.serialize_type, command.ext_fields, handler.header)
+            if read is not None:
+                header, texts = read
+                request = Request(command, header, channel, now_ms, texts)
+            else:
+                try:
+                    header = command.header(handler.header)
+                except HeaderError as error:
+                    request = self._request(command, channel, now_ms)
+                    answer = self._denied(request) or self._refusal(request, error)
+                    self._finish(request, answer, ready)
+                    continue
+                request = Request(command, header, channel, now_ms)
             if self._guarded:
                 refused = self._guard(request)
                 if refused is not None:
                     self._finish(request, refused, ready)
                     continue
+                # Nobody asks for them any more; the next request's take their place in memory.
+                request.texts = None
             if handler.handle_batch is None:
                 self._finish(request, self._run(handler, request), ready)
             else:

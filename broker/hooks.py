@@ -151,6 +151,16 @@ class Hooks:
             self._raised(hook, implementation)
             return None
 
+    def _tell(
+        self, hook: str, implementations: tuple[Implementation, ...], *arguments: object
+    ) -> None:
+        """Call every implementation of a hook whose answer has no meaning."""
+        for implementation in implementations:
+            try:
+                implementation.call(*arguments)
+            except FAULTS:
+                self._raised(hook, implementation)
+
     def _raised(self, hook: str, implementation: Implementation) -> None:
         self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
                          hook=hook)
@@ -383,8 +393,7 @@ class Hooks:
         return None
 
     def responded(self, request: Request[Any], reply: Reply) -> None:
-        for implementation in self.after_response:
-            self._call_one("after_response", implementation, request, reply)
+        self._tell("after_response", self.after_response, request, reply)
 
     # --- each batch
 
@@ -417,22 +426,13 @@ class Hooks:
         return refusals
 
     def dispatched(self, kernel: Kernel, records: Sequence[MessageRecord]) -> None:
-        for implementation in self.on_dispatch:
-            self._call_one("on_dispatch", implementation, kernel, records)
+        self._tell("on_dispatch", self.on_dispatch, kernel, records)
 
     def arrived(self, kernel: Kernel, records: Sequence[MessageRecord]) -> None:
-        for implementation in self.on_message_arrival:
-            try:
-                implementation.call(kernel, records)
-            except FAULTS:
-                self._raised("on_message_arrival", implementation)
+        self._tell("on_message_arrival", self.on_message_arrival, kernel, records)
 
     def sent(self, batch: SendBatch) -> None:
-        for implementation in self.after_send:
-            try:
-                implementation.call(batch)
-            except FAULTS:
-                self._raised("after_send", implementation)
+        self._tell("after_send", self.after_send, batch)
 
     def refuse_consume(self, context: ConsumeContext) -> BrokerError | None:
         for implementation in self.before_consume:
@@ -444,8 +444,7 @@ class Hooks:
         return None
 
     def consumed(self, context: ConsumeContext) -> None:
-        for implementation in self.after_consume:
-            self._call_one("after_consume", implementation, context)
+        self._tell("after_consume", self.after_consume, context)
 
     # --- events
 
@@ -455,8 +454,7 @@ class Hooks:
         self._call_each("complete_topic_tables", kernel, tables, registering)
 
     def client_changed(self, kernel: Kernel, change: ClientChange) -> None:
-        for implementation in self._on_client_change:
-            self._call_one("on_client_change", implementation, kernel, change)
+        self._tell("on_client_change", self._on_client_change, kernel, change)
 
     def role_changed(self, kernel: Kernel, role: str, broker_id: int) -> None:
         self._call_each("on_role_change", kernel, role, broker_id)

@@ -21,6 +21,7 @@ from twistmq.broker.errors import ReplyTooLong
 from twistmq.broker.wire.command import RemotingCommand, encode_reply
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
+from twistmq.broker.wire.header_texts import HeaderTexts
 
 __all__ = ["AnyHandler", "Channel", "Handled", "Held", "Reply", "Request", "RequestHandler",
            "hold_until"]
@@ -95,12 +96,15 @@ class Reply:
 class Request(Generic[H]):
     """One request as its handler sees it."""
 
-    __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms")
+    __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms", "texts")
 
     #: What is kept for the request while it waits, beside itself; not set where it is nothing.
     kept_bytes: int
 
-    def __init__(self, command: RemotingCommand, header: H, channel: Channel, now_ms: int) -> None:
+    def __init__(
+        self, command: RemotingCommand, header: H, channel: Channel, now_ms: int,
+        texts: HeaderTexts | None = None,
+    ) -> None:
         #: What the peer sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``.
         self.command = command
         #: The extFields as the header class of the code's handler; None when they cannot be read.
@@ -109,6 +113,9 @@ class Request(Generic[H]):
         self.channel = channel
         #: When the bytes were read, Unix ms.
         self.now_ms = now_ms
+        #: For access validators: the extFields, if they were read with the header; else
+        #: ``command.fields()`` has them.
+        self.texts = texts
 
     @property
     def body(self) -> bytes:

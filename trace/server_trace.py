@@ -61,6 +61,8 @@ PERIOD_BUSY_MS: Final = 20
 WRITE_MAX: Final = 100
 #: How often drops are logged and idle clients are forgotten, ms.
 LOG_PERIOD_MS: Final = 60_000
+#: Of so many topics it is remembered whether they are traced.
+_TOPICS_MAX: Final = 4096
 #: In the properties of a message whose sender wants no trace of it.
 _NO_TRACE: Final = f"{names.TRACE_ON}\x01false"
 _PERM_READ_WRITE: Final = 6
@@ -89,6 +91,8 @@ class ServerTrace:
         self._kernel = kernel
         self._topics = frozenset(filter(None, settings.text("trace.topics").split(";")))
         self._trace_topic = settings.text("msgTraceTopicName")
+        #: What was found of topics: requests ask for each.
+        self._wanted: dict[str, bool] = {}
         self._region = settings.text("regionId")
         self._maker = RecordMaker(
             self._region, "true" if settings.flag("traceOn") else "false", kernel.cluster_name,
@@ -108,9 +112,14 @@ class ServerTrace:
     # --- what requests bring
 
     def _wants(self, topic: str) -> bool:
-        if self._topics:
-            return topic in self._topics
-        return topic[:1] != "%" and not self._kernel.topic_config.is_system_topic(topic)
+        known = self._wanted.get(topic)
+        if known is None:
+            if len(self._wanted) >= _TOPICS_MAX:
+                self._wanted.clear()
+            known = topic in self._topics if self._topics else (
+                topic[:1] != "%" and not self._kernel.topic_config.is_system_topic(topic))
+            self._wanted[topic] = known
+        return known
 
     @property
     def _waiting(self) -> int:
@@ -129,8 +138,10 @@ class ServerTrace:
         # All requests of a batch come from one connection.
         host = batch.requests[0].channel.remote_host
         # Counted once: with ``_keep`` it would be for each record.
-        buffer, room = self._buffer, self._most - self._waiting
-        for index, request in enumerate(batch.requests):
+        buffer, room, dropped = self._buffer, self._most - self._waiting, 0
+        for request, records, reply in zip(
+            batch.requests, batch.records, batch.replies, strict=True
+        ):
             header = request.header
             topic, group = header.topic, header.producer_group
             if topic != last_topic or group != last_group:
@@ -138,18 +149,17 @@ class ServerTrace:
                 is_trace = topic == self._trace_topic or group.startswith(TRACE_GROUP_PREFIX)
                 wanted = not is_trace and self._wants(topic)
                 client = client_key(host, group, False)
-            records = batch.records[index]
             if is_trace:
                 for record in records:
                     self.clients.traced(host, record.body, request.now_ms)
             elif not wanted or _NO_TRACE in (header.properties or ""):
                 continue
             elif room <= 0:
-                self.dropped += max(len(records), 1)
+                dropped += len(records) or 1
             elif records:
-                stored = _is_stored(batch.replies[index])
+                stored = _is_stored(reply)
                 kept = records[:room]
-                self.dropped += len(records) - len(kept)
+                dropped += len(records) - len(kept)
                 room -= len(kept)
                 buffer.extend([(client, host, Sent(
                     group, topic, record.born_timestamp,
@@ -161,6 +171,7 @@ class ServerTrace:
                 buffer.append((client, host, Sent(
                     group, topic, header.born_timestamp, request.now_ms,
                     header.properties or "", len(request.body), -1)))
+        self.dropped += dropped
 
     @hookimpl
     def after_consume(self, context: ConsumeContext) -> None:

@@ -10,7 +10,7 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
@@ -66,6 +66,8 @@ __all__ = ["LARGE_BATCH_COUNT", "SendRequests"]
 LARGE_BATCH_COUNT = 512
 
 _PERM_WRITE = 2
+#: A member of an enumeration takes ten times as long to look up.
+_MULTI_TAG: Final = TopicFilterType.MULTI_TAG
 #: In the properties of a message whose sender does not wait until it is safe.
 _WAITS_NOT = f"{names.WAIT}\x01false"
 
@@ -198,29 +200,22 @@ class SendRequests:
             raise self._illegal()
         if header.batch:
             return self._batch_records(request, queue_id, config)
-        return [self._record(request, queue_id, config)]
-
-    def _record(
-        self, request: Request[Any], queue_id: int, config: TopicConfig
-    ) -> MessageRecord:
-        """Make the record of a request with one message."""
-        header: SendMessageRequestHeader = request.header
         text = header.properties or ""
         fields = parse_properties(text)
         asks = not self._asking.isdisjoint(fields)
         if asks and self._unclaimed:
-            refuse_unclaimed(header.topic, fields, self._unclaimed)
+            refuse_unclaimed(topic, fields, self._unclaimed)
         record = self._maker.make(
-            header.topic, queue_id, request.command.body, fields, text, header.flag,
+            topic, queue_id, request.command.body, fields, text, header.flag,
             header.sys_flag, header.reconsume_times or 0, header.born_timestamp,
             request.channel.remote_host, self._kernel.store_host, request.now_ms)
-        if config.topic_filter_type is TopicFilterType.MULTI_TAG:
+        if config.topic_filter_type is _MULTI_TAG:
             record.sys_flag |= SYS_MULTI_TAGS
         if asks and fields.get(names.TRAN_MSG) == "true" and not (
             record.reconsume_times > 0 and names.DELAY in fields
         ):
             self._prepare(record, fields)
-        return record
+        return [record]
 
     def _prepare(self, record: MessageRecord, fields: Mapping[str, str]) -> None:
         """Make a record a half message, or refuse it."""
@@ -249,7 +244,7 @@ class SendRequests:
         common = parse_properties(header.properties or "")
         refuse_unclaimed(header.topic, common, self._unclaimed)
         sys_flag = header.sys_flag
-        if config.topic_filter_type is TopicFilterType.MULTI_TAG:
+        if config.topic_filter_type is _MULTI_TAG:
             sys_flag |= SYS_MULTI_TAGS
         if is_batch_topic(config) and names.UNIQ_KEY in common:
             # It stays one record; a client that gave it no key of its own expects no such answer.
@@ -291,18 +286,15 @@ class SendRequests:
     ) -> None:
         """Append what was not refused and fill in the replies."""
         kernel = self._kernel
-        flat: list[MessageRecord] = []
-        owners: list[int] = []
         # A plugin may send a record elsewhere; its sender is told the queue that was meant.
         queue_ids = [records[0].queue_id if records else 0 for records in records_of]
         if self._half_queue_ids:
             queue_ids = [self._half_queue_ids.get(records[0], queue_id) if records else 0
                          for records, queue_id in zip(records_of, queue_ids, strict=True)]
             self._half_queue_ids = {}
-        for index, records in enumerate(records_of):
-            if replies[index] is None:
-                flat += records
-                owners += [index] * len(records)
+        waiting = [index for index, reply in enumerate(replies) if reply is None]
+        flat = [record for index in waiting for record in records_of[index]]
+        owners = [index for index in waiting for _ in records_of[index]]
         refusals = kernel.append(flat, owners)
         for position, error in refusals.items():
             replies[owners[position]] = self.refused(self.not_stored(error))
@@ -318,25 +310,23 @@ class SendRequests:
         :param message_ids: those of the only request, where they are made already.
         """
         kernel = self._kernel
-        stored: list[tuple[int, Reply]] = []
-        records_stored: list[MessageRecord] = []
-        for index, records in enumerate(records_of):
-            if replies[index] is None:
-                replies[index] = reply = self._stored_reply(
-                    requests[index], records, queue_ids[index], message_ids)
-                stored.append((index, reply))
-                records_stored += records
-        kernel.stats.messages_put(records_stored)
+        host, maker = kernel.store_host, self._reply_maker
+        stored = [index for index, reply in enumerate(replies) if reply is None]
+        for index in stored:
+            request, records = requests[index], records_of[index]
+            replies[index] = self._batch_reply(
+                request, records, queue_ids[index], message_ids
+            ) if len(records) > 1 or request.header.batch else StoredReply(
+                records[0], queue_ids[index], host, maker)
+        kernel.stats.messages_put([record for index in stored for record in records_of[index]])
         if kernel.acknowledgement.stages:
             self._when_safe(requests, records_of, stored, replies)
 
-    def _stored_reply(
+    def _batch_reply(
         self, request: Request[Any], records: list[MessageRecord], queue_id: int,
         message_ids: str | None,
     ) -> Reply:
         host = self._kernel.store_host
-        if len(records) == 1 and not request.header.batch:
-            return StoredReply(records[0], queue_id, host, self._reply_maker)
         first = records[0]
         if message_ids is None:
             message_ids = ",".join([offset_message_id(host, r.physical_offset) for r in records])
@@ -349,31 +339,35 @@ class SendRequests:
 
     def _when_safe(
         self, requests: Sequence[Request[Any]], records_of: Sequence[list[MessageRecord]],
-        stored: Sequence[tuple[int, Reply]], replies: list[Handled],
+        stored: Sequence[int], replies: list[Handled],
     ) -> None:
         """Hold replies until the messages are as safe as the settings demand.
 
         The whole batch waits for its last message: one write made all of it, one flush covers it.
         """
-        waiting = [(index, reply) for index, reply in stored if _WAITS_NOT not in (
+        waiting = [index for index in stored if _WAITS_NOT not in (
             requests[index].header.properties or "")]
         if not waiting:
             return
         # While the disk works: a sync may be under way since the append.
-        for index, reply in waiting:
+        held: list[tuple[int, Reply]] = []
+        for index in waiting:
+            reply = replies[index]
+            assert isinstance(reply, Reply)
+            held.append((index, reply))
             if isinstance(reply, StoredReply):
                 reply.write_ahead(requests[index].command.opaque)
-        offset = records_of[waiting[-1][0]][-1].next_offset
+        offset = records_of[waiting[-1]][-1].next_offset
         safe = self._kernel.acknowledgement.wait(offset, requests[0].now_ms)
         if safe is None:
             return
 
         def set_code(code: ResponseCode) -> None:
-            for _, reply in waiting:
+            for _, reply in held:
                 reply.code = code
 
         safe.addCallback(set_code)
-        for index, reply in waiting:
+        for index, reply in held:
             replies[index] = Held(reply, safe)
 
     def refused(self, error: BrokerError) -> Reply:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.remoting import Reply
 from twistmq.broker.request.send_record import StoredReplyMaker
@@ -11,6 +13,9 @@ from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["StoredReply"]
+
+#: A member of an enumeration takes ten times as long to look up.
+_SUCCESS: Final = ResponseCode.SUCCESS
 
 
 class StoredReply(Reply):
@@ -26,7 +31,7 @@ class StoredReply(Reply):
     def __init__(
         self, record: MessageRecord, queue_id: int, store_host: bytes, maker: StoredReplyMaker
     ) -> None:
-        self.code = ResponseCode.SUCCESS
+        self.code = _SUCCESS
         self.body = b""
         self.remark = None
         self._ahead: bytes | None = None
@@ -57,7 +62,7 @@ class StoredReply(Reply):
 
     def frame(self, opaque: int) -> bytes:
         if self._header is None and self.remark is None and not self.body:
-            if self._ahead is not None and self.code == ResponseCode.SUCCESS:
+            if self._ahead is not None and self.code == _SUCCESS:
                 return self._ahead
             return self._maker.frame(
                 self.code, opaque, self._record, self._queue_id, self._store_host)

@@ -60,6 +60,8 @@ def extend_entries(
     :returns: bytes of units that are new.
     """
     added = 0
+    last: ConsumeQueue | None = None
+    files: UnitFiles | None = None
     for record in records:
         if not record.enters_queue:
             continue
@@ -82,7 +84,9 @@ def extend_entries(
         if size > UNIT_SIZE_MAX or size > file_size - FILE_END_ROOM:
             too_long(queue, len(bitmap))
             continue
-        files = files_of(queue)
+        if files is None or queue is not last:
+            files = files_of(queue)
+            last = queue
         tail = files.tail
         before = len(tail)
         place = files.tail_start + before

@@ -117,9 +117,6 @@ class QueueReader:
             share = max(share, entries_to_look_at(
                 message_filter, self._settings.max_filter_message_size, ENTRY_SIZE))
             known_answers = getattr(message_filter, "known_answers", None)
-            extensions = self._queues.files.extensions
-            if extensions is not None:
-                message_filter = ExtendedFilter(extensions.reader(queue), message_filter)
         few = share if known_answers is None else min(_FEW * count, share)
         entries = self._queues.files.read(queue, offset, few)
         if entries is None:
@@ -137,6 +134,11 @@ class QueueReader:
             if not are_all and len(known) - known.count(0) < count:
                 entries = self._queues.files.read(queue, offset, share) or entries
                 known = known_answers(queue_id, offset, first, len(entries) // ENTRY_SIZE)
+        extensions = self._queues.files.extensions
+        if extensions is not None and message_filter is not None and (
+            len(known) * ENTRY_SIZE < len(entries)
+        ):
+            message_filter = ExtendedFilter(extensions.reader(queue), message_filter)
         self._collect(result, entries, first, max_count, size_limit, message_filter, known)
         return result
 

@@ -126,17 +126,30 @@ class FieldPlan:
     :param kinds: of each, ``TEXT``, ``INT32``, ``INT64``, ``BOOLEAN``, or ``OTHER``: never plain.
     :param defaults: of each; None for a required one.
     :param required: positions of the required ones.
+    :param are_texts: whether values are left as the texts they are, and every name is known.
     """
 
     def __init__(
         self, names: Sequence[str], kinds: Sequence[int], defaults: Sequence[object],
-        required: Sequence[int],
+        required: Sequence[int], are_texts: bool = False,
     ) -> None:
         # A letter cut out of a text is always the same object, and found without comparing.
         self.positions: dict[str, int] = {f"{name}."[:-1]: at for at, name in enumerate(names)}
         self.kinds: list[int] = list(kinds)
         self.defaults: list[object] = list(defaults)
         self.required: list[int] = list(required)
+        self.are_texts: bool = are_texts
+
+    def as_texts(self, names: Sequence[str]) -> FieldPlan:
+        """A plan that gives texts of fields, each one that this plan would take.
+
+        :param names: of all fields there have to be, in any order; one that this plan does not
+            have is a text anyway.
+        """
+        kinds = [self.kinds[self.positions[name]] if name in self.positions else TEXT
+                 for name in names]
+        everything = range(len(names))
+        return FieldPlan(names, kinds, [None] * len(names), everything, are_texts=True)
 
 
 def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
@@ -149,6 +162,7 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
     values = plan.defaults.copy()
     positions = plan.positions
     kinds = plan.kinds
+    are_texts: bool = plan.are_texts
     text = data.decode("latin-1")
     ascii_only: bool = text.isascii()
     position: i64 = 0
@@ -171,6 +185,8 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
         found = positions.get(text[position + 2 : name_end])
         position = end
         if found is None:
+            if are_texts:
+                return None
             continue
         at: i64 = found
         kind: i64 = kinds[at]
@@ -181,19 +197,16 @@ def plain_values(data: bytes, plan: FieldPlan) -> list[object] | None:
             values[at] = value
         elif kind == BOOLEAN:
             word = text[start:end]
-            if word == "true":
-                values[at] = True
-            elif word == "false":
-                values[at] = False
-            else:
+            if word != "true" and word != "false":
                 return None
+            values[at] = word if are_texts else word == "true"
         else:
             number = _number(data, start, end)
             if number == _NO_NUMBER or kind == OTHER:
                 return None
             if kind == INT32 and not -0x80000000 <= number <= 0x7FFFFFFF:
                 return None
-            values[at] = number
+            values[at] = text[start:end] if are_texts else number
     for at in plan.required:
         if values[at] is None:
             return None

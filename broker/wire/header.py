@@ -71,7 +71,7 @@ _texts: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, st
 
 
 #: What reading bad bytes raises; RecursionError for brackets a thousand deep.
-_UNREADABLE = (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError, RecursionError)
 
 #: What is read as a number, or none, and is not in Java: one of more than digits, a text that says
 #: null, either perhaps behind an escape. What looks so may also be a part of a longer text.
@@ -105,7 +105,7 @@ def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: ty
                 return header_type(*values)
     except msgspec.ValidationError:
         pass
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise HeaderError(f"header of {header_type.__name__}: {error}") from None
     # Apache reads every value as text first, so a number where text belongs and a null pass.
     fields: dict[str, Any] = dict(read_ext_fields(serialize_type, ext))
@@ -168,7 +168,7 @@ def read_ext_fields(serialize_type: int, ext: bytes | msgspec.Raw) -> dict[str, 
     try:
         fields = _untyped.decode(ext) or {}
         return {name: _as_text(value) for name, value in fields.items() if value is not None}
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise HeaderError(f"extFields: {error}") from None
 
 

@@ -53,7 +53,7 @@ class Credentials:
     security_token: str = field(default="", repr=False)
 
 
-def _java_order(name: str) -> bytes:
+def java_order(name: str) -> bytes:
     """Java compares strings by their UTF-16 code units."""
     return name.encode("utf-16-be", "surrogatepass")
 
@@ -82,7 +82,7 @@ def _new_order(names: tuple[str, ...], before_flag: bool) -> _Values:
 def _signed_values(names: tuple[str, ...], before_flag: bool) -> _Values:
     """What picks the values to be signed out of fields of these names, in their order."""
     left_out = {SIGNATURE, _UNIQUE_KEY_QUERY} if before_flag else {SIGNATURE}
-    signed = sorted((name for name in names if name not in left_out), key=_java_order)
+    signed = sorted((name for name in names if name not in left_out), key=java_order)
     if len(signed) > 1:
         return itemgetter(*signed)
     return lambda fields: tuple(fields[name] for name in signed)
@@ -115,8 +115,12 @@ class Signer:
 
     def has_signed(self, fields: Mapping[str, str], body: bytes, version: int) -> bool:
         """Whether the request's signature is the one that this key makes."""
-        given = fields.get(SIGNATURE, "").encode("utf-8", "replace")
-        return hmac.compare_digest(given, self.signature(request_content(fields, body, version)))
+        return self.has_signed_content(
+            fields.get(SIGNATURE, ""), request_content(fields, body, version))
+
+    def has_signed_content(self, given: str, content: bytes) -> bool:
+        """Whether a signature is the one that this key makes of some content."""
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self.signature(content))
 
 
 def signature_of(content: bytes, secret_key: str) -> str:

@@ -22,7 +22,7 @@ from twistmq.broker.interfaces import IConsumerFilters
 from twistmq.broker.request.filters import Matches, PropertyFilter, UnknownLanguage, is_tag_type
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter, bitmap_of
+from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter, BitmapMaker
 from twistmq.plugins.filter_sql92.bloom_filter import BloomFilter, bit_mask
 from twistmq.plugins.filter_sql92.bodies import (
     BloomFilterData,
@@ -35,7 +35,6 @@ from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilt
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.store.get_message import MessageFilter
-    from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["ConsumerFilters"]
 
@@ -51,6 +50,8 @@ class _Filter:
 
     data: ConsumerFilterData
     asked: AskedFilter
+    #: Of the group's pulls.
+    passes: BitmapFilter
 
     @property
     def is_dead(self) -> bool:
@@ -78,10 +79,8 @@ class ConsumerFilters:
         #: By topic and group, and the same by group and topic.
         self._topics: dict[str, dict[str, _Filter]] = {}
         self._groups: dict[str, dict[str, _Filter]] = {}
-        #: The filters of topics, as their messages were last asked; gone when one changes.
-        self._asked: dict[str, list[AskedFilter]] = {}
-        #: Answers that are remembered, or were until a filter was given up.
-        self._answer_count = 0
+        self.bitmaps = BitmapMaker(
+            self.bloom_filter.bit_num // 8, self._raised, _ANSWERS_MAX, self._forget_answers)
         self._is_saved = self._file.load(self._decode)
 
     # --- the file
@@ -207,7 +206,9 @@ class ConsumerFilters:
 
     def _add(self, data: ConsumerFilterData, matches: Matches) -> None:
         assert data.bloom_filter_data is not None
-        each = _Filter(data, AskedFilter(matches, bit_mask(data.bloom_filter_data.bit_pos)))
+        asked = AskedFilter(matches, bit_mask(data.bloom_filter_data.bit_pos))
+        each = _Filter(data, asked, BitmapFilter(
+            asked, data.born_time, self.bloom_filter.bit_num))
         data.dead = each.is_dead
         self._topics.setdefault(data.topic, {})[data.consumer_group] = each
         self._groups.setdefault(data.consumer_group, {})[data.topic] = each
@@ -225,33 +226,24 @@ class ConsumerFilters:
 
     def _filters_changed(self, topic: str) -> None:
         """Let the store ask for bitmaps while there are filters, and else cost nothing."""
-        self._asked.pop(topic, None)
+        groups = self._topics.get(topic)
+        if groups is None:
+            self.bitmaps.filters.pop(topic, None)
+        else:
+            self.bitmaps.filters[topic] = [each.asked for each in groups.values()]
         self._kernel.store.make_filter_bitmap = (
-            self.bitmap if self._makes_bitmaps and self._topics else None)
-
-    def bitmap(self, record: MessageRecord) -> bytes | None:
-        """The bits of all filters that want a record; None when its topic has no filter."""
-        filters = self._asked.get(record.topic)
-        if filters is None:
-            groups = self._topics.get(record.topic)
-            if groups is None:
-                return None
-            filters = self._asked[record.topic] = [each.asked for each in groups.values()]
-        bitmap = bitmap_of(filters, record, self.bloom_filter.bit_num // 8, self._raised)
-        self._answer_count += len(filters)
-        if self._answer_count > _ANSWERS_MAX:
-            self._forget_answers()
-        return bitmap
+            self.bitmaps.bitmap if self._makes_bitmaps and self._topics else None)
 
     def _raised(self, topic: str) -> None:
         """Log what is being handled."""
         self.log.failure("a filter of {topic} raised", topic=topic)
 
-    def _forget_answers(self) -> None:
+    def _forget_answers(self) -> int:
+        """Make room for answers; :returns: how many are left."""
         every = [each.asked.known for groups in self._topics.values() for each in groups.values()]
         for known in every:
             known.forget_older()
-        self._answer_count = sum([known.count for known in every])
+        return sum([known.count for known in every])
 
     # --- filters of pulls
 
@@ -273,8 +265,7 @@ class ConsumerFilters:
         if found.data.client_version < sub_version:
             raise RequestRefused(ResponseCode.FILTER_DATA_NOT_LATEST,
                                  "the consumer's consumer filter data not latest")
-        return self._of_retries(group, topic) or BitmapFilter(
-            found.asked, found.data.born_time, self.bloom_filter.bit_num)
+        return self._of_retries(group, topic) or found.passes
 
     def _of_retries(self, group: str, topic: str) -> RetryFilter | None:
         """The filter of a retry topic, where retries are filtered as their topics are."""

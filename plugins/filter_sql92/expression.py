@@ -12,12 +12,26 @@ Source: ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpressi
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from twistmq.plugins.filter_sql92.evaluators import (
+    EQUAL,
+    GREATER,
+    GREATER_EQUAL,
+    LESS,
+    LESS_EQUAL,
+    Chain,
+    Contained,
+    Evaluate,
+    Inverted,
+    Properties,
+    TextEqual,
+    compared,
+    within,
+)
 from twistmq.plugins.filter_sql92.values import (
     INT_RANGE,
     LONG_RANGE,
@@ -25,8 +39,6 @@ from twistmq.plugins.filter_sql92.values import (
     ValueType,
     comparator,
     to_double,
-    to_int,
-    to_long,
 )
 
 __all__ = [
@@ -58,13 +70,11 @@ DEPTH_MAX: Final = 100
 #: How many operations an expression may have: each takes up to a microsecond for every message.
 CONDITIONS_MAX: Final = 500
 
-Properties = Mapping[str, str]
-Evaluate = Callable[[Properties], Value]
-
 _BOOLEAN: Final = ValueType.BOOLEAN
 _NUMBERS: Final = (ValueType.INT, ValueType.LONG, ValueType.DOUBLE)
-_SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+_SIGNS: Final[dict[str, tuple[int, Callable[[Any, Any], bool]]]] = {
+    ">": (GREATER, operator.gt), ">=": (GREATER_EQUAL, operator.ge),
+    "<": (LESS, operator.lt), "<=": (LESS_EQUAL, operator.le),
 }
 
 
@@ -160,51 +170,15 @@ def both(operands: Sequence[Operand]) -> Operand:
 
 
 def _chain(operands: Sequence[Operand], decisive: bool, word: str) -> Operand:
-    """Join conditions; one that is ``decisive`` decides, else one that is unknown does."""
+    """Join conditions; one that is ``decisive`` decides."""
     conditions = [condition(operand) for operand in operands]
-    parts = tuple([each.evaluate for each in conditions])
-    last = not decisive
-    if len(parts) == 2:
-        return _operation(_BOOLEAN, _pair(parts[0], parts[1], decisive), word, *conditions)
-
-    def evaluate(properties: Properties) -> Value:
-        answer: Value = last
-        for part in parts:
-            value = part(properties)
-            if value is decisive:
-                return decisive
-            if value is None:
-                answer = None
-        return answer
-
-    return _operation(_BOOLEAN, evaluate, word, *conditions)
-
-
-def _pair(one: Evaluate, other: Evaluate, decisive: bool) -> Evaluate:
-    """What most expressions join: two conditions."""
-    last = not decisive
-
-    def evaluate(properties: Properties) -> Value:
-        first = one(properties)
-        if first is decisive:
-            return decisive
-        second = other(properties)
-        if second is decisive:
-            return decisive
-        return None if first is None or second is None else last
-
-    return evaluate
+    joined = Chain([each.evaluate for each in conditions], decisive)
+    return _operation(_BOOLEAN, joined, word, *conditions)
 
 
 def invert(operand: Operand) -> Operand:
     inner = condition(operand)
-    evaluate = inner.evaluate
-
-    def inverted(properties: Properties) -> Value:
-        value = evaluate(properties)
-        return None if value is None else not value
-
-    return _operation(_BOOLEAN, inverted, "NOT", inner)
+    return _operation(_BOOLEAN, Inverted(inner.evaluate), "NOT", inner)
 
 
 # --- comparisons
@@ -217,9 +191,9 @@ def equal(left: Operand, right: Operand) -> Operand:
     if left.is_literal and right.is_literal and left.type is _BOOLEAN is not right.type:
         raise ExpressionError(f"{left.text} cannot be compared with {_cut(right.text)}")
     if left.name is not None and right.type in _NUMBERS:
-        return _operation(_BOOLEAN, _with_number(operator.eq, left.name, right), "=", left, right)
-    if left.name is not None and right.is_literal and right.type is ValueType.TEXT:
-        return _operation(_BOOLEAN, _with_text(left.name, right.value), "=", left, right)
+        return _operation(_BOOLEAN, _with_number(EQUAL, left.name, right), "=", left, right)
+    if left.name is not None and isinstance(right.value, str):
+        return _operation(_BOOLEAN, TextEqual(left.name, right.value), "=", left, right)
     evaluate_left, evaluate_right = left.evaluate, right.evaluate
     order = comparator(left.type, right.type)
 
@@ -232,35 +206,10 @@ def equal(left: Operand, right: Operand) -> Operand:
     return _operation(_BOOLEAN, evaluate, "=", left, right)
 
 
-def _with_text(name: str, wanted: Value) -> Evaluate:
-    """Compare a property with a text that is known, in one call."""
-    def evaluate(properties: Properties) -> Value:
-        text = properties.get(name)
-        return None if text is None else text == wanted
-
-    return evaluate
-
-
-def _last_double(text: str) -> float:
-    """Read a double for a comparison with a finite number other than 0: NaN is behind it too."""
-    value = to_double(text)
-    return value if value == value else math.inf
-
-
-_READ: Final[dict[ValueType, Callable[[str], int | float]]] = {
-    ValueType.INT: to_int, ValueType.LONG: to_long, ValueType.DOUBLE: _last_double,
-}
-
-
-def _with_number(holds: Callable[[Any, Any], bool], name: str, operand: Operand) -> Evaluate:
-    """Compare a property with a number that is known: most expressions do, so in one call."""
-    read, value = _READ[operand.type], operand.value
-
-    def evaluate(properties: Properties) -> Value:
-        text = properties.get(name)
-        return None if text is None else holds(read(text), value)
-
-    return evaluate
+def _with_number(sign: int, name: str, operand: Operand) -> Evaluate:
+    value = operand.value
+    assert isinstance(value, int | float)
+    return compared(sign, name, operand.type, value)
 
 
 def is_null(operand: Operand) -> Operand:
@@ -273,9 +222,9 @@ def ordered(sign: str, left: Operand, right: Operand) -> Operand:
     for operand in (left, right):
         if operand.type is _BOOLEAN or (operand.is_literal and operand.type not in _NUMBERS):
             raise ExpressionError(f"{_cut(operand.text)} cannot be compared by {sign}")
-    holds = _SIGNS[sign]
+    number, holds = _SIGNS[sign]
     if left.name is not None and right.type in _NUMBERS:
-        return _operation(_BOOLEAN, _with_number(holds, left.name, right), sign, left, right)
+        return _operation(_BOOLEAN, _with_number(number, left.name, right), sign, left, right)
     types = left.type, right.type
     if types == (ValueType.TEXT, ValueType.TEXT):
         as_doubles = comparator(ValueType.DOUBLE, ValueType.DOUBLE)
@@ -305,19 +254,8 @@ def between(operand: Operand, low: Operand, high: Operand) -> Operand:
     parts = both([ordered(">=", operand, low), ordered("<=", operand, high)])
     if operand.name is None or low.type is not high.type or low.type not in _NUMBERS:
         return parts
-    return replace(parts, evaluate=_within(operand.name, low, high))
-
-
-def _within(name: str, low: Operand, high: Operand) -> Evaluate:
-    """Whether a property is between two numbers of one type that are known, read once."""
-    read, least, most = _READ[low.type], low.value, high.value
-    assert isinstance(least, int | float) and isinstance(most, int | float)
-
-    def evaluate(properties: Properties) -> Value:
-        text = properties.get(name)
-        return None if text is None else least <= read(text) <= most
-
-    return evaluate
+    assert isinstance(low.value, int | float) and isinstance(high.value, int | float)
+    return replace(parts, evaluate=within(operand.name, low.type, low.value, high.value))
 
 
 def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
@@ -329,13 +267,7 @@ def contained(operand: Operand, texts: Sequence[str], is_in: bool) -> Operand:
     name = operand.name
     if name is None:
         raise ExpressionError(f"IN needs a property, not {_cut(operand.text)}")
-    wanted = frozenset(texts)
-
-    def evaluate(properties: Properties) -> Value:
-        value = properties.get(name)
-        return None if value is None else (value in wanted) is is_in
-
-    return _operation(_BOOLEAN, evaluate, "IN", operand)
+    return _operation(_BOOLEAN, Contained(name, texts, is_in), "IN", operand)
 
 
 def searched(

@@ -5,13 +5,13 @@ Source: SqlFilter @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.plugins.filter_sql92.evaluators import Expression
 from twistmq.plugins.filter_sql92.grammar import parse
 from twistmq.plugins.filter_sql92.values import EvaluationError
 
@@ -29,7 +29,7 @@ class Sql92:
 
     log = Logger()
 
-    def compile(self, expression: str) -> Callable[[Mapping[str, str]], bool]:
+    def compile(self, expression: str) -> Expression:
         """Make a function that says whether properties match.
 
         What is unknown does not match, nor what cannot be evaluated: the first time that happens
@@ -38,20 +38,10 @@ class Sql92:
         :raises ExpressionError: a ValueError, when the expression is wrong or too large.
         """
         operand = parse(expression)
-        evaluate = operand.evaluate
-        is_told = False
 
-        def matches(properties: Mapping[str, str]) -> bool:
-            nonlocal is_told
-            try:
-                return evaluate(properties) is True
-            except EvaluationError as error:
-                if not is_told:
-                    is_told = True
-                    self.log.warn("{expression} does not match a message it cannot be evaluated "
-                                  "for: {error}", expression=expression[:200], error=str(error))
-                return False
+        def failed(error: EvaluationError) -> None:
+            self.log.warn("{expression} does not match a message it cannot be evaluated for: "
+                          "{error}", expression=expression[:200], error=str(error))
 
-        matches.cost = 1 + operand.count // _CHEAP_COUNT  # type: ignore[attr-defined]
-        matches.size_bytes = _SIZE_FACTOR * len(expression)  # type: ignore[attr-defined]
-        return matches
+        return Expression(operand.evaluate, failed, 1 + operand.count // _CHEAP_COUNT,
+                          _SIZE_FACTOR * len(expression))

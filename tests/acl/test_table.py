@@ -58,7 +58,7 @@ class FilesTests(TableTestCase):
         self.table.load()
         self.assertEqual((self.keys(), self.table.versions()), ([], {}))
         self.assertFalse(self.table.is_white("127.0.0.1"))
-        self.assertIsNone(self.table.account("nobody-here"))
+        self.assertIsNone(self.table.accounts.get("nobody-here"))
 
     def test_merged(self) -> None:
         """Accounts and white addresses of all files count, the default file's last."""
@@ -75,7 +75,7 @@ class FilesTests(TableTestCase):
         self.put(FIRST, account("same-key", "first-secret"))
         self.put(SECOND, account("same-key", "second-secret"))
         self.table.load()
-        found = self.table.account("same-key")
+        found = self.table.accounts.get("same-key")
         assert found is not None
         self.assertEqual(found.secret_key, "first-secret")
         self.assertEqual(self.keys(), ["same-key"])
@@ -211,7 +211,7 @@ class ChangeTests(TableTestCase):
     def test_changed_account(self) -> None:
         """It stays in its file."""
         self.table.update_account(PlainAccessConfig("first-key", "new-secret", admin=True))
-        found = self.table.account("first-key")
+        found = self.table.accounts.get("first-key")
         assert found is not None
         self.assertEqual((found.secret_key, found.is_admin), ("new-secret", True))
         self.assertFalse((self.home / PLAIN).exists())
@@ -226,7 +226,7 @@ class ChangeTests(TableTestCase):
     def test_deleted_account(self) -> None:
         """It is gone from file and table; one that is not there is not deleted."""
         self.assertTrue(self.table.delete_account("first-key"))
-        self.assertIsNone(self.table.account("first-key"))
+        self.assertIsNone(self.table.accounts.get("first-key"))
         self.assertNotIn("first-key", self.first.read_text())
         self.assertFalse(self.table.delete_account("first-key"))
 

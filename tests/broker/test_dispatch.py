@@ -22,6 +22,7 @@ from twistmq.broker.wire.command import encode_request
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
 from twistmq.broker.wire.header import CommandHeader, Int32
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 
 ECHO, FAIL, WAIT, BATCH = 901, 902, 903, 904
 
@@ -413,6 +414,34 @@ class AccessTests(SynchronousTestCase):
             client.says(encode_request(ECHO, 2))
             self.assertEqual(client.hears(), [(1, unknown), (2, unreadable)])
         self.assertEqual(self.served, 0)
+
+    def test_texts(self) -> None:
+        """A signed request of a kind that comes often is read once, and for validators alone."""
+        seen: list[tuple[str | None, str | None]] = []
+        served: list[Any] = []
+
+        @implementer(IAccessValidator)
+        class Reads:
+            def validate(self, request: Request[Any]) -> None:
+                texts = request.texts
+                seen.append((texts and texts.get("topic"), request.command.fields().get("topic")))
+
+        def serve(request: Request[Any]) -> Reply:
+            served.append((request.texts, request.header.topic, request.command.fields()["topic"]))
+            return Reply()
+
+        header = PullMessageRequestHeader("g", "T", 0, 0, 32, 0)
+        rows = [RequestHandler(ECHO, serve, PullMessageRequestHeader),
+                RequestHandler(ECHO + 1, serve, GetMaxOffsetRequestHeader)]
+        client = Conversation(make_server(rows, validators=[Reads()]))
+        signed = {"AccessKey": "k", "Signature": "s"}
+        client.says(encode_request(ECHO, 1, header, extra_fields=signed))
+        client.says(encode_request(ECHO, 2, header))
+        client.says(encode_request(
+            ECHO + 1, 3, GetMaxOffsetRequestHeader("T", 0), extra_fields=signed))
+        self.assertEqual([reply.code for reply in client.heard()], [ResponseCode.SUCCESS] * 3)
+        self.assertEqual(seen, [("T", "T"), (None, "T"), (None, "T")])
+        self.assertEqual(served, [(None, "T", "T")] * 3)
 
 
 class RpcHookTests(SynchronousTestCase):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.testing.store import message
-from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter, bitmap_of
+from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter, BitmapMaker
 
 
 def wants(colour: str, mask: int) -> AskedFilter:
@@ -34,7 +34,11 @@ class BitmapTests(SynchronousTestCase):
         def note(topic: str) -> None:
             self.raised.append((topic, sys.exc_info()[0]))
 
-        return bitmap_of(list(filters), self.record, 2, note).hex()
+        maker = BitmapMaker(2, note, 100, lambda: 0)
+        maker.filters["T"] = list(filters)
+        bitmap = maker.bitmap(self.record)
+        assert bitmap is not None
+        return bitmap.hex()
 
     def test_bits(self) -> None:
         """The bits of those that want it, bit 0 in the first byte; of nobody else."""

@@ -163,7 +163,7 @@ class PullTests(FiltersTestCase):
         self.filters.register("g", [sub("a > 1", 5)])
         born = self.box.now_ms
         found = self.filters.group_filter("g", "T", 5)
-        hit = self.filters.bitmap(record("T", {"a": "2"}))
+        hit = self.filters.bitmaps.bitmap(record("T", {"a": "2"}))
         assert hit is not None
         self.assertEqual(len(hit), 14)
         miss = bytes(14)
@@ -201,7 +201,7 @@ class BitmapTests(FiltersTestCase):
         for number, (_, _, address) in enumerate(entries):
             unit = ExtensionUnit.decode(extension, place_of(address))
             assert unit is not None
-            self.assertEqual(self.filters.bitmap(record(TOPIC, properties_of(number))),
+            self.assertEqual(self.filters.bitmaps.bitmap(record(TOPIC, properties_of(number))),
                              unit.bitmap, msg=str(number))
             seen.add(unit.bitmap)
         self.assertEqual(len(seen), 4)
@@ -225,7 +225,7 @@ class BitmapTests(FiltersTestCase):
 
         self.kernel.filters.add_languages({"BROKEN": Broken()})
         self.filters.register("g", [sub("x", 5, kind="BROKEN")])
-        bitmap = self.filters.bitmap(record("T", {}))
+        bitmap = self.filters.bitmaps.bitmap(record("T", {}))
         assert bitmap is not None
         self.assertTrue(any(bitmap))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
@@ -234,7 +234,7 @@ class BitmapTests(FiltersTestCase):
         """Settings say how long bitmaps are and how many bits a group has."""
         self.restart(maxErrorRateOfBloomFilter="1", expectConsumerNumUseFilter="1000")
         self.filters.register("g", [sub("a > 1", 5)])
-        bitmap = self.filters.bitmap(record("T", {"a": "2"}))
+        bitmap = self.filters.bitmaps.bitmap(record("T", {"a": "2"}))
         assert bitmap is not None
         self.assertEqual((len(bitmap) * 8, int.from_bytes(bitmap, "big").bit_count()), (9592, 7))
 

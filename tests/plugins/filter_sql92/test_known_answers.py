@@ -11,7 +11,6 @@ from twistmq.broker.store.get_message import GetMessageStatus
 from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.record import decode_record
-from twistmq.plugins.filter_sql92 import consumer_filters
 from twistmq.plugins.filter_sql92.known_answers import KnownAnswers
 
 
@@ -127,7 +126,7 @@ class PullTests(FiltersTestCase):
 
     def test_bound(self) -> None:
         """Answers are as many as there is room for; a pull gets the same without them."""
-        self.patch(consumer_filters, "_ANSWERS_MAX", 16)
+        self.filters.bitmaps.answers_max = 16
         self.filters.register("g", [sub("a > 1", 5)])
         for _ in range(30):
             self.append("2103")
