@@ -35,8 +35,8 @@ from twistmq.broker.wire.binary_header import (
 from twistmq.broker.wire.frame import JSON
 from twistmq.broker.wire.json_text import field_prefixes
 
-__all__ = ["CommandHeader", "EmptyHeader", "Int32", "Int64", "decode_fields", "ext_fields_of",
-           "field_plan", "header_values", "read_ext_fields"]
+__all__ = ["UNREADABLE", "CommandHeader", "EmptyHeader", "Int32", "Int64", "decode_fields",
+           "ext_fields_of", "field_plan", "header_values", "read_ext_fields"]
 
 #: A Java ``int`` and a Java ``long``.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]

@@ -22,7 +22,7 @@ from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.binary_header import FieldPlan, plain_values
 from twistmq.broker.wire.frame import JSON
 from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan, read_ext_fields
-from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, java_order
+from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, java_order
 
 __all__ = ["HeaderTexts", "read_header_texts"]
 
@@ -92,8 +92,10 @@ class _Shapes:
 
     def find(self, given: Collection[str]) -> _Shape | None:
         """The shape of some names, learned when it is new; None when they are no usual ones."""
-        if (ACCESS_KEY not in given or SIGNATURE not in given or len(given) > _NAMES_MAX
-                or sum(map(len, given)) > _NAMES_LENGTH_MAX):
+        if (ACCESS_KEY not in given or SIGNATURE not in given
+                # Whether it is signed depends on the client's version.
+                or UNIQUE_KEY_QUERY in given
+                or len(given) > _NAMES_MAX or sum(map(len, given)) > _NAMES_LENGTH_MAX):
             return None
         names = (*sorted([name for name in given if name != SIGNATURE], key=java_order), SIGNATURE)
         shape = self._known.get(names)

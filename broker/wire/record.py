@@ -293,6 +293,11 @@ def record_again(
         message.prepared_transaction_offset)
 
 
+#: What encode_record made of topics, as many as are kept.
+_topics: dict[str, bytes] = {}
+_TOPICS_MAX: Final = 4096
+
+
 def utf8(text: str) -> bytes:
     """Encode text as Java does: what has no UTF-8 form (a lone surrogate) becomes ``?``."""
     try:
@@ -307,7 +312,9 @@ def encode_record(record: MessageRecord) -> bytes:
     :raises MessageIllegal: when topic or properties are too long or a number has no place in its
         field; the record is as it was.
     """
-    topic = utf8(record.topic)
+    topic = _topics.get(record.topic)
+    if topic is None:
+        topic = _topic_part(record.topic)
     properties = utf8(record.properties)
     body = record.body
     born_host = record.born_host
@@ -317,19 +324,11 @@ def encode_record(record: MessageRecord) -> bytes:
     if len(born_host) != 8 or len(store_host) != 8:
         sys_flag |= _address_bits(born_host, store_host)
         prefix = _PREFIXES[(sys_flag >> 4) & 3]
-    topic_length = len(topic)
-    if len(properties) > PROPERTIES_LENGTH_MAX or topic_length > TOPIC_LENGTH_MAX:
+    if len(properties) > PROPERTIES_LENGTH_MAX:
         raise MessageIllegal(
-            f"topic of {topic_length} bytes and properties of {len(properties)} bytes, "
-            f"{TOPIC_LENGTH_MAX} and {PROPERTIES_LENGTH_MAX} fit"
-        )
-    if topic_length > TOPIC_LENGTH_V1_MAX:
-        magic = MAGIC_V2
-        topic_head = _SHORT.pack(topic_length)
-    else:
-        magic = MAGIC_V1
-        topic_head = bytes((topic_length,))
-    size = prefix.size + len(body) + len(topic_head) + topic_length + 2 + len(properties)
+            f"properties of {len(properties)} bytes, {PROPERTIES_LENGTH_MAX} fit")
+    magic = MAGIC_V1 if len(topic) <= TOPIC_LENGTH_V1_MAX + 1 else MAGIC_V2
+    size = prefix.size + len(body) + len(topic) + 2 + len(properties)
     try:
         head = prefix.pack(
             size,
@@ -352,7 +351,24 @@ def encode_record(record: MessageRecord) -> bytes:
         raise MessageIllegal(f"a number of the message does not fit its field: {error}") from None
     record.sys_flag = sys_flag
     record.size = size
-    return b"".join((head, body, topic_head, topic, _SHORT.pack(len(properties)), properties))
+    return b"".join((head, body, topic, _SHORT.pack(len(properties)), properties))
+
+
+def _topic_part(topic: str) -> bytes:
+    """A topic's length and name as a record has them; kept, for most records have few topics.
+
+    :raises MessageIllegal: when it is too long.
+    """
+    name = utf8(topic)
+    if len(name) > TOPIC_LENGTH_MAX:
+        raise MessageIllegal(f"topic of {len(name)} bytes, {TOPIC_LENGTH_MAX} fit")
+    if len(name) > TOPIC_LENGTH_V1_MAX:
+        return _SHORT.pack(len(name)) + name
+    part = bytes((len(name),)) + name
+    if len(_topics) >= _TOPICS_MAX:
+        _topics.clear()
+    _topics[topic] = part
+    return part
 
 
 def _address_bits(born_host: bytes, store_host: bytes) -> int:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
 
-__all__ = ["ACCESS_KEY", "SECURITY_TOKEN", "SIGNATURE", "Credentials", "Signer",
-           "request_content", "signature_of", "signed_fields"]
+__all__ = ["ACCESS_KEY", "SECURITY_TOKEN", "SIGNATURE", "UNIQUE_KEY_QUERY", "Credentials",
+           "Signer", "java_order", "request_content", "signature_of", "signed_fields"]
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
@@ -28,7 +28,7 @@ SIGNATURE: Final = "Signature"
 #: Up to this version (MQVersion V4_9_3's ordinal) clients set the flag after they signed.
 _SIGNS_BEFORE_FLAG: Final = 399
 #: Whether a query by key is one by unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG.
-_UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 #: Of so many sets of names it is remembered in which order they are signed: a client's requests of
 #: one kind have the same ones. Of more or longer names it is not: they would never be let go.
 _ORDERS_MAX: Final = 256
@@ -81,7 +81,7 @@ def _new_order(names: tuple[str, ...], before_flag: bool) -> _Values:
 
 def _signed_values(names: tuple[str, ...], before_flag: bool) -> _Values:
     """What picks the values to be signed out of fields of these names, in their order."""
-    left_out = {SIGNATURE, _UNIQUE_KEY_QUERY} if before_flag else {SIGNATURE}
+    left_out = {SIGNATURE, UNIQUE_KEY_QUERY} if before_flag else {SIGNATURE}
     signed = sorted((name for name in names if name not in left_out), key=java_order)
     if len(signed) > 1:
         return itemgetter(*signed)

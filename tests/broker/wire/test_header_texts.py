@@ -103,6 +103,7 @@ class ReadTests(SynchronousTestCase):
             ("no topic", {name: value for name, value in SEND.items() if name != "b"}),
             ("many names", {**SEND, **{f"n{number}": "" for number in range(20)}}),
             ("long name", {**SEND, "n" * 500: ""}), ("none", {}),
+            ("signed or not by version", {**SEND, "_UNIQUE_KEY_QUERY": "true"}),
         ):
             self.assertIsNone(self.read(fields), msg=name)
             self.check(SEND, SendMessageRequestHeaderV2)
