@@ -38,7 +38,6 @@ from twistmq.broker.wire.bodies import HeartbeatData
 __all__ = ["DecidingValues", "Fields", "deciding_values", "needed_resources"]
 
 
-
 class Fields(Protocol):
     """The extFields of a request by name."""
 

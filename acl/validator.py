@@ -50,11 +50,9 @@ class PlainAccessValidator:
             if texts is None:
                 fields = pairs = command.fields()
                 access_key, given = pairs.get(ACCESS_KEY), pairs.get(SIGNATURE)
-                content = request_content(pairs, command.body, command.version)
             else:
                 fields = texts
-                access_key, given, signed = texts.signer()
-                content = signed.encode("utf-8", "replace") + command.body
+                access_key, given = texts.signer()
             if access_key is None:
                 raise AclError("No accessKey is configured")
             account = table.accounts.get(access_key)
@@ -63,6 +61,10 @@ class PlainAccessValidator:
             white = account.white_address
             if white.text and white.matches(host_of(request.channel.remote_address)):
                 return
+            if texts is None:
+                content = request_content(pairs, command.body, command.version)
+            else:
+                content = texts.signed_text().encode("utf-8", "replace") + command.body
             if not account.signer.has_signed_content(given or "", content):
                 raise AclError(f"Check signature failed for accessKey={access_key}")
             values = deciding_values(command.code, fields)

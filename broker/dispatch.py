@@ -30,7 +30,7 @@ from twistmq.broker.wire.command import (
     encode_reply,
 )
 from twistmq.broker.wire.frame import Frame
-from twistmq.broker.wire.header_texts import read_header_texts
+from twistmq.broker.wire.header_texts import learn_shape, read_header_texts
 
 if TYPE_CHECKING:
     from twistmq.broker.hooks import Hooks
@@ -145,6 +145,8 @@ class Dispatcher:
                 if refused is not None:
                     self._finish(request, refused, ready)
                     continue
+                if read is None and self._validators:
+                    learn_shape(command.serialize_type, command.ext_fields, handler.header)
                 # Nobody asks for them any more; the next request's take their place in memory.
                 request.texts = None
             if handler.handle_batch is None:

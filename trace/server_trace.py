@@ -114,11 +114,13 @@ class ServerTrace:
     def _wants(self, topic: str) -> bool:
         known = self._wanted.get(topic)
         if known is None:
-            if len(self._wanted) >= _TOPICS_MAX:
-                self._wanted.clear()
             known = topic in self._topics if self._topics else (
                 topic[:1] != "%" and not self._kernel.topic_config.is_system_topic(topic))
-            self._wanted[topic] = known
+            if len(self._wanted) >= _TOPICS_MAX:
+                self._wanted.clear()
+            if topic in self._kernel.topic_config.table:
+                # Who is refused may name anything.
+                self._wanted[topic] = known
         return known
 
     @property

@@ -45,7 +45,11 @@ Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
 
 #: How a number is compared.
-EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = range(5)
+EQUAL: Final = 0
+GREATER: Final = 1
+GREATER_EQUAL: Final = 2
+LESS: Final = 3
+LESS_EQUAL: Final = 4
 
 
 class Evaluator:

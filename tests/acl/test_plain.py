@@ -15,13 +15,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.acl.box import ADMIN, ALICE, BOB, AclTestCase
 from twistmq.acl import plain
 from twistmq.acl.requests import CreateAccessConfigRequestHeader
-from twistmq.broker.codes import RequestCode
+from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import HeartbeatData
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq.transaction import plugin as transaction
 
 
 class StartTests(AclTestCase):
@@ -110,6 +112,27 @@ class HomeTests(SynchronousTestCase):
                    "from twistmq.acl import plain; load_hooks(Settings.load(broker_rows())); "
                    "raise SystemExit('yaml' in sys.modules)")
         self.assertEqual(subprocess.run([sys.executable, "-c", program], check=False).returncode, 0)
+
+
+class TransactionTests(AclTestCase):
+    """The end of a transaction, whose header is read often and is unlike others."""
+
+    def start(self, **settings: str) -> KernelBox:
+        box = KernelBox([("acl", plain), ("transaction", transaction)],
+                        {"rocketmqHome": str(self.home), **self.settings, **settings})
+        self.addCleanup(box.stop)
+        return box
+
+    def test_end(self) -> None:
+        """Whoever sends it has an answer, however often."""
+        header = EndTransactionRequestHeader(
+            producer_group="g", tran_state_table_offset=0, commit_log_offset=0,
+            commit_or_rollback=8, msg_id="1")
+        for keys, expected in ((None, "accessKey"), ((ALICE[0], "another"), "signature"),
+                               (ALICE, "message"), (ALICE, "message")):
+            reply = self.ask(keys, RequestCode.END_TRANSACTION, header)
+            self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
+            self.assertIn(expected, reply.remark or "")
 
 
 class SecretTests(AclTestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -16,13 +17,14 @@ from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import decode_command
 from twistmq.broker.wire.frame import JSON, ROCKETMQ
 from twistmq.broker.wire.header import CommandHeader, decode_fields, read_ext_fields
-from twistmq.broker.wire.header_texts import HeaderTexts, read_header_texts
+from twistmq.broker.wire.header_texts import HeaderTexts, learn_shape, read_header_texts
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq.broker.wire.signature import request_content
 
 VERSION = 479
@@ -52,6 +54,9 @@ class ReadTests(SynchronousTestCase):
         self, fields: dict[str, Any], header_type: type[CommandHeader] = SendMessageRequestHeaderV2,
         kind: int = JSON,
     ) -> tuple[CommandHeader, HeaderTexts] | None:
+        """As it is read when one like it passed before."""
+        with contextlib.suppress(HeaderError):
+            learn_shape(kind, ext_of(kind, fields), header_type)
         return read_header_texts(kind, ext_of(kind, fields), header_type)
 
     def check(
@@ -68,9 +73,9 @@ class ReadTests(SynchronousTestCase):
         given = read_ext_fields(kind, ext)
         self.assertEqual({name: texts.get(name) for name in given}, given)
         self.assertIsNone(texts.get("another"))
-        access_key, signature, signed = texts.signer()
-        self.assertEqual((access_key, signature), (given["AccessKey"], given["Signature"]))
-        self.assertEqual(signed.encode("utf-8", "replace"), request_content(given, b"", VERSION))
+        self.assertEqual(texts.signer(), (given["AccessKey"], given["Signature"]))
+        self.assertEqual(texts.signed_text().encode("utf-8", "replace"),
+                         request_content(given, b"", VERSION))
 
     def test_same(self) -> None:
         """Whatever names come, in whatever order, in both encodings."""
@@ -103,6 +108,7 @@ class ReadTests(SynchronousTestCase):
             ("no topic", {name: value for name, value in SEND.items() if name != "b"}),
             ("many names", {**SEND, **{f"n{number}": "" for number in range(20)}}),
             ("long name", {**SEND, "n" * 500: ""}), ("none", {}),
+            *[(repr(name), {**SEND, name: ""}) for name in ("\u00e9", '"', "\\", "\n", "")],
             ("signed or not by version", {**SEND, "_UNIQUE_KEY_QUERY": "true"}),
         ):
             self.assertIsNone(self.read(fields), msg=name)
@@ -116,8 +122,30 @@ class ReadTests(SynchronousTestCase):
             ROCKETMQ, msgspec.Raw(b"\x00\x09a"), SendMessageRequestHeaderV2))
 
     def test_seldom(self) -> None:
-        """A header that is not read often is read one by one, and so are its texts."""
+        """A header that is not read often is read one by one, or one without a short way."""
         self.assertIsNone(self.read({**SIGNED, "msgId": "1"}, SendMessageResponseHeader))
+        ended = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "0",
+                 "commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": "1", **SIGNED}
+        self.assertIsNone(self.read(ended, EndTransactionRequestHeader))
+
+    def test_learned(self) -> None:
+        """Only what was learned is read at once, from then on, whoever comes between."""
+        ext, other = ext_of(JSON, SEND), ext_of(JSON, {**SEND, "n": "broker-a"})
+        self.assertIsNone(read_header_texts(JSON, ext, SendMessageRequestHeaderV2))
+        learn_shape(JSON, ext, SendMessageRequestHeaderV2)
+        for each, is_known in ((ext, True), (other, False), (ext, True)):
+            found = read_header_texts(JSON, each, SendMessageRequestHeaderV2)
+            self.assertEqual(found is not None, is_known)
+        learn_shape(JSON, other, SendMessageRequestHeaderV2)
+        for _ in range(2):
+            self.check({**SEND, "n": "broker-a"}, SendMessageRequestHeaderV2)
+            self.check(SEND, SendMessageRequestHeaderV2, ROCKETMQ)
+
+    def test_defaults(self) -> None:
+        """What a header has a default for need not come."""
+        for name in ("commitOffset", "suspendTimeoutMillis", "subVersion", "subscription"):
+            fields = {each: value for each, value in PULL.items() if each != name}
+            self.check(fields, PullMessageRequestHeader)
 
     def test_shapes(self) -> None:
         """They are bounded; those that were learned go on."""
