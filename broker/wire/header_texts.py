@@ -161,7 +161,11 @@ def learn_shape(
         if pairs is None:
             return
         shapes = _shapes[header_type] = _Shapes(header_type, pairs)
-    shapes.learn(tuple(read_ext_fields(serialize_type, ext)))
+    try:
+        shapes.learn(tuple(read_ext_fields(serialize_type, ext)))
+    except HeaderError:
+        # A header may be read over what cannot be: who passed by address has not been asked.
+        return
 
 
 def _values(serialize_type: int, ext: msgspec.Raw, shape: _Shape) -> _Values | None:

@@ -141,6 +141,15 @@ class ReadTests(SynchronousTestCase):
             self.check({**SEND, "n": "broker-a"}, SendMessageRequestHeaderV2)
             self.check(SEND, SendMessageRequestHeaderV2, ROCKETMQ)
 
+    def test_unreadable_beside_header(self) -> None:
+        """What a header does not need may be unreadable; nothing is learned of it."""
+        for value in (b"1e9999", b'"\xff"'):
+            ext = msgspec.Raw(json.dumps(SEND).encode()[:-1] + b',"more":' + value + b"}")
+            decode_fields(JSON, ext, SendMessageRequestHeaderV2)
+            learn_shape(JSON, ext, SendMessageRequestHeaderV2)
+            self.assertIsNone(read_header_texts(JSON, ext, SendMessageRequestHeaderV2))
+        self.check(SEND, SendMessageRequestHeaderV2)
+
     def test_defaults(self) -> None:
         """What a header has a default for need not come."""
         for name in ("commitOffset", "suspendTimeoutMillis", "subVersion", "subscription"):
