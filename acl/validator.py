@@ -24,7 +24,7 @@ from twistmq.broker.errors import HeaderError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.remoting import Request
 from twistmq.broker.topic_names import TRACE_TOPIC
-from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, request_content
+from twistmq.broker.wire.signature import ACCESS_KEY
 
 __all__ = ["PlainAccessValidator"]
 
@@ -45,14 +45,13 @@ class PlainAccessValidator:
             return
         command = request.command
         try:
-            fields: Fields
             texts = request.texts
+            fields: Fields
             if texts is None:
                 fields = pairs = command.fields()
-                access_key, given = pairs.get(ACCESS_KEY), pairs.get(SIGNATURE)
             else:
                 fields = texts
-                access_key, given = texts.signer()
+            access_key = fields.get(ACCESS_KEY)
             if access_key is None:
                 raise AclError("No accessKey is configured")
             account = table.accounts.get(access_key)
@@ -61,11 +60,8 @@ class PlainAccessValidator:
             white = account.white_address
             if white.text and white.matches(host_of(request.channel.remote_address)):
                 return
-            if texts is None:
-                content = request_content(pairs, command.body, command.version)
-            else:
-                content = texts.signed_text().encode("utf-8", "replace") + command.body
-            if not account.signer.has_signed_content(given or "", content):
+            if not (account.signer.has_signed(pairs, command.body, command.version)
+                    if texts is None else texts.are_signed_by(account.signer, command.body)):
                 raise AclError(f"Check signature failed for accessKey={access_key}")
             values = deciding_values(command.code, fields)
             if values is not None and values in account.passed:

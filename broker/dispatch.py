@@ -26,11 +26,10 @@ from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
     RemotingCommand,
-    decode_command,
     encode_reply,
 )
 from twistmq.broker.wire.frame import Frame
-from twistmq.broker.wire.header_texts import learn_shape, read_header_texts
+from twistmq.broker.wire.request_reader import RequestReader, SignedRequestReader
 
 if TYPE_CHECKING:
     from twistmq.broker.hooks import Hooks
@@ -85,6 +84,8 @@ class Dispatcher:
         self._hooks = hooks
         self._validators = tuple(validators)
         self._guarded = bool(self._validators or hooks.before_request)
+        headers = {code: handler.header for code, handler in handlers.items()}
+        self._reader = SignedRequestReader(headers) if validators else RequestReader(headers)
 
     def restricted_to(self, handlers: Mapping[int, AnyHandler]) -> Dispatcher:
         """A dispatcher for another port: the same checks and hooks, other rows."""
@@ -98,7 +99,7 @@ class Dispatcher:
         ready: list[bytes] = []
         run: list[Request[Any]] = []
         batch_handler: AnyHandler | None = None
-        handlers = self.handlers
+        handlers, read = self.handlers, self._reader.read
         # Requests that are handled together are one piece of work; after others it is asked
         # whether there is time for more.
         is_alone = False
@@ -108,7 +109,7 @@ class Dispatcher:
                 break
             is_alone = True
             try:
-                command = decode_command(frame)
+                command, header, texts = read(frame)
             except HeaderError as error:
                 ready.append(self._unreadable(channel, frame, error))
                 continue
@@ -124,14 +125,8 @@ class Dispatcher:
                 request = self._request(command, channel, now_ms)
                 self._finish(request, self._denied(request) or _unsupported(command), ready)
                 continue
-            read = None
-            if self._validators:
-                read = read_header_texts(
-                    command.serialize_type, command.ext_fields, handler.header)
-            if read is not None:
-                header, texts = read
-                request = Request(command, header, channel, now_ms, texts)
-            else:
+            was_read = header is not None
+            if not was_read:
                 try:
                     header = command.header(handler.header)
                 except HeaderError as error:
@@ -139,14 +134,14 @@ class Dispatcher:
                     answer = self._denied(request) or self._refusal(request, error)
                     self._finish(request, answer, ready)
                     continue
-                request = Request(command, header, channel, now_ms)
+            request = Request(command, header, channel, now_ms, texts)
             if self._guarded:
                 refused = self._guard(request)
                 if refused is not None:
                     self._finish(request, refused, ready)
                     continue
-                if read is None and self._validators:
-                    learn_shape(command.serialize_type, command.ext_fields, handler.header)
+                if not was_read:
+                    self._reader.passed(command)
                 # Nobody asks for them any more; the next request's take their place in memory.
                 request.texts = None
             if handler.handle_batch is None:
@@ -309,12 +304,7 @@ class Dispatcher:
 
 def _held_size(request: Request[Any]) -> int:
     """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
-    command = request.command
-    # They would keep the whole header that they were cut from.
-    command.ext_fields = command.ext_fields.copy()
-    command.remark = None
-    return (len(command.body) + len(command.ext_fields) + HELD_REQUEST_BYTES
-            + getattr(request, "kept_bytes", 0))
+    return request.command.let_go() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
 
 
 def _unsupported(command: RemotingCommand) -> Reply:

@@ -8,7 +8,7 @@ Source: RemotingCommand @5.3.3; protocol notes 4.1 and trap 1.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from twistmq.broker.wire.binary_header import (
     decode_binary_header,
     encode_binary_header,
 )
-from twistmq.broker.wire.frame import JSON, Frame, encode_frame
+from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame, encode_frame
 from twistmq.broker.wire.header import (
     CommandHeader,
     Int32,
@@ -30,7 +30,7 @@ from twistmq.broker.wire.header import (
 from twistmq.broker.wire.json_text import reply_frame
 
 __all__ = ["LANGUAGE", "ONEWAY_FLAG", "RESPONSE_FLAG", "VERSION", "RemotingCommand",
-           "decode_command", "encode_reply", "encode_request"]
+           "binary_command", "command_decoder", "decode_command", "encode_reply", "encode_request"]
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
@@ -44,8 +44,9 @@ H = TypeVar("H", bound=CommandHeader)
 class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
     """A decoded command.
 
-    ``ext_fields`` holds the bytes as received: :meth:`header` and :meth:`fields` read them.
-    ``body`` and ``serialize_type`` come from the frame, never from the header.
+    ``ext_fields`` holds the bytes as received: :meth:`header` and :meth:`fields` read them. Of a
+    command that was read at once with its header it is that header, and ``sent`` has the bytes.
+    ``body``, ``serialize_type`` and ``sent`` come from the frame, never from the header.
     """
 
     code: Int32
@@ -57,6 +58,7 @@ class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
     ext_fields: msgspec.Raw = msgspec.Raw(b"")
     serialize_type: int = msgspec.field(default=JSON, name=" serialize_type")
     body: bytes = msgspec.field(default=b"", name=" body")
+    sent: bytes = msgspec.field(default=b"", name=" sent")
 
     @property
     def is_response(self) -> bool:
@@ -68,14 +70,40 @@ class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
 
     def header(self, header_type: type[H]) -> H:
         """Read extFields as ``header_type``; :raises HeaderError: when they do not fit."""
-        return decode_fields(self.serialize_type, self.ext_fields, header_type)
+        return decode_fields(self.serialize_type, self.raw_fields(), header_type)
 
     def fields(self) -> dict[str, str]:
         """Read extFields as plain text pairs; :raises HeaderError: when they are not pairs."""
-        return read_ext_fields(self.serialize_type, self.ext_fields)
+        return read_ext_fields(self.serialize_type, self.raw_fields())
+
+    def raw_fields(self) -> msgspec.Raw:
+        """The bytes of extFields as they came."""
+        return _decoder.decode(self.sent).ext_fields if self.sent else self.ext_fields
+
+    def let_go(self) -> int:
+        """Keep nothing of the header but its fields; :returns: what they and the body are, bytes.
+
+        Otherwise the bytes of the whole header stay as long as the command.
+        """
+        self.ext_fields = self.raw_fields().copy()
+        self.sent = b""
+        self.remark = None
+        return len(self.body) + len(self.ext_fields)
 
 
-_json_decoder: Final = msgspec.json.Decoder(RemotingCommand)
+def command_decoder(code: int, fields_type: Any) -> msgspec.json.Decoder[Any]:
+    """What reads JSON headers of one code, and at once their extFields as a type.
+
+    Where there are none, or another code, that is an error.
+    """
+    return msgspec.json.Decoder(msgspec.defstruct(
+        RemotingCommand.__name__,
+        [("code", Literal[int(code)]), ("ext_fields", fields_type)],
+        bases=(RemotingCommand,), rename="camel", gc=False, kw_only=True), strict=False)
+
+
+#: Numbers may come as text: so Apache's decoder takes them.
+_decoder: Final = msgspec.json.Decoder(RemotingCommand, strict=False)
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
@@ -85,20 +113,29 @@ def decode_command(frame: Frame) -> RemotingCommand:
         rightly, so the connection can go on.
     """
     serialize_type, header, body = frame
-    if serialize_type == JSON:
-        try:
-            command = _json_decoder.decode(header)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise HeaderError(f"JSON header: {error}") from None
-        command.serialize_type = JSON
-        command.body = body
-        return command
+    if serialize_type != JSON:
+        return binary_command(header, body)[0]
+    try:
+        command = _decoder.decode(header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HeaderError(f"JSON header: {error}") from None
+    command.serialize_type = JSON
+    command.body = body
+    command.sent = b""
+    return command
+
+
+def binary_command(header: bytes, body: bytes) -> tuple[RemotingCommand, bytes]:
+    """Read a binary header; :returns: the command, and its extFields once more, as bytes.
+
+    :raises HeaderError: as ``decode_command``.
+    """
     try:
         code, language, version, opaque, flag, remark, ext = decode_binary_header(header)
     except BinaryHeaderError as error:
         raise HeaderError(str(error)) from None
     return RemotingCommand(code, opaque, flag, version, language, remark, msgspec.Raw(ext),
-                           serialize_type, body)
+                           ROCKETMQ, body), ext
 
 
 def encode_request(

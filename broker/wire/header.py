@@ -80,8 +80,9 @@ _ODD_NUMBER: Final = re.compile(rb'"\s*:\s*"?-?(?:\d+[.eE\\]|\\|[nN][uU][lL][lL]
 #: Differs from Apache: digits of other scripts are none, as everywhere here.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 
-#: One decoder a header class, made when the class is first read.
+#: One decoder and one plan a header class, made when the class is first read.
 _decoders: dict[type[CommandHeader], msgspec.json.Decoder[Any]] = {}
+_plans: dict[type[CommandHeader], FieldPlan | None] = {}
 
 
 def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: type[H]) -> H:
@@ -132,12 +133,17 @@ def _integers(header_type: type[CommandHeader]) -> tuple[str, ...]:
                  if _KINDS.get(field.type) in (INT32, INT64))
 
 
-@cache
 def field_plan(header_type: type[CommandHeader]) -> FieldPlan | None:
     """What the short way of reading binary pairs needs to know of a header class.
 
     :returns: None for a class whose fields are not all positional.
     """
+    if header_type not in _plans:
+        _plans[header_type] = _new_plan(header_type)
+    return _plans[header_type]
+
+
+def _new_plan(header_type: type[CommandHeader]) -> FieldPlan | None:
     parameters = inspect.signature(header_type).parameters.values()
     if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters):
         return None

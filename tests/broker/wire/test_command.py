@@ -90,6 +90,11 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual((command.code, command.version, command.fields()), (34, 306, {}))
         self.assertEqual(decode_command((JSON, b'{"code":34}', b"")).opaque, 0)
 
+    def test_numbers_as_text(self) -> None:
+        """Numbers may come as text, and with an exponent, as Apache's broker takes them."""
+        command = decode_command((JSON, b'{"code":"28","opaque":1e9,"version":"479"}', b""))
+        self.assertEqual((command.code, command.opaque, command.version), (28, 10**9, 479))
+
     def test_malformed(self) -> None:
         """What is no header of its type is a HeaderError."""
         for name, header in MALFORMED:
@@ -100,8 +105,9 @@ class CommandTests(SynchronousTestCase):
 
     def test_body_is_not_in_the_header(self) -> None:
         """A header cannot set what comes from the frame."""
-        header = b'{"code":10," body":"YWJj"," serialize_type":1}'
+        header = b'{"code":10," body":"YWJj"," serialize_type":1," sent":"YWJj"}'
         command = decode_command((JSON, header, b"x"))
+        self.assertEqual(command.fields(), {})
         self.assertEqual((command.body, command.serialize_type), (b"x", JSON))
 
     @given(st.sampled_from([JSON, ROCKETMQ]), st.binary(max_size=60))

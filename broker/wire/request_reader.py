@@ -1,0 +1,138 @@
+"""Requests of a port, read once: the command, and with it the header its handler wants.
+
+Nearly all JSON headers say their code first, so what extFields are to be read as is known before
+anything is read. It is done for the headers that are read most, see ``CommandHeader.is_hot``; of a
+command that is unusual in any way the header is read afterwards, by whoever wants it.
+
+Source: RemotingCommand @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from twistmq.broker.wire.binary_header import FieldPlan, plain_values
+from twistmq.broker.wire.command import (
+    RemotingCommand,
+    binary_command,
+    command_decoder,
+    decode_command,
+)
+from twistmq.broker.wire.frame import JSON, Frame
+from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan
+from twistmq.broker.wire.header_texts import ReadRequest, Shapes, shapes_of
+
+__all__ = ["ReadRequest", "RequestReader", "SignedRequestReader"]
+
+#: So much of a JSON header tells codes of two and of three digits apart. Others may be taken for
+#: one another, which costs time alone.
+_START_SIZE: Final = len('{"code":310,')
+
+Headers = Mapping[int, type[CommandHeader]]
+
+
+def _start(code: int) -> bytes:
+    """How a JSON header of a code begins."""
+    return (b'{"code":%d,"extFields":' % code)[:_START_SIZE]
+
+
+class RequestReader:
+    """Reads requests with their headers.
+
+    :param headers: by code, the class its extFields are read as.
+    """
+
+    def __init__(self, headers: Headers) -> None:
+        #: By how a JSON header begins.
+        self._decoders: dict[bytes, msgspec.json.Decoder[Any]] = {}
+        #: By code, for binary headers.
+        self._plans: dict[int, tuple[type[CommandHeader], FieldPlan]] = {}
+        for code, header_type in headers.items():
+            if not header_type.is_hot:
+                continue
+            self._decoders[_start(code)] = command_decoder(code, header_type)
+            plan = field_plan(header_type)
+            if plan is not None:
+                self._plans[code] = header_type, plan
+
+    def read(self, frame: Frame) -> ReadRequest:
+        """Read a request; a response may come as well.
+
+        :raises HeaderError: as ``decode_command``.
+        """
+        serialize_type, data, body = frame
+        if serialize_type == JSON:
+            decoder = self._decoders.get(data[:_START_SIZE])
+            if decoder is None:
+                return decode_command(frame), None, None
+            try:
+                command: RemotingCommand = decoder.decode(data)
+            except UNREADABLE:
+                return decode_command(frame), None, None
+            command.serialize_type = JSON
+            command.body = body
+            command.sent = data
+            return command, command.ext_fields, None
+        command, ext = binary_command(data, body)
+        known = self._plans.get(command.code)
+        if known is None:
+            return command, None, None
+        header_type, plan = known
+        try:
+            values = plain_values(ext, plan)
+        except UNREADABLE:
+            values = None
+        return command, None if values is None else header_type(*values), None
+
+    def passed(self, command: RemotingCommand) -> None:
+        """Access checks let a request pass that was read without its header."""
+
+
+class SignedRequestReader:
+    """Reads requests with their headers, and with the texts that were signed.
+
+    What names come is learned of requests that passed: what others send is not remembered.
+
+    :param headers: as of ``RequestReader``.
+    """
+
+    def __init__(self, headers: Headers) -> None:
+        self._by_code: dict[int, Shapes] = {}
+        self._by_start: dict[bytes, Shapes] = {}
+        for code, header_type in headers.items():
+            shapes = shapes_of(code, header_type)
+            if shapes is not None:
+                self._by_code[code] = self._by_start[_start(code)] = shapes
+
+    def read(self, frame: Frame) -> ReadRequest:
+        """As ``RequestReader.read``."""
+        serialize_type, data, body = frame
+        if serialize_type == JSON:
+            shapes = self._by_start.get(data[:_START_SIZE])
+            if shapes is None or shapes.last is None:
+                return decode_command(frame), None, None
+            read = shapes.last.read_json(data, body)
+            if read is not None:
+                return read
+            command = decode_command(frame)
+            shape = shapes.another(command)
+            read = None if shape is None else shape.read_json(data, body)
+            return (command, None, None) if read is None else read
+        command, ext = binary_command(data, body)
+        shapes = self._by_code.get(command.code)
+        if shapes is None or shapes.last is None:
+            return command, None, None
+        fields = shapes.last.read_binary(ext)
+        if fields is None:
+            shape = shapes.another(command)
+            fields = None if shape is None else shape.read_binary(ext)
+        return (command, None, None) if fields is None else (command, *fields)
+
+    def passed(self, command: RemotingCommand) -> None:
+        """As ``RequestReader.passed``; the next one like it is read with its header."""
+        shapes = self._by_code.get(command.code)
+        if shapes is not None:
+            shapes.learn(command)

@@ -1,0 +1,143 @@
+"""Requests that are read once: the same command and header as when each is read by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import HeaderError
+from twistmq.broker.wire.binary_header import encode_binary_header
+from twistmq.broker.wire.command import decode_command
+from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame
+from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
+from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
+from twistmq.broker.wire.request_reader import RequestReader
+
+SEND = {"a": "group", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000",
+        "h": "0", "i": "KEYS\x01k\x02", "j": "0", "k": "false", "m": "false"}
+HEADERS: dict[int, Any] = {310: SendMessageRequestHeaderV2, 11: PullMessageRequestHeader,
+                           30: GetMaxOffsetRequestHeader, 12345: SendMessageRequestHeaderV2}
+READER = RequestReader(HEADERS)
+
+
+def frame_of(**members: Any) -> Frame:
+    """A request as a client sends it, its code first."""
+    data = {"code": 310, "extFields": SEND, "flag": 0, "language": "JAVA", "opaque": 7,
+            "serializeTypeCurrentRPC": "JSON", "version": 479, **members}
+    return JSON, json.dumps(data, separators=(",", ":")).encode(), b"body"
+
+
+def binary_of(code: int, fields: dict[str, str]) -> Frame:
+    """The same in binary."""
+    return ROCKETMQ, encode_binary_header(code, "JAVA", 479, 7, 0, None, fields), b"body"
+
+
+class RequestReaderTests(SynchronousTestCase):
+    """RequestReader."""
+
+    def check(self, frame: Frame, at_once: bool) -> None:
+        """Compare with what is read in two steps.
+
+        :param at_once: whether the header is to be read with the command.
+        """
+        command, header, texts = READER.read(frame)
+        plain = decode_command(frame)
+        self.assertIsNone(texts)
+        self.assertIs(header is not None, at_once, msg=frame)
+        header_type = HEADERS.get(plain.code, SendMessageRequestHeaderV2)
+        if at_once:
+            self.assertIs(type(header), header_type)
+            self.assertEqual(header, plain.header(header_type))
+        for name in ("code", "opaque", "flag", "version", "language", "remark", "body",
+                     "serialize_type"):
+            self.assertEqual(getattr(command, name), getattr(plain, name), msg=name)
+        for _ in range(2):
+            self.assertEqual(command.fields(), plain.fields())
+            if at_once:
+                self.assertEqual(command.header(header_type), header)
+            self.assertEqual(command.let_go(), plain.let_go())
+        self.assertEqual(msgspec.structs.asdict(command), msgspec.structs.asdict(plain))
+
+    def test_at_once(self) -> None:
+        """What is read most, whatever else the header has and in whatever order."""
+        for members in (
+            {}, {"flag": 2}, {"remark": "why", "more": [1, {"a": 2}]}, {"code": 12345},
+            {"extFields": {**SEND, "e": 0, "AccessKey": "k", "i": None}}, {"version": "479"},
+        ):
+            self.check(frame_of(**members), at_once=True)
+        pull = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "7",
+                "maxMsgNums": "32", "sysFlag": "4"}
+        self.check(frame_of(code=11, extFields=pull), at_once=True)
+        for code, fields in ((310, SEND), (11, pull), (12345, {**SEND, "zz": "", "i": "\u00e9"})):
+            self.check(binary_of(code, fields), at_once=True)
+
+    def test_in_two_steps(self) -> None:
+        """What is unusual: another way to write the code, fields that do not fit, none."""
+        _, data, body = frame_of()
+        for other in (data.replace(b":", b": "), b" " + data, data.replace(b'"code":310,', b"")
+                      .replace(b'"opaque"', b'"code":310,"opaque"')):
+            self.check((JSON, other, body), at_once=False)
+        for fields in (None, {}, {**SEND, "e": "first"}, {**SEND, "e": str(1 << 31)},
+                       {**SEND, "b": 5}):
+            self.check(frame_of(extFields=fields), at_once=False)
+        self.check(frame_of(code=30), at_once=False)
+        self.check(frame_of(code=12340), at_once=False)
+        self.check((JSON, b'{"code":310}', b""), at_once=False)
+        for value in ("1e3", "4.0", "first", "+4", "2147483648", ""):
+            self.check(binary_of(310, {**SEND, "e": value}), at_once=False)
+        self.check(binary_of(310, {}), at_once=False)
+        self.check(binary_of(30, SEND), at_once=False)
+
+    def test_another_code_behind(self) -> None:
+        """Of two codes the last one counts, and its handler gets no other's header."""
+        serialize_type, data, body = frame_of()
+        self.check((serialize_type, data[:-1] + b',"code":11}', body), at_once=False)
+        self.check((serialize_type, data[:-1] + b',"code":310}', body), at_once=True)
+
+    def test_what_comes_from_the_frame(self) -> None:
+        """No header can set it."""
+        for code in (310, 30):
+            frame = frame_of(**{"code": code, " sent": "YWJj", " body": "YWJj",
+                                " serialize_type": 1})
+            self.check(frame, at_once=code == 310)
+
+    def test_unreadable(self) -> None:
+        """It is an error as it is without."""
+        for data in (b"", b'{"code":310,', b'{"code":310,"flag":"no","extFields":{}}',
+                     b'{"code":310,"extFields":' + b'{"a":' * 9000):
+            for kind in (JSON, ROCKETMQ):
+                with self.assertRaises(HeaderError, msg=data[:40]):
+                    READER.read((kind, data, b""))
+        data = b'{"code":310,"extFields":{"a":"\xff"}}'
+        command, header, _ = READER.read((JSON, data, b""))
+        self.assertIsNone(header)
+        with self.assertRaises(HeaderError):
+            command.header(SendMessageRequestHeaderV2)
+
+    @given(st.dictionaries(st.sampled_from([*SEND, "l", "n", "zz"]), st.none() | st.integers()
+                           | st.booleans() | st.floats() | st.text(max_size=9)
+                           | st.sampled_from(["7", "-1", "true", "null", "1e3", "2147483648"])))
+    def test_any_fields(self, changed: dict[str, Any]) -> None:
+        """Either the same as in two steps, or left to them."""
+        frame = frame_of(extFields={**SEND, **changed})
+        try:
+            header = READER.read(frame)[1]
+        except HeaderError:
+            with self.assertRaises(HeaderError):
+                decode_command(frame)
+            return
+        self.check(frame, at_once=header is not None)
+
+    @given(st.dictionaries(st.sampled_from([*SEND, "l", "n", "zz"]), st.text(max_size=9).map(
+        lambda text: text.encode("utf-8", "ignore").decode()) | st.sampled_from(
+            ["7", "-1", "true", "null", "1e3", "2147483648"])))
+    def test_any_binary_fields(self, changed: dict[str, str]) -> None:
+        """The same of binary ones."""
+        frame = binary_of(310, {**SEND, **changed})
+        self.check(frame, at_once=READER.read(frame)[1] is not None)
