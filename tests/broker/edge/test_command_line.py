@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import click
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.edge import services
+from twistmq.broker.edge import services, tap
 from twistmq.broker.edge.command_line import main, parse_overrides
 from twistmq.broker.errors import SettingsError
 
@@ -57,6 +57,10 @@ class OverridesTests(SynchronousTestCase):
 
 class PrintingTests(SynchronousTestCase):
     """Commands that print and end."""
+
+    def setUp(self) -> None:
+        # It is begun once in a process, with all that tests before these logged.
+        self.patch(tap, "begin_logging", lambda name, folder, settings: None)
 
     def test_print_all(self) -> None:
         """-p prints every setting with its value of this start, and ends with 0."""
