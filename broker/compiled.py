@@ -35,6 +35,7 @@ COMPILED_MODULES: Final = (
     "twistmq.broker.wire.json_text",
     "twistmq.broker.wire.lazy_properties",
     "twistmq.broker.wire.message_id",
+    "twistmq.broker.wire.one_pass",
     "twistmq.broker.wire.properties",
     "twistmq.broker.wire.record",
     "twistmq.broker.wire.request_reader",

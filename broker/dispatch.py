@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Dispatcher"]
 
-_OPAQUE = re.compile(rb'"opaque"\s*:\s*(-?\d{1,10})(?![\d.eE])')
+_OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})(?![\d.eE])')
 _INT32 = range(-2**31, 2**31)
 
 

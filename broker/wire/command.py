@@ -8,7 +8,8 @@ Source: RemotingCommand @5.3.3; protocol notes 4.1 and trap 1.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar
+import contextlib
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -30,13 +31,15 @@ from twistmq.broker.wire.header import (
 from twistmq.broker.wire.json_text import reply_frame
 
 __all__ = ["LANGUAGE", "ONEWAY_FLAG", "RESPONSE_FLAG", "VERSION", "RemotingCommand",
-           "binary_command", "command_decoder", "decode_command", "encode_reply", "encode_request"]
+           "binary_command", "decode_command", "encode_reply", "encode_request"]
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 #: What our commands say of us: MQVersion V5_3_3's ordinal, so that clients use what it can do.
 VERSION: Final = 479
 LANGUAGE: Final = "PYTHON"
+#: No language's name is longer.
+_LANGUAGE_LENGTH_MAX: Final = 32
 
 H = TypeVar("H", bound=CommandHeader)
 
@@ -45,7 +48,7 @@ class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
     """A decoded command.
 
     ``ext_fields`` holds the bytes as received: :meth:`header` and :meth:`fields` read them. Of a
-    command that was read at once with its header it is that header, and ``sent`` has the bytes.
+    command that was read in one pass with them it is empty, and ``sent`` has the whole header.
     ``body``, ``serialize_type`` and ``sent`` come from the frame, never from the header.
     """
 
@@ -77,33 +80,36 @@ class RemotingCommand(msgspec.Struct, rename="camel", gc=False):
         return read_ext_fields(self.serialize_type, self.raw_fields())
 
     def raw_fields(self) -> msgspec.Raw:
-        """The bytes of extFields as they came."""
-        return _decoder.decode(self.sent).ext_fields if self.sent else self.ext_fields
+        """The bytes of extFields as they came.
+
+        :raises HeaderError: when there are more brackets around them than the stack has room for.
+        """
+        return _decode_json(self.sent).ext_fields if self.sent else self.ext_fields
 
     def let_go(self) -> int:
-        """Keep nothing of the header but its fields; :returns: what they and the body are, bytes.
+        """Keep nothing that is not asked for while a command waits; :returns: bytes that it keeps.
 
         Otherwise the bytes of the whole header stay as long as the command.
         """
-        self.ext_fields = self.raw_fields().copy()
-        self.sent = b""
         self.remark = None
-        return len(self.body) + len(self.ext_fields)
-
-
-def command_decoder(code: int, fields_type: Any) -> msgspec.json.Decoder[Any]:
-    """What reads JSON headers of one code, and at once their extFields as a type.
-
-    Where there are none, or another code, that is an error.
-    """
-    return msgspec.json.Decoder(msgspec.defstruct(
-        RemotingCommand.__name__,
-        [("code", Literal[int(code)]), ("ext_fields", fields_type)],
-        bases=(RemotingCommand,), rename="camel", gc=False, kw_only=True), strict=False)
+        # They stay where they cannot be cut out.
+        with contextlib.suppress(HeaderError):
+            self.ext_fields, self.sent = self.raw_fields().copy(), b""
+        if isinstance(self.language, str):
+            self.language = self.language[:_LANGUAGE_LENGTH_MAX]
+        return len(self.body) + len(self.ext_fields) + len(self.sent)
 
 
 #: Numbers may come as text: so Apache's decoder takes them.
 _decoder: Final = msgspec.json.Decoder(RemotingCommand, strict=False)
+
+
+def _decode_json(header: bytes) -> RemotingCommand:
+    """:raises HeaderError: as ``decode_command``."""
+    try:
+        return _decoder.decode(header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HeaderError(f"JSON header: {error}") from None
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
@@ -115,10 +121,7 @@ def decode_command(frame: Frame) -> RemotingCommand:
     serialize_type, header, body = frame
     if serialize_type != JSON:
         return binary_command(header, body)[0]
-    try:
-        command = _decoder.decode(header)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HeaderError(f"JSON header: {error}") from None
+    command = _decode_json(header)
     command.serialize_type = JSON
     command.body = body
     command.sent = b""

@@ -136,7 +136,8 @@ def _integers(header_type: type[CommandHeader]) -> tuple[str, ...]:
 def field_plan(header_type: type[CommandHeader]) -> FieldPlan | None:
     """What the short way of reading binary pairs needs to know of a header class.
 
-    :returns: None for a class whose fields are not all positional.
+    :returns: None for a class whose fields are not all positional, or that is more than its fields
+        and their defaults.
     """
     if header_type not in _plans:
         _plans[header_type] = _new_plan(header_type)
@@ -148,6 +149,9 @@ def _new_plan(header_type: type[CommandHeader]) -> FieldPlan | None:
     if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters):
         return None
     fields = msgspec.structs.fields(header_type)
+    if hasattr(header_type, "__post_init__") or any(
+            field.default_factory is not msgspec.NODEFAULT for field in fields):
+        return None
     return FieldPlan(
         [field.encode_name for field in fields],
         [_KINDS.get(field.type, OTHER) for field in fields],

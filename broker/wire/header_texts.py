@@ -22,16 +22,10 @@ from msgspec.structs import astuple
 
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.binary_header import FieldPlan, plain_values
-from twistmq.broker.wire.command import RemotingCommand, command_decoder
-from twistmq.broker.wire.frame import JSON
+from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan
-from twistmq.broker.wire.signature import (
-    ACCESS_KEY,
-    SIGNATURE,
-    UNIQUE_KEY_QUERY,
-    Signer,
-    java_order,
-)
+from twistmq.broker.wire.one_pass import command_decoder, decode_at_once
+from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, Signer
 
 __all__ = ["HeaderTexts", "ReadRequest", "Shapes", "shapes_of"]
 
@@ -41,8 +35,6 @@ _SHAPES_MAX: Final = 32
 _NAMES_MAX: Final = 32
 _NAMES_LENGTH_MAX: Final = 512
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
-
-_UNREAD: Final = msgspec.Raw(b"")
 
 _Names = tuple[str, ...]
 _Values = tuple[str, ...]
@@ -76,16 +68,11 @@ class Shape:
     def read_json(self, data: bytes, body: bytes) -> ReadRequest | None:
         """Read a frame's JSON header; None when it has another shape, or a value does not fit."""
         try:
-            command: RemotingCommand = self._decoder.decode(data)
-            values: _Values = astuple(command.ext_fields)  # type: ignore[arg-type]
+            command, texts = decode_at_once(self._decoder, data, body)
+            values: _Values = astuple(texts)
             header = convert(self._own(values), self._header_type, strict=False)
         except UNREADABLE:
             return None
-        command.serialize_type = JSON
-        command.body = body
-        command.sent = data
-        # The texts are kept by who asks for them, and let go of with it.
-        command.ext_fields = _UNREAD
         return command, header, HeaderTexts(values, self)
 
     def read_binary(self, ext: bytes) -> tuple[Any, HeaderTexts] | None:
@@ -110,7 +97,7 @@ def _array_like(header_type: type[CommandHeader], sent: Sequence[str]) -> Any:
     # What is for keywords only comes last.
     others: list[Any] = [
         (field.name, field.type, field.default) for field in msgspec.structs.fields(header_type)
-        if field.encode_name not in sent and not field.required]
+        if field.encode_name not in sent]
     return msgspec.defstruct(
         header_type.__name__, others, bases=(header_type,), module=header_type.__module__,
         array_like=True, kw_only=True, gc=False)
@@ -150,26 +137,28 @@ class Shapes:
         #: Names without which a request of this code is none that can pass.
         self._required = frozenset({ACCESS_KEY, SIGNATURE, *[
             field.encode_name for field in msgspec.structs.fields(header_type) if field.required]})
-        #: By names in the order in which they came.
-        self._known: dict[_Names, Shape] = {}
+        #: By names. Nothing is forgotten: who passes could have shapes made for ever.
+        self._known: dict[frozenset[str], Shape] = {}
         #: The last one that came: most likely the next one is the same.
         self.last: Shape | None = None
 
     def another(self, command: RemotingCommand) -> Shape | None:
-        """The shape of a command that has not the last one; None when it is not known."""
+        """The shape of a command that the last one could not read; None: no other is known."""
         try:
-            shape = self._known.get(tuple(command.fields()))
+            shape = self._known.get(frozenset(command.fields()))
         except HeaderError:
             return None
-        self.last = shape or self.last
+        if shape is None or shape is self.last:
+            return None
+        self.last = shape
         return shape
 
     def learn(self, command: RemotingCommand) -> None:
         """Take a command's shape for a usual one, if its names can be such."""
-        if SIGNATURE.encode() not in bytes(command.raw_fields()):
-            return
         try:
-            given = tuple(command.fields())
+            if SIGNATURE.encode() not in bytes(command.raw_fields()):
+                return
+            given = frozenset(command.fields())
         except HeaderError:
             # A header may be read over what cannot be: who passed by address has not been asked.
             return
@@ -180,16 +169,15 @@ class Shapes:
             or sum(map(len, given)) > _NAMES_LENGTH_MAX or not all(map(_NAME.fullmatch, given))
         ):
             return
-        names = (*sorted([name for name in given if name != SIGNATURE], key=java_order), SIGNATURE)
+        names = (*sorted(given - {SIGNATURE}), SIGNATURE)
         self.last = self._known[given] = Shape(
             self._code, names, self._header_type, self._pairs)
 
 
 def shapes_of(code: int, header_type: type[CommandHeader]) -> Shapes | None:
     """Where the shapes of a code's requests are learned; None where they are not."""
-    # Two fields at least: one alone would be picked without a tuple around it.
-    if not header_type.is_hot or sum(
-            field.required for field in msgspec.structs.fields(header_type)) < 2:
+    pairs = field_plan(header_type) if header_type.is_hot else None
+    # Of fewer fields there may be one alone, or none, which is not picked as a tuple.
+    if pairs is None or len(pairs.required) < 2:
         return None
-    pairs = field_plan(header_type)
-    return None if pairs is None else Shapes(code, header_type, pairs)
+    return Shapes(code, header_type, pairs)

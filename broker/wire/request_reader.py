@@ -15,17 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from twistmq.broker.wire.binary_header import FieldPlan, plain_values
-from twistmq.broker.wire.command import (
-    RemotingCommand,
-    binary_command,
-    command_decoder,
-    decode_command,
-)
+from twistmq.broker.wire.command import RemotingCommand, binary_command, decode_command
 from twistmq.broker.wire.frame import JSON, Frame
 from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan
 from twistmq.broker.wire.header_texts import ReadRequest, Shapes, shapes_of
+from twistmq.broker.wire.one_pass import command_decoder, decode_at_once
 
-__all__ = ["ReadRequest", "RequestReader", "SignedRequestReader"]
+__all__ = ["RequestReader", "SignedRequestReader"]
 
 #: So much of a JSON header tells codes of two and of three digits apart. Others may be taken for
 #: one another, which costs time alone.
@@ -69,13 +65,10 @@ class RequestReader:
             if decoder is None:
                 return decode_command(frame), None, None
             try:
-                command: RemotingCommand = decoder.decode(data)
+                command, header = decode_at_once(decoder, data, body)
             except UNREADABLE:
                 return decode_command(frame), None, None
-            command.serialize_type = JSON
-            command.body = body
-            command.sent = data
-            return command, command.ext_fields, None
+            return command, header, None
         command, ext = binary_command(data, body)
         known = self._plans.get(command.code)
         if known is None:

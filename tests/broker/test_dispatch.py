@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import LogLevel, capturedLogs, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -20,7 +21,7 @@ from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import encode_request
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
-from twistmq.broker.wire.header import CommandHeader, Int32
+from twistmq.broker.wire.header import CommandHeader, Int32, ext_fields_of
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 
@@ -307,8 +308,32 @@ class DispatchTests(SynchronousTestCase):
             self.client.says(encode_frame(JSON, b'{"code":10,"opaque":%s}' % text, b""))
             self.assertEqual(self.client.hears(), [(0, ResponseCode.SYSTEM_ERROR)], msg=text)
         for opaque in (2**31 - 1, -2**31):
-            self.client.says(encode_frame(JSON, b'{"code":"x","opaque":%d}' % opaque, b""))
-            self.assertEqual(self.client.hears(), [(opaque, ResponseCode.SYSTEM_ERROR)])
+            for text in (b"%d", b'"%d"'):
+                header = b'{"code":"x","opaque":' + text % opaque + b"}"
+                self.client.says(encode_frame(JSON, header, b""))
+                self.assertEqual(self.client.hears(), [(opaque, ResponseCode.SYSTEM_ERROR)])
+
+    def test_deep_header_that_waits(self) -> None:
+        """Brackets as deep as the stack leave a request that waits, or a refused one."""
+        waiting: list[Deferred[Reply]] = []
+
+        def wait(request: Request[Any]) -> Deferred[Reply]:
+            waiting.append(Deferred())
+            return waiting[-1]
+
+        client = Conversation(make_server([RequestHandler(ECHO, wait, PullMessageRequestHeader)]))
+        fields = msgspec.json.encode(ext_fields_of(PullMessageRequestHeader("g", "T", 0, 0, 32, 0)))
+        refused = 0
+        for depth in range(900, 1000):
+            header = b'{"code":%d,"opaque":%d,"more":%s,"extFields":%s}' % (
+                ECHO, depth, b"[" * depth + b"]" * depth, fields)
+            client.says(encode_frame(JSON, header, b""))
+            refused += len(client.hears())
+        self.assertTrue(waiting)
+        self.assertEqual(len(waiting) + refused, 100)
+        for each in waiting:
+            each.callback(Reply())
+        self.assertEqual(len(client.hears()), len(waiting))
 
     def test_binary_request(self) -> None:
         """A request in the binary encoding is served; its reply is JSON, as Apache's is."""

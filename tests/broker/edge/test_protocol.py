@@ -170,11 +170,13 @@ class BackPressureInwardsTests(ProtocolTestCase):
 
     def test_a_waiting_request_keeps_no_more_than_is_counted(self) -> None:
         """What a header holds beside its extFields goes, and is not counted."""
-        header = b'{"code":%d,"opaque":1,"remark":"%s","extFields":{}}' % (WAIT, b"r" * MIB)
+        header = b'{"code":%d,"opaque":1,"remark":"%s","language":"%s","extFields":{}}' % (
+            WAIT, b"r" * MIB, b"l" * MIB)
         self.client.says(encode_frame(JSON, header, b""))
         self.assertLess(self.server.in_flight.total_bytes, 2 * HELD_REQUEST_BYTES)
         waiting = self.requests[-1].command
         self.assertIsNone(waiting.remark)
+        self.assertLess(len(str(waiting.language)), 100)
         self.assertEqual(len(gc.get_referents(waiting.ext_fields)), 0)
 
 

@@ -36,6 +36,14 @@ PULL = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "7", 
         "subscription": "*", "expressionType": "TAG", **SIGNED}
 
 
+class Short(CommandHeader):
+    """A header that may have no field at all."""
+
+    is_hot = True
+
+    a: str | None = None
+
+
 def frame_of(kind: int, fields: dict[str, Any], code: int = CODE) -> Frame:
     """A request as a client sends it."""
     if kind == JSON:
@@ -56,7 +64,7 @@ class ReadTests(SynchronousTestCase):
         self.headers: dict[int, type[CommandHeader]] = {
             CODE: SendMessageRequestHeaderV2, 11: PullMessageRequestHeader,
             10: SendMessageRequestHeader, 12: SendMessageResponseHeader,
-            37: EndTransactionRequestHeader}
+            37: EndTransactionRequestHeader, 4001: Short}
         self.reader = SignedRequestReader(self.headers)
 
     def read(
@@ -138,6 +146,8 @@ class ReadTests(SynchronousTestCase):
             self.check(SEND)
         for value in ("1e3", "4.0", "null", "+4"):
             self.assertIsNone(self.read({**SEND, "e": value}, kind=ROCKETMQ), msg=value)
+        spoilt = frame_of(ROCKETMQ, {**SEND, "b": "!"})[1].replace(b"!", b"\xff")
+        self.assertIsNone(self.read_frame((ROCKETMQ, spoilt, b"")))
         for data in (b"[]", b'""', b"null"):
             self.assertIsNone(self.read_frame((JSON, header_of(CODE, data), b"")), msg=data)
         for data in (b"", b"{", b'{"a":' * 2000):
@@ -155,6 +165,8 @@ class ReadTests(SynchronousTestCase):
                  "commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": "1", **SIGNED}
         self.assertIsNone(self.read(ended, 37))
         self.assertIsNone(self.read(SEND, 4000))
+        for fields in ({**SIGNED, "a": "1"}, SIGNED):
+            self.assertIsNone(self.read(fields, 4001))
 
     def test_learned(self) -> None:
         """Only what was learned is read at once, from then on, whoever comes between."""
@@ -187,7 +199,11 @@ class ReadTests(SynchronousTestCase):
             self.check(fields, 11)
 
     def test_shapes(self) -> None:
-        """They are bounded; those that were learned go on."""
+        """They are bounded, whatever the order of names; those that were learned go on."""
+        names = list(SEND)
+        for _ in names:
+            names.append(names.pop(0))
+            self.check({name: SEND[name] for name in names})
         for number in range(40):
             fields = {**SEND, f"name{number}": ""}
             if number < 31:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,19 +13,24 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.binary_header import encode_binary_header
-from twistmq.broker.wire.command import decode_command
+from twistmq.broker.wire.command import RemotingCommand, decode_command
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame
+from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageRequestHeaderV2
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq.broker.wire.request_reader import RequestReader
 
 SEND = {"a": "group", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000",
         "h": "0", "i": "KEYS\x01k\x02", "j": "0", "k": "false", "m": "false"}
+PULL = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "7", "maxMsgNums": "32",
+        "sysFlag": "4"}
+END = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "0",
+       "commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": "1"}
 HEADERS: dict[int, Any] = {310: SendMessageRequestHeaderV2, 11: PullMessageRequestHeader,
-                           30: GetMaxOffsetRequestHeader, 12345: SendMessageRequestHeaderV2}
-READER = RequestReader(HEADERS)
-
+                           30: GetMaxOffsetRequestHeader, 37: EndTransactionRequestHeader,
+                           12345: SendMessageRequestHeaderV2}
 
 def frame_of(**members: Any) -> Frame:
     """A request as a client sends it, its code first."""
@@ -36,6 +42,44 @@ def frame_of(**members: Any) -> Frame:
 def binary_of(code: int, fields: dict[str, str]) -> Frame:
     """The same in binary."""
     return ROCKETMQ, encode_binary_header(code, "JAVA", 479, 7, 0, None, fields), b"body"
+
+
+def answer_of(command: RemotingCommand, header_type: type[CommandHeader]) -> object:
+    """The header a command has; the error's text where it has none."""
+    try:
+        return command.header(header_type)
+    except HeaderError as error:
+        return str(error)
+
+
+def deeper(call: Callable[[], Any], frames: int = 20) -> Callable[[], Any]:
+    """The same, called from so many frames below."""
+    return call if frames == 0 else lambda: deeper(call, frames - 1)()
+
+
+class Listed(CommandHeader):
+    """A header with a default that is made anew for each."""
+
+    is_hot = True
+
+    a: str
+    more: list[str] = msgspec.field(default_factory=list)
+
+
+class Checked(CommandHeader):
+    """A header that looks at its fields."""
+
+    is_hot = True
+
+    a: str
+
+    def __post_init__(self) -> None:
+        if self.a == "bad":
+            raise ValueError(self.a)
+
+
+HEADERS |= {311: Listed, 312: Checked}
+READER = RequestReader(HEADERS)
 
 
 class RequestReaderTests(SynchronousTestCase):
@@ -54,6 +98,8 @@ class RequestReaderTests(SynchronousTestCase):
         if at_once:
             self.assertIs(type(header), header_type)
             self.assertEqual(header, plain.header(header_type))
+        else:
+            self.assertEqual(answer_of(command, header_type), answer_of(plain, header_type))
         for name in ("code", "opaque", "flag", "version", "language", "remark", "body",
                      "serialize_type"):
             self.assertEqual(getattr(command, name), getattr(plain, name), msg=name)
@@ -71,10 +117,9 @@ class RequestReaderTests(SynchronousTestCase):
             {"extFields": {**SEND, "e": 0, "AccessKey": "k", "i": None}}, {"version": "479"},
         ):
             self.check(frame_of(**members), at_once=True)
-        pull = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "7",
-                "maxMsgNums": "32", "sysFlag": "4"}
-        self.check(frame_of(code=11, extFields=pull), at_once=True)
-        for code, fields in ((310, SEND), (11, pull), (12345, {**SEND, "zz": "", "i": "\u00e9"})):
+        self.check(frame_of(code=11, extFields=PULL), at_once=True)
+        self.check(frame_of(code=37, extFields=END), at_once=True)
+        for code, fields in ((310, SEND), (11, PULL), (12345, {**SEND, "zz": "", "i": "\u00e9"})):
             self.check(binary_of(code, fields), at_once=True)
 
     def test_in_two_steps(self) -> None:
@@ -86,13 +131,14 @@ class RequestReaderTests(SynchronousTestCase):
         for fields in (None, {}, {**SEND, "e": "first"}, {**SEND, "e": str(1 << 31)},
                        {**SEND, "b": 5}):
             self.check(frame_of(extFields=fields), at_once=False)
-        self.check(frame_of(code=30), at_once=False)
+        self.check(frame_of(code=30, extFields=PULL), at_once=False)
         self.check(frame_of(code=12340), at_once=False)
         self.check((JSON, b'{"code":310}', b""), at_once=False)
         for value in ("1e3", "4.0", "first", "+4", "2147483648", ""):
             self.check(binary_of(310, {**SEND, "e": value}), at_once=False)
         self.check(binary_of(310, {}), at_once=False)
-        self.check(binary_of(30, SEND), at_once=False)
+        self.check(binary_of(30, PULL), at_once=False)
+        self.check(binary_of(37, END), at_once=False)
 
     def test_another_code_behind(self) -> None:
         """Of two codes the last one counts, and its handler gets no other's header."""
@@ -115,10 +161,42 @@ class RequestReaderTests(SynchronousTestCase):
                 with self.assertRaises(HeaderError, msg=data[:40]):
                     READER.read((kind, data, b""))
         data = b'{"code":310,"extFields":{"a":"\xff"}}'
-        command, header, _ = READER.read((JSON, data, b""))
-        self.assertIsNone(header)
-        with self.assertRaises(HeaderError):
-            command.header(SendMessageRequestHeaderV2)
+        packed = binary_of(310, {**SEND, "b": "!"})[1].replace(b"!", b"\xff")
+        for frame in ((JSON, data, b""), (ROCKETMQ, packed, b"")):
+            command, header, _ = READER.read(frame)
+            self.assertIsNone(header)
+            with self.assertRaises(HeaderError):
+                command.header(SendMessageRequestHeaderV2)
+
+    def test_deep(self) -> None:
+        """What fits the stack once may not fit it again: that is no more than a HeaderError."""
+        met = 0
+        for depth in range(800, 1100):
+            data = b'{"code":310,"more":%s,"extFields":%s}' % (
+                b"[" * depth + b"]" * depth, json.dumps(SEND).encode())
+            frame = JSON, data, b"body"
+            try:
+                command, _, _ = READER.read(frame)
+            except HeaderError:
+                continue
+            for again in (command.raw_fields, deeper(command.raw_fields)):
+                try:
+                    again()
+                except HeaderError:
+                    met += 1
+            kept = deeper(command.let_go)()
+            self.assertIn(kept - len(command.ext_fields) - len("body"), (0, len(data)))
+        self.assertTrue(met)
+
+    def test_seldom_made(self) -> None:
+        """A class that is more than its fields is read in two steps in binary."""
+        self.check(binary_of(311, {"a": "x"}), at_once=False)
+        self.check(binary_of(312, {"a": "x"}), at_once=False)
+        for kind in (frame_of(code=312, extFields={"a": "bad"}), binary_of(312, {"a": "bad"})):
+            command, header, _ = READER.read(kind)
+            self.assertIsNone(header)
+            with self.assertRaises(HeaderError):
+                command.header(Checked)
 
     @given(st.dictionaries(st.sampled_from([*SEND, "l", "n", "zz"]), st.none() | st.integers()
                            | st.booleans() | st.floats() | st.text(max_size=9)
