@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerFilters"]
 
-#: Answers that are remembered of all filters, a byte each; when there are more the older half goes.
-_ANSWERS_MAX: Final = 4 << 20
+#: Answers that are remembered of all filters, a bit each; when there are more the older half goes.
+_ANSWERS_MAX: Final = 32 << 20
 #: How long before a start whoever is in the file died, ms, if it is not known better.
 _DEAD_BEFORE_START_MS: Final = 30_000
 

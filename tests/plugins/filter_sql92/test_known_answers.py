@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from unittest import mock
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.filter_sql92.test_consumer_filters import FiltersTestCase, sub
@@ -53,18 +55,33 @@ class KnownAnswersTests(SynchronousTestCase):
         self.assertEqual((self.find(0, 5000), self.find(2, 5200)), ("00", ""))
 
     def test_room(self) -> None:
-        """The older half is forgotten; what is left is found where it was."""
-        self.note(10, "110100")
+        """The older half is forgotten, by eight; what is left is found where it was."""
+        answers = "11010010" "01110001" "0010"
+        self.note(10, answers)
         self.note(3, "1", queue_id=1)
-        self.assertEqual(self.known.count, 7)
+        self.assertEqual(self.known.count, 21)
         self.known.forget_older()
-        self.assertEqual(self.known.count, 3)
-        self.assertEqual((self.find(10, 1000), self.find(13, 1300)), ("", "100"))
-        self.note(16, "1", place=1600)
-        self.assertEqual(self.find(15, 1500), "01")
+        self.assertEqual(self.known.count, 12)
+        self.assertEqual((self.find(10, 1000), self.find(17, 1700)), ("", ""))
+        self.assertEqual(self.find(18, 1800, 20), answers[8:])
+        self.note(30, "1", place=3000)
+        self.assertEqual(self.find(28, 2800), "101")
         for _ in range(4):
             self.known.forget_older()
-        self.assertEqual((self.known.count, self.find(16, 1600)), (0, ""))
+        self.assertEqual((self.known.count, self.find(30, 3000)), (0, ""))
+
+    @given(st.text("01", min_size=1, max_size=40), st.integers(0, 45), st.integers(0, 45),
+           st.integers(0, 2))
+    def test_any_part(self, answers: str, begin: int, count: int, halvings: int) -> None:
+        """What is found are the answers there are, wherever they lie in their bytes."""
+        self.known = KnownAnswers()
+        self.note(7, answers)
+        for _ in range(halvings):
+            self.known.forget_older()
+        forgotten = len(answers) - self.known.count
+        self.assertEqual(forgotten % 8 and self.known.count, 0)
+        expected = answers[begin : begin + count] if begin >= forgotten else ""
+        self.assertEqual(self.find(7 + begin, 1000 + 100 * begin, count), expected)
 
 
 class PullTests(FiltersTestCase):
