@@ -250,7 +250,9 @@ class MembersTests(JavaTestCase):
         # Who could not renew for longer would have taken its locks for lost.
         self.assertGreater(min(from_killed), times.lock_age - times.doubt)
         self.assertEqual(len(from_left), QUEUES // 2)
-        self.assertLess(max(from_left), times.lock_age)
+        # A client may lock a queue once more behind its giving back; that one waits for the end.
+        self.assertLess(min(from_left), times.lock_age)
+        self.assertLess(max(from_left), times.lock_age + times.rebalance + times.doubt)
         suspended = [work for works in queues for work in works if work.result == "suspend"]
         self.assertEqual({work.member for work in suspended}, {"second"})
 
