@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from twistmq.broker.wire.record import MessageRecord, StoredMessage
@@ -26,7 +27,7 @@ class RecentHalves:
 
     def __init__(self, size_max: int = SIZE_MAX) -> None:
         self._size_max = size_max
-        self._halves: dict[int, Half] = {}
+        self._halves: OrderedDict[int, Half] = OrderedDict()
         self._size = 0
 
     def __len__(self) -> int:

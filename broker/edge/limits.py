@@ -6,6 +6,7 @@ the process has no descriptor left for its own files.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -36,7 +37,7 @@ class KeptBytes:
         self.maximum_bytes = maximum_bytes
         self.total_bytes = 0
         #: The first has kept the process waiting longest.
-        self._sizes: dict[Keeper, int] = {}
+        self._sizes: OrderedDict[Keeper, int] = OrderedDict()
 
     def set(self, connection: Keeper, size_bytes: int) -> None:
         """Note what is kept for a connection now; this may cut off this one or others."""
@@ -47,8 +48,8 @@ class KeptBytes:
             return
         self._sizes[connection] = size_bytes
         while self.total_bytes > self.maximum_bytes:
-            longest = next(iter(self._sizes))
-            self.total_bytes -= self._sizes.pop(longest)
+            longest, kept_bytes = self._sizes.popitem(last=False)
+            self.total_bytes -= kept_bytes
             longest.abort("keeps the broker waiting, with half a frame or replies it does not take,"
                           " longer than all others")
 

@@ -11,7 +11,7 @@ Source: the executors and queues of BrokerController @5.3.3, as far as one threa
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
@@ -130,8 +130,8 @@ class Turns:
     def __init__(self, reactor: IReactorTime, monotonic: Callable[[], float]) -> None:
         self._reactor = reactor
         self._monotonic = monotonic
-        #: In order; a dict for leaving from the middle.
-        self._connections: dict[Connection, WaitingFrames] = {}
+        #: In order; a mapping for leaving from the middle.
+        self._connections: OrderedDict[Connection, WaitingFrames] = OrderedDict()
         self._step_call: IDelayedCall | None = None
         self._tick_call: IDelayedCall | None = None
         self._late_at = 0.0
@@ -210,8 +210,7 @@ class Turns:
         self._begin_round(now)
         end = now + TURN_SECONDS
         while self._connections:
-            connection = next(iter(self._connections))
-            del self._connections[connection]
+            connection, _ = self._connections.popitem(last=False)
             connection.take_turn()
             if self._monotonic() >= end:
                 break

@@ -9,6 +9,7 @@ Source: PullRequestHoldService @5.3.3.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,7 +75,7 @@ class PullHold:
         self._kernel = kernel
         self._held: dict[tuple[str, int], list[_HeldPull]] = {}
         #: The queues whose pulls are gone through, the next to go on with in front.
-        self._rounds: dict[tuple[str, int], _Round] = {}
+        self._rounds: OrderedDict[tuple[str, int], _Round] = OrderedDict()
         self._is_going_on = False
         self.count = 0
 
@@ -162,8 +163,7 @@ class PullHold:
         self._is_going_on = False
         end_ms = self._turn_end_ms()
         while self._rounds:
-            key = next(iter(self._rounds))
-            running = self._rounds.pop(key)
+            key, running = self._rounds.popitem(last=False)
             self._rounds[key] = running
             if not self._go_on(key, running, end_ms):
                 break

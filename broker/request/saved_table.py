@@ -45,9 +45,13 @@ class FileRows:
         """Write the rows that changed, in steps; some may change while it pauses."""
         while self._changed:
             for _ in range(min(_ROWS_AT_ONCE, len(self._changed))):
-                key = next(iter(self._changed))
-                self._write_row(key)
-                del self._changed[key]
+                # From the end: to find the first, a dict passes all that were deleted before it.
+                key, _ = self._changed.popitem()
+                try:
+                    self._write_row(key)
+                except BaseException:
+                    self._changed[key] = None
+                    raise
             yield
 
     def _write_row(self, key: str) -> bytes:

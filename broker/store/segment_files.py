@@ -122,10 +122,13 @@ class OpenFiles:
     def _keep(self, path: str, file: IStoreFile) -> IStoreFile:
         """Enter a file that was opened, closing others beyond the limit."""
         self._files[path] = file
-        if len(self._files) > self._open_max:
-            for old in list(self._files):
-                if len(self._files) <= self._open_max:
-                    break
-                if old not in self.pinned and old != path:
-                    self.close(old)
+        # Each is looked at once at the most: all may be pinned.
+        for _ in range(len(self._files)):
+            if len(self._files) <= self._open_max:
+                break
+            oldest = next(iter(self._files))
+            if oldest in self.pinned or oldest == path:
+                self._files.move_to_end(oldest)
+            else:
+                self.close(oldest)
         return file

@@ -8,6 +8,7 @@ Source: PopLongPollingService, PopRequest @5.3.3.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -76,7 +77,7 @@ class PopHold:
         self._deadlines: list[tuple[int, int, Waiting]] = []
         self._numbers = count()
         #: What is to be looked at.
-        self._due: dict[Waiting, None] = {}
+        self._due: OrderedDict[Waiting, None] = OrderedDict()
         self._is_going_on = False
         self.count = 0
 
@@ -199,8 +200,7 @@ class PopHold:
         """Look at what is due, for some milliseconds."""
         end_ms = self._kernel.now_ms() + TURN_SECONDS * 1000
         while self._due:
-            waiting = next(iter(self._due))
-            del self._due[waiting]
+            waiting, _ = self._due.popitem(last=False)
             waiting.is_due = False
             if not waiting.is_over:
                 self._look(waiting, is_last=False)

@@ -10,7 +10,7 @@ Source: PopReviveService @5.3.3.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -67,7 +67,7 @@ class ReviveQueue:
         self._topic = service.records.topic
         #: The next entry to read; None: it is not known yet where to begin.
         self._next: int | None = None
-        self._open: dict[PointKey, CheckPoint] = {}
+        self._open: OrderedDict[PointKey, CheckPoint] = OrderedDict()
         #: Acknowledgements that came before their check point did: while timed messages are behind.
         #: What they name, and when it becomes visible, Unix ms.
         self._early: dict[PointKey, tuple[list[int], int]] = {}

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
+from tests.cost import GROWTH_MAX, growth
 from tests.transaction.case import COMMIT, TransactionTestCase
 from tests.transaction.test_end import BatchTests, EndTests
 from twistmq.broker import hookimpl
 from twistmq.broker.wire.message_id import parse_offset_message_id
 from twistmq.broker.wire.record import MessageRecord
 from twistmq.transaction.recent import RecentHalves
+
+
+def _record(place: int, size: int) -> MessageRecord:
+    record = MessageRecord("T", 0, b"", "", 0, b"", b"", [])
+    record.physical_offset, record.size = place, size
+    return record
 
 
 class RecentTests(TransactionTestCase):
@@ -52,6 +59,16 @@ class RecentTests(TransactionTestCase):
             self.must_end(half, COMMIT)
         self.assertEqual(len(self.service.recent), 0)
         self.assertEqual(self.bodies(), [b"%d" % number for number in range(6)])
+
+    def test_cost_of_many(self) -> None:
+        """The oldest is found at once, however many were let go of."""
+        def prepare(count: int) -> Callable[[], object]:
+            recent = RecentHalves(count)
+            for place in range(count):
+                recent.keep(_record(place, 1), {})
+            return lambda: recent.keep(_record(count, count), {})
+
+        self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_changed_by_another_plugin(self) -> None:
         """What another plugin makes of a half message is what counts."""

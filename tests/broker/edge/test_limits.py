@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cost import GROWTH_MAX, growth
 from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
 from twistmq.broker.edge.clock import connections_max
 from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
@@ -51,6 +53,17 @@ class KeptBytesTests(SynchronousTestCase):
         kept.set(a, 101)
         kept.set(a, 0)
         self.assertEqual((len(a.aborted), kept.total_bytes), (1, 0))
+
+    def test_cost_of_many(self) -> None:
+        """Each that goes is found at once, however many went before it."""
+        def prepare(count: int) -> Callable[[], object]:
+            kept = KeptBytes(count)
+            for _ in range(count):
+                kept.set(self._Connection(), 1)
+            whole = self._Connection()
+            return lambda: kept.set(whole, count)
+
+        self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
 
 class ConnectionCountTests(SynchronousTestCase):

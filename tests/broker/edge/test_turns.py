@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cost import GROWTH_MAX, growth
 from twistmq.broker.constants import TURN_SECONDS
 from twistmq.broker.edge.turns import PIECE_FRAMES_MAX, READ_SIZE, Turns, WaitingFrames
 from twistmq.broker.wire.frame import JSON, Frame
@@ -169,6 +172,18 @@ class TurnsTests(SynchronousTestCase):
             member.waiting.add(frames(1), came)
         self.seconds[0] = 4.5
         self.assertEqual(self.turns.head_wait_ms(), 2500)
+
+    def test_cost_of_many(self) -> None:
+        """Who is next is found at once, however many had their turn."""
+        def prepare(count: int) -> Callable[[], object]:
+            clock = Clock()
+            turns = Turns(clock, lambda: 0.0)
+            for _ in range(count):
+                Member(turns, [0.0], 0.0, 0)
+            return lambda: clock.advance(0)
+
+        self.patch(Member, "take_turn", lambda member: None)
+        self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_left(self) -> None:
         """A connection that is gone has no turn."""

@@ -1,7 +1,10 @@
 """Directories of equally long files, and few of them open."""
 
+from collections.abc import Callable
+
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cost import GROWTH_MAX, growth
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.segment_files import (
     OpenFiles,
@@ -90,6 +93,42 @@ class OpenFilesTests(SynchronousTestCase):
         self.assertEqual((self.closed, len(self.files)), ([], 3))
         self.files.open("/d")
         self.assertEqual(self.closed, ["/c"])
+
+    def test_pinned_files_are_used_meanwhile(self) -> None:
+        """One that is let go of by its thread is not the next to be closed."""
+        self.files.pinned.add("/a")
+        for name in "abcd":
+            self.files.open("/" + name)
+        self.assertEqual(self.closed, ["/b", "/c"])
+        self.files.pinned.clear()
+        self.files.open("/b")
+        self.assertEqual(len(self.files), 2)
+
+    def test_all_pinned(self) -> None:
+        """All stay, and are closed once they are not."""
+        self.files.pinned.update(("/a", "/b", "/c", "/d"))
+        for name in "abcd":
+            self.files.open("/" + name)
+        self.assertEqual((self.closed, len(self.files)), ([], 4))
+        self.files.pinned.clear()
+        self.files.close("/d")
+        self.files.open("/d")
+        self.assertEqual(len(self.files), 2)
+        self.assertIn("/d", self.files._files)
+
+    def test_cost_of_many(self) -> None:
+        """A file beyond the limit costs the same, however many are open."""
+        file = MemoryDisk().allocate("/a", 1)
+        self.patch(self.disk, "open_file", lambda path: file)
+
+        def prepare(count: int) -> Callable[[], object]:
+            files = OpenFiles(self.disk, count)
+            paths = [f"/{number}" for number in range(2 * count)]
+            for path in paths[:count]:
+                files.open(path)
+            return lambda: [files.open(path) for path in paths[count:]]
+
+        self.assertLess(growth(prepare, 1000), GROWTH_MAX)
 
     def test_allocates_once(self) -> None:
         """A file that is open is not made again."""

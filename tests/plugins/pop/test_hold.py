@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from tests.cost import GROWTH_MAX, growth
 from tests.plugins.pop.case import PopTestCase, popped_of
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import Peer
 from twistmq.broker.wire.headers.pop import PollingInfoRequestHeader, PollingInfoResponseHeader
+from twistmq.plugins.pop.hold import Waiting
 
 
 class HoldTests(PopTestCase):
@@ -113,6 +118,21 @@ class HoldTests(PopTestCase):
         self.restart()
         self.assertEqual([reply.code for reply in self.box.late_replies(peer)],
                          [ResponseCode.POLLING_TIMEOUT])
+
+    def test_cost_of_many(self) -> None:
+        """The next to be looked at is found at once, however many were looked at."""
+        hold = self.service.hold
+        later: list[Callable[[], None]] = []
+        self.box.kernel.run_soon = later.append
+        self.patch(hold, "_look", lambda waiting, is_last: None)
+
+        def prepare(count: int) -> Callable[[], object]:
+            request: Any = None
+            for _ in range(count):
+                hold.look_soon(Waiting(request, ("T", "g", 0), 0, None, lambda *_: None))
+            return later.pop()
+
+        self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_others_have_their_turn(self) -> None:
         """With a reactor what is woken is looked at when others had their turn."""
