@@ -18,6 +18,7 @@ from twistmq.broker.errors import RequestRefused
 from twistmq.broker.log_rate import LineRate
 from twistmq.broker.request.attributes import (
     BATCH_QUEUE,
+    CLEAN_UP,
     QUEUE_TYPE,
     TOPIC_ATTRIBUTES,
     alter_attributes,
@@ -112,6 +113,11 @@ class TopicConfigTable(SavedTable):
                 raise ValueError(f"{name!r}, {config}: there cannot be such a topic")
         for config in saved.topic_config_table.values():
             self._enter(config)
+        compacted = sum(config.attributes.get(CLEAN_UP) == "COMPACTION"
+                        for config in saved.topic_config_table.values())
+        if compacted:
+            self.log.warn("cleanup.policy=COMPACTION of {count} topics, of another broker's, has "
+                          "no meaning here: their messages go by age", count=compacted)
         self.data_version.assign(saved.data_version)
         if self.rows_size > TOPIC_ROWS_SIZE_MAX:
             self.log.error("{count} topics are too many: name servers and tools cannot be told of "

@@ -63,9 +63,9 @@ class AlterTests(SynchronousTestCase):
     def test_creation(self) -> None:
         """A new topic takes every attribute."""
         changes = parse_attribute_changes(
-            "+message.type=FIFO,+queue.type=BatchCQ,+cleanup.policy=COMPACTION,+reserve.time=-1")
+            "+message.type=FIFO,+queue.type=BatchCQ,+cleanup.policy=DELETE,+reserve.time=-1")
         self.assertEqual(alter_attributes(True, TOPIC_ATTRIBUTES, {}, changes), {
-            "message.type": "FIFO", "queue.type": "BatchCQ", "cleanup.policy": "COMPACTION",
+            "message.type": "FIFO", "queue.type": "BatchCQ", "cleanup.policy": "DELETE",
             "reserve.time": "-1"})
 
     def test_change_and_deletion(self) -> None:
@@ -85,6 +85,8 @@ class AlterTests(SynchronousTestCase):
             ("+message.type=fifo", _TYPES), ("+message.type=", _TYPES),
             ("+message.type= FIFO", _TYPES),
             ("+queue.type=x", "value is not in set: [SimpleCQ, BatchCQ]"),
+            ("+cleanup.policy=COMPACTION", "cleanup.policy=COMPACTION: topics are not compacted "
+                                           "here, DELETE is what there is"),
             ("+cleanup.policy=x", "value is not in set: [DELETE, COMPACTION]"),
             ("+reserve.time=x", 'For input string: "x"'),
             ("+reserve.time=٣", 'For input string: "٣"'),

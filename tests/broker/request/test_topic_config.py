@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import TOPIC_ROWS_SIZE_MAX
@@ -287,6 +288,20 @@ class FileTests(TableCase):
         table.persist()
         whole = TopicConfigSerializeWrapper(table.table, table.data_version)
         self.assertEqual(self.disk.read_file(PATH), whole.encode_pretty())
+
+    def test_compacted_by_another_broker(self) -> None:
+        """Such a topic is there as it was, and a line of the log says that nothing compacts it."""
+        self.write('{"topicConfigTable":{"t":{"topicName":"t","attributes":'
+                   '{"cleanup.policy":"COMPACTION"}},"u":{"topicName":"u"}}}')
+        table = self.make()
+        with capturedLogs() as events:
+            table.load()
+        config = table.get("t")
+        assert config is not None
+        self.assertEqual(config.attributes, {"cleanup.policy": "COMPACTION"})
+        self.assertEqual([formatEvent(event) for event in events], [
+            "cleanup.policy=COMPACTION of 1 topics, of another broker's, has no meaning here: "
+            "their messages go by age"])
 
     def test_what_cannot_be_topics(self) -> None:
         """A null table or topic, or a name that leads elsewhere, is damage: the backup is taken."""

@@ -174,6 +174,17 @@ class CreateTopicsTests(RequestCase):
         self.assertEqual(self.create_all(TopicConfig("T", 4, 4), TopicConfig("U", 2, 2)), GOOD)
         self.assertEqual(self.told, 2)
 
+    def test_compaction(self) -> None:
+        """A topic that would not be compacted is not created, one by one or in a list."""
+        refused = (ResponseCode.SYSTEM_ERROR, "cleanup.policy=COMPACTION: topics are not compacted "
+                                              "here, DELETE is what there is")
+        asked = "+cleanup.policy=COMPACTION"
+        self.assertEqual(self.create(attributes=asked), refused)
+        self.assertEqual(self.create_all(TopicConfig("T", attributes={
+            "+cleanup.policy": "COMPACTION"})), refused)
+        self.assertIsNone(self.kernel.topic_config.get("T"))
+        self.assertEqual(self.create(attributes="+cleanup.policy=DELETE"), GOOD)
+
     def test_one_that_cannot_be(self) -> None:
         """A wrong name, number or type of one refuses all."""
         for wrong, remark in (
