@@ -17,7 +17,7 @@ from typing import Final
 from twistmq.broker.constants import TOPIC_QUEUES_MAX
 from twistmq.broker.settings import LONG_MAX, Setting
 
-__all__ = ["broker_rows", "local_address", "namesrv_rows", "up_rows"]
+__all__ = ["NAMESRV_OPEN", "broker_rows", "local_address", "namesrv_rows", "up_rows"]
 
 _BROKER: Final = "BrokerConfig"
 _STORE: Final = "MessageStoreConfig"
@@ -312,10 +312,10 @@ NETTY_CLIENT_CONFIG: Final = (
 #: The name server.
 NAMESRV_CONFIG: Final = (
     Setting("kvConfigPath", "path", "~/namesrv/kvConfig.json",
-            "The file of the key-value configuration.", source=_NAMESRV, at_start=True),
+            "The file of the key-value configuration.", source=_NAMESRV, is_fixed=True),
     Setting("configStorePath", "path", "~/namesrv/namesrv.properties",
             "Where settings changed by a tool are saved; the -c file when one was given.",
-            source=_NAMESRV, at_start=True),
+            source=_NAMESRV, is_fixed=True),
     Setting("scanNotActiveBrokerInterval", "int", 5000,
             "How often brokers that fell silent are looked for.",
             unit="ms", least=1, most=LONG_MAX, source=_NAMESRV),
@@ -349,6 +349,16 @@ NAMESRV_CONFIG: Final = (
             "All names and values of it together; what makes them longer is refused.",
             unit="bytes", least=1, most=8 * 1024**2),
 )
+
+#: A name server has no accounts: whoever reaches its port may send a change (318). These settings
+#: are open to it. None of them can stop a name server, now or at its next start: no address, path,
+#: plugin, period or file size is here, nor is there a way to have routes refused.
+NAMESRV_OPEN: Final = frozenset({
+    "orderMessageEnable", "returnOrderTopicConfigToBroker", "supportActingMaster",
+    "notifyMinBrokerIdChanged", "enableAllTopicList", "enableTopicList",
+    "deleteTopicWithBrokerRegistration", "kv.value_size_max", "kv.total_size_max", "log.level",
+    "log.levels", "log.slow_request",
+})
 
 #: TLS and proxies, of both servers; read at the start, and no tool may change them.
 TLS_ROWS: Final = (

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 
 from twistmq.broker.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.hooks import Hooks
-from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
+from twistmq.broker.setting_rows import NAMESRV_OPEN, broker_rows, namesrv_rows, up_rows
 from twistmq.broker.settings import Setting, setting_text
 
 __all__ = ["settings_page", "stock_plugin_rows"]
@@ -30,6 +30,9 @@ folder where that is not set.
 Tools change settings of a broker or a name server that runs (`mqadmin updateBrokerConfig`,
 `updateNamesrvConfig`), and the file with them. A change holds at once; where the last column says
 so, it holds from the next start on. A value with which the next start would fail is refused.
+
+A name server has no accounts, so whoever reaches its port can send it a change. It takes changes of
+these settings only: {open_settings}. The others are changed in its file.
 
 This page is written by `python -m twistmq.broker.settings_page` from the rows in
 `broker/setting_rows.py` and of the stock plugins.
@@ -66,7 +69,9 @@ def settings_page(plugins: Iterable[tuple[str, Sequence[Setting]]]) -> str:
         ("`twistmq up`", only_up),
         *((f"Plugin {name}", list(rows)) for name, rows in plugins),
     ]
-    return _HEAD + "".join(_section(title, rows) for title, rows in sections)
+    names = ", ".join(f"`{name}`" for name in sorted(NAMESRV_OPEN))
+    head = _HEAD.replace("{open_settings}", names)
+    return head + "".join(_section(title, rows) for title, rows in sections)
 
 
 def _is_shared(row: Setting) -> bool:

@@ -6,7 +6,7 @@ Configuration @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import SETTINGS_SIZE_MAX
@@ -19,7 +19,8 @@ __all__ = ["change_settings", "changed_reply"]
 
 
 def change_settings(
-    settings: Settings, body: bytes, never_changed: frozenset[str]
+    settings: Settings, body: bytes, never_changed: frozenset[str],
+    closed: Set[str] = frozenset(),
 ) -> tuple[dict[str, str], dict[str, SettingValue]]:
     """Change settings, and the file they are saved in: all that are named, or none.
 
@@ -28,6 +29,7 @@ def change_settings(
 
     :param body: a properties text.
     :param never_changed: what no tool may change, beside what ``configBlackList`` names.
+    :param closed: what only the file changes.
     :returns: what was asked for, and what has another value now.
     :raises RequestRefused: when nothing was changed, and why.
     """
@@ -41,6 +43,10 @@ def change_settings(
         if not changes.keys().isdisjoint(never_changed.union(black_list)):
             raise RequestRefused(ResponseCode.NO_PERMISSION,
                                  "Can not update config in black list.")
+        if refused := sorted(closed & changes.keys()):
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 f"{refused[0]}: no tool may change it here, it is changed in the "
+                                 "file")
         return changes, settings.update(changes, save=True)
     except SettingsError as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None

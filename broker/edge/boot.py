@@ -23,6 +23,7 @@ from twistmq.broker.edge.address_server_url import (
     address_server_url,
     asks_address_server,
 )
+from twistmq.broker.edge.logs import level_filter
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
 from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
 from twistmq.broker.settings import Settings
@@ -163,7 +164,7 @@ def name_server_settings(up: Settings) -> Settings:
         if row.name in names:
             settings.put_from(up, row.name)
     settings.put("listenPort", up.int("namesrv.port"))
-    settings.checks.append(_check_name_server)
+    settings.checks += [_check_name_server, level_filter]
     settings.file = stored
     return settings
 

@@ -45,7 +45,8 @@ from twistmq.broker.constants import (
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.settings import Settings, SettingValue
 
-__all__ = ["LogLevels", "begin_logging", "file_observer", "format_event", "open_log"]
+__all__ = ["LogLevels", "begin_logging", "file_observer", "format_event", "level_filter",
+           "open_log"]
 
 #: What a terminal or a reader of lines may act on: C0 and C1 controls, separators of lines, marks
 #: that turn the direction of writing; and lone surrogates, which UTF-8 cannot say.
@@ -104,8 +105,8 @@ class LogLevels:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._predicate = _predicate(settings)
-        settings.checks.append(_predicate)
+        self._predicate = level_filter(settings)
+        settings.checks.append(level_filter)
         settings.on_change.append(self._settings_changed)
 
     def __call__(self, event: LogEvent) -> Any:
@@ -113,11 +114,14 @@ class LogLevels:
 
     def _settings_changed(self, changes: Mapping[str, SettingValue]) -> None:
         if "log.level" in changes or "log.levels" in changes:
-            self._predicate = _predicate(self._settings)
+            self._predicate = level_filter(self._settings)
 
 
-def _predicate(settings: Settings) -> LogLevelFilterPredicate:
-    """:raises SettingsError: when ``log.levels`` has no meaning."""
+def level_filter(settings: Settings) -> LogLevelFilterPredicate:
+    """The events that ``log.level`` and ``log.levels`` let be written.
+
+    :raises SettingsError: when ``log.levels`` has no meaning.
+    """
     predicate = LogLevelFilterPredicate(LogLevel.levelWithName(settings.text("log.level")))
     for pair in settings.names("log.levels"):
         namespace, _, level = (part.strip() for part in pair.partition("="))

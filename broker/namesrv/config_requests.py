@@ -14,6 +14,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import KVConfig
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.setting_rows import NAMESRV_OPEN
 from twistmq.broker.settings import Settings
 from twistmq.broker.tool_changes import change_settings, changed_reply
 from twistmq.broker.wire.header import EmptyHeader
@@ -82,7 +83,13 @@ class ConfigRequests:
         return Reply(body=self._settings.format().encode())
 
     def update_settings(self, request: Request[EmptyHeader]) -> Reply:
-        """Change settings: all that are named, or none."""
+        """Change settings: all that are named, or none; only those that are open.
+
+        Differs from Apache: there any setting is changed by anybody, also the address to listen on.
+        """
         self.log.info("settings changed by {peer}", peer=request.channel.remote_address)
-        changes, _ = change_settings(self._settings, request.body, _NEVER_CHANGED)
+        settings = self._settings
+        closed = {row.name for row in settings.rows} - NAMESRV_OPEN
+        changes, _ = change_settings(
+            settings, request.body, _NEVER_CHANGED, closed.union(settings.unknown))
         return changed_reply(self._settings, changes)

@@ -74,14 +74,16 @@ class PortlessNameServer(NameServer):
 
     :param overrides: settings, as on a command line; KV configuration is in ``/ns/kvConfig.json``.
     :param disk: what an earlier one left, to start from.
+    :param settings: all of them, in place of ``overrides``.
     :param clock: says when long registrations let others have their turn; None: they never do.
     """
 
     def __init__(
         self, overrides: dict[str, str] | None = None, *, disk: MemoryDisk | None = None,
         now_ms: int = 0, clock: Callable[[], int] | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        self.settings = Settings.load(
+        self.settings = settings or Settings.load(
             namesrv_rows(), None, {"kvConfigPath": "/ns/kvConfig.json", **(overrides or {})})
         self.disk = disk or MemoryDisk()
         super().__init__(

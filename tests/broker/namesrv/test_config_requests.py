@@ -8,7 +8,11 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.edge.boot import name_server_settings, namesrv_settings, up_settings
+from twistmq.broker.edge.logs import level_filter
 from twistmq.broker.remoting import Reply
+from twistmq.broker.setting_rows import NAMESRV_OPEN
+from twistmq.broker.settings import Setting
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.name_server import PortlessNameServer
 from twistmq.broker.wire.bodies import KVTable
@@ -96,11 +100,11 @@ class SettingRequestTests(SynchronousTestCase):
 
     def test_a_change_counts_at_once_and_is_saved(self) -> None:
         """The file has what changed."""
-        reply = self.update("orderMessageEnable=true\nwaitSecondsForService=7\n")
+        reply = self.update("orderMessageEnable=true\nkv.value_size_max=7\n")
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
         self.assertTrue(self.settings.flag("orderMessageEnable"))
         self.assertEqual(self.file.read_text(),
-                         "orderMessageEnable=true\nwaitSecondsForService=7\n")
+                         "orderMessageEnable=true\nkv.value_size_max=7\n")
 
     def test_no_text_changes_nothing(self) -> None:
         """It is a success."""
@@ -116,9 +120,47 @@ class SettingRequestTests(SynchronousTestCase):
                 ResponseCode.NO_PERMISSION, "Can not update config in black list."), msg=name)
         self.assertFalse(self.settings.flag("orderMessageEnable"))
 
+    def test_only_open_settings_are_changed(self) -> None:
+        """Whoever reaches the port may ask: no change keeps a name server from its next start."""
+        for name, value in (
+            ("bindAddress", "256.1.1.1"), ("plugins.enabled", "x"), ("plugins.disabled", "metrics"),
+            ("listenPort", "1"), ("log.dir", "/dev/null"), ("tls.server.mode", "enforcing"),
+            ("serverChannelMaxIdleTimeSeconds", "1"), ("scanNotActiveBrokerInterval", "1"),
+            ("needWaitForService", "true"), ("waitSecondsForService", "2147483647"),
+            ("log.files_max", "2147483647"), ("metricsExporterType", "PROM"),
+        ):
+            self.settings.add_rows(() if self.settings.has(name) else [
+                Setting(name, "text", "", "Of a plugin.")])
+            reply = self.update(f"orderMessageEnable=true\n{name}={value}\n")
+            self.assertEqual(reply.code, ResponseCode.NO_PERMISSION, msg=name)
+            self.assertIn(name, reply.remark or "")
+        self.assertFalse(self.settings.flag("orderMessageEnable"))
+        self.assertFalse(self.file.exists())
+
+    def test_a_key_of_the_file_that_nothing_declares_is_not_changed(self) -> None:
+        """A start refuses some of them, such as a controller's."""
+        self.server = PortlessNameServer({"enableControllerInNamesrv": "false"})
+        reply = self.update("enableControllerInNamesrv=true\n")
+        self.assertEqual(reply.code, ResponseCode.NO_PERMISSION)
+        self.assertEqual(self.server.settings.unknown, {"enableControllerInNamesrv": "false"})
+
+    def test_the_open_settings_start_again(self) -> None:
+        """Whatever value is taken for one of them, the file is read at the next start."""
+        up = up_settings(self.mktemp(), None, {})
+        self.settings = name_server_settings(up)
+        self.server = PortlessNameServer(settings=self.settings)
+        self.file = Path(up.text("configStorePath"))
+        texts = ("true", "1", "0", "-1", "debug", "a=b", "twistmq=loud", "", "x" * 9000, ";,=,;")
+        for name in sorted(NAMESRV_OPEN):
+            for text in texts:
+                if self.update(f"{name}={text}\n").code == ResponseCode.SUCCESS:
+                    again = namesrv_settings(str(self.file), {})
+                    level_filter(again)
+        self.assertTrue(self.file.exists())
+
     def test_a_value_without_meaning_refuses_the_whole(self) -> None:
         """The remark names it."""
-        for text in ("scanNotActiveBrokerInterval=soon", "scanNotActiveBrokerInterval=0",
+        for text in ("kv.value_size_max=long", "kv.value_size_max=0", "log.level=loud",
                      "orderMessageEnable=perhaps", "a=\\u12"):
             reply = self.update(f"enableTopicList=false\n{text}\n")
             self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR, msg=text)
