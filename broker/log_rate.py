@@ -1,10 +1,10 @@
-"""Lines of the log that one client could make thousands of: a few a minute, then their number."""
+"""Lines of the log that would come again and again: of clients, and of failures that go on."""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LINES_A_MINUTE", "LineRate"]
+__all__ = ["LINES_A_MINUTE", "LineRate", "Outage"]
 
 #: Lines that are written of each minute, before the others are only counted.
 LINES_A_MINUTE: Final = 10
@@ -12,7 +12,7 @@ _MINUTE_MS: Final = 60_000
 
 
 class LineRate:
-    """Says of one kind of line whether it is to be written.
+    """Says of one kind of line whether it is to be written: a few a minute, then their number.
 
     :param lines_max: how many are written of a minute.
     """
@@ -33,3 +33,19 @@ class LineRate:
             self._begin_ms, self._lines = now_ms, 0
         self._lines += 1
         return left if self._lines <= self._lines_max else None
+
+
+class Outage:
+    """Something that fails each time it is tried: a line when that begins is enough."""
+
+    def __init__(self) -> None:
+        self._goes_on = False
+
+    def begins(self) -> bool:
+        """It failed; :returns: whether it had not failed the time before."""
+        begins, self._goes_on = not self._goes_on, True
+        return begins
+
+    def ends(self) -> None:
+        """It did not fail."""
+        self._goes_on = False

@@ -14,6 +14,7 @@ from msgspec import field
 from twisted.logger import Logger
 
 from twistmq.broker.errors import StoreDamaged, StoreError
+from twistmq.broker.log_rate import Outage
 from twistmq.broker.wire.bodies import Body, DataVersion
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class TransactionMetrics:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._file = kernel.store.config_file("transactionMetrics")
+        self._outage = Outage()
         self.saved = TransactionMetricsSerializeWrapper(DataVersion(timestamp=kernel.now_ms()))
 
     def load(self) -> None:
@@ -77,5 +79,7 @@ class TransactionMetrics:
         """Save them if they changed; one that cannot be is logged and tried again."""
         try:
             self._file.save(self.saved.encode_standard().decode())
+            self._outage.ends()
         except (StoreError, OSError) as error:
-            self.log.error("transactionMetrics cannot be saved: {error}", error=str(error))
+            if self._outage.begins():
+                self.log.error("transactionMetrics cannot be saved: {error}", error=str(error))

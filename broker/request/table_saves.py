@@ -101,16 +101,17 @@ class TableSaves:
             self._saved(table)
 
     def _failed(self, table: Persistable, error: Exception) -> None:
-        """Log that a table cannot be saved and try it again later."""
-        self.log.error("{table} cannot be saved: {error}", table=type(table).__name__,
-                       error=str(error))
+        """Log that a table cannot be saved, once until it can be, and try it again later."""
         if table not in self.unsaved:
+            self.log.error("{table} cannot be saved, which is tried again: {error}",
+                           table=type(table).__name__, error=str(error))
             self.unsaved.append(table)
 
     def _saved(self, table: Persistable) -> None:
         """Note that a table is saved."""
         if table in self.unsaved:
             self.unsaved.remove(table)
+            self.log.info("{table} is saved again", table=type(table).__name__)
 
     def _begin(self, table: SavedTable) -> None:
         waiting = self._waiting.pop(table)

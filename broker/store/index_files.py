@@ -73,6 +73,10 @@ class IndexFiles:
         self._steps: list[Callable[[], bool]] = []
         self._waiting = False
         self._lost = False
+        #: What kept a round from going on; said by the next step.
+        self._failure: BaseException | None = None
+        #: Rounds that came to their end.
+        self.rounds = 0
         self._resumed: Deferred[None] | None = None
 
     # --- load
@@ -220,16 +224,21 @@ class IndexFiles:
 
         :param may_begin: begin a round of the file that is being filled.
         :returns: whether there is more to do at once.
-        :raises StoreFull: when the disk is full; the round is given up and begins anew later.
+        :raises StoreFull: when the disk is full, for the index or the checkpoint that goes before
+            its header; the round is given up and begins anew later.
         :raises OSError: when the disk fails; the same.
         """
         if self._waiting or self._lost:
             return False
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         if self._round is None:
             if not self._begin(may_begin):
                 return False
         elif not self._steps:
             self._round = None
+            self.rounds += 1
             return True
         try:
             if self._steps[0]() and self._steps:
@@ -248,23 +257,26 @@ class IndexFiles:
         self._round = file
         self._steps = [
             file.write_items,
-            lambda: self._wait(self._in_thread(file.sync)),
-            lambda: self._wait(self._flush_log()),
+            lambda: self._wait(self._in_thread(file.sync), self._lose),
+            lambda: self._wait(self._flush_log(), self._lose),
             file.write_count,
-            lambda: self._wait(self._in_thread(file.sync)),
+            lambda: self._wait(self._in_thread(file.sync), self._lose),
             file.write_pages,
-            lambda: self._wait(self._in_thread(file.sync)),
-            lambda: self._wait(self._save_checkpoint(file.header_timestamp)),
+            lambda: self._wait(self._in_thread(file.sync), self._lose),
+            lambda: self._wait(self._save_checkpoint(file.header_timestamp), self._put_off),
             file.write_header,
             # The next file's header must not be on disk before this one is.
-            lambda: self._wait(self._in_thread(file.sync)),
+            lambda: self._wait(self._in_thread(file.sync), self._lose),
         ]
         return True
 
-    def _wait(self, done: Deferred[None]) -> bool:
-        """Go on when a thread has done its part."""
+    def _wait(self, done: Deferred[None], failed: Callable[[Failure], None]) -> bool:
+        """Go on when a thread has done its part.
+
+        :param failed: called when it could not.
+        """
         self._waiting = True
-        done.addCallbacks(self._resume, self._resume_failed)
+        done.addCallbacks(self._resume, failed)
         return True
 
     def _resume(self, _: None) -> None:
@@ -273,19 +285,29 @@ class IndexFiles:
         if resumed is not None:
             resumed.callback(None)
 
-    def _resume_failed(self, failure: Failure) -> None:
-        # The kernel may have dropped what it could not write: a later sync proves nothing. The
-        # index stays readable, and is made again after the next start.
+    def _lose(self, failure: Failure) -> None:
+        """A sync failed: flush no more.
+
+        The kernel may have dropped what it could not write: a later sync proves nothing. The index
+        stays readable, and is made again after the next start.
+        """
         self._lost = True
         self._abandon()
         self.log.failure("the index cannot be flushed", failure=failure)
         self._resume(None)
 
+    def _put_off(self, failure: Failure) -> None:
+        """The checkpoint could not be written, which is done anew each time: so is the round."""
+        self._failure = failure.value
+        self._abandon()
+        self._resume(None)
+
     async def finish(self) -> None:
         """Flush all there is, for the end.
 
-        :raises StoreError: when it cannot be flushed.
+        :raises StoreError, OSError: when it cannot be flushed.
         """
+        self._failure = None
         while not self.is_flushed:
             if self._lost:
                 raise StoreError(f"the index cannot be flushed: {self.directory}")

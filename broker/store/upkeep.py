@@ -39,6 +39,8 @@ __all__ = ["CheckpointFile", "Upkeep"]
 
 #: Tails written between two looks at the clock: making as many new files takes about 5 ms.
 _TAILS_AT_ONCE = 10
+#: Ms before an index that could not be written is tried again, however much of it waits.
+_INDEX_RETRY_MS = 1_000
 
 
 class CheckpointFile:
@@ -122,9 +124,11 @@ class Upkeep:
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
         self._sync_lock = DeferredLock()
-        self._failing = False
-        #: What the last save of the checkpoint failed with.
-        self._failure = ""
+        #: Errors that go on, by what cannot be written.
+        self._faults: dict[str, str] = {}
+        self._index_retry_ms = 0
+        #: Rounds of the index when it was looked at last.
+        self._index_rounds = 0
         #: Paths whose sync failed, and up to where in the log their entries go.
         self._lost: set[str] = set()
         self._lost_end = 0
@@ -146,20 +150,19 @@ class Upkeep:
         """Do a little of what is due; failures of the disk are logged and tried again."""
         try:
             self._step_tails(now_ms)
-            self._step_rewriting(now_ms)
-            self._step_index(now_ms)
         except (StoreError, OSError) as error:
-            # Said once: a full disk stays full for many steps.
-            if not self._failing:
-                self.log.error("queues and index cannot be written: {error}", error=error)
-            self._failing = True
+            self._fault("consume queues", error)
             self._writing_tails = False
             self._tails_ms = now_ms
-        else:
-            self._failing = False
+        self._step_rewriting(now_ms)
+        try:
+            self._step_index(now_ms)
+        except (StoreError, OSError) as error:
+            self._fault("the index", error)
+            self._index_retry_ms = now_ms + _INDEX_RETRY_MS
         if now_ms - self._checkpoint_ms >= CHECKPOINT_FLUSH_INTERVAL_MS:
             self._checkpoint_ms = now_ms
-            self._checkpoint.save().addCallbacks(self._saved, self._failed)
+            self._save()
 
     def _step_tails(self, now_ms: int) -> None:
         """Write some tails; when all are written, sync them if a minute is over, or much came."""
@@ -178,7 +181,11 @@ class Upkeep:
             self._tails_ms = now_ms
             self._writing_tails = True
             self._covered = self._dispatched() if thorough else None
-        if not self._write_some(now_ms):
+        before = queues.tail_bytes
+        all_written = self._write_some(now_ms)
+        if queues.tail_bytes < before:
+            self._well("consume queues")
+        if not all_written:
             return
         self._writing_tails = False
         if self._covered is not None and not self._sync_lock.locked:
@@ -195,8 +202,7 @@ class Upkeep:
 
     def _sync_and_save(self, timestamp: int, offset: int, again: frozenset[str] = frozenset()
                        ) -> None:
-        synced = self.sync_queues(timestamp, offset, again)
-        synced.addCallback(lambda _: self._checkpoint.save()).addErrback(self._failed)
+        self.sync_queues(timestamp, offset, again).addCallbacks(self._save, self._not_synced)
 
     def _step_rewriting(self, now_ms: int) -> None:
         """Go on with what failed syncs left, until the time of a step is over."""
@@ -289,26 +295,51 @@ class Upkeep:
 
     def _step_index(self, now_ms: int) -> None:
         """Go on with a round of the index, or begin one when it is due."""
-        if self._index is None:
+        index = self._index
+        if index is None or 0 <= self._index_retry_ms - now_ms <= _INDEX_RETRY_MS:
             return
         due = (now_ms - self._index_ms >= INDEX_FLUSH_INTERVAL_MS
-               or self._index.waiting_bytes >= INDEX_FLUSH_BYTES)
+               or index.waiting_bytes >= INDEX_FLUSH_BYTES)
         if due:
             self._index_ms = now_ms
-        self._index.step(may_begin=due)
+        index.step(may_begin=due)
+        if index.rounds != self._index_rounds:
+            self._index_rounds = index.rounds
+            self._well("the index")
 
-    def _saved(self, _: None) -> None:
-        self._failure = ""
+    def _fault(self, part: str, error: BaseException) -> None:
+        """Log that a part cannot be written, once until it can be again.
 
-    def _failed(self, failure: Failure) -> None:
+        A full disk stays full for many rounds; parts that fail for one reason need one line.
+        """
+        text = str(error)
+        if part not in self._faults and text not in self._faults.values():
+            self.log.error("{part} cannot be written, which is tried again: {error}",
+                           part=part, error=text)
+        self._faults[part] = text
+
+    def _well(self, part: str) -> None:
+        """A part was written."""
+        if self._faults.pop(part, None) is not None:
+            self.log.info("{part} can be written again", part=part)
+
+    def _save(self, _: None = None) -> None:
+        """Write the checkpoint soon."""
+        self._checkpoint.save().addCallbacks(
+            lambda _: self._well("the checkpoint"),
+            lambda failure: self._failed(failure, "the checkpoint"))
+
+    def _failed(self, failure: Failure, part: str) -> None:
+        if failure.check(StoreError, OSError) is None or failure.value is None:
+            self.log.failure("{part} cannot be written, which is tried again", failure=failure,
+                             part=part)
+        else:
+            self._fault(part, failure.value)
+
+    def _not_synced(self, failure: Failure) -> None:
+        """What the disk says of a sync is logged by :meth:`_synced`."""
         if failure.check(StoreError, OSError) is None:
-            self.log.failure("a flush failed and is tried again", failure=failure)
-            return
-        text = str(failure.value)
-        if text != self._failure:
-            # Said once: a full disk stays full for many seconds.
-            self.log.error("a flush failed and is tried again: {error}", error=text)
-        self._failure = text
+            self.log.failure("consume queues cannot be synced", failure=failure)
 
     async def finish(self) -> None:
         """Make everything durable; for the end. What a sync could not write is written again now.

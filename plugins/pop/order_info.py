@@ -17,6 +17,7 @@ from msgspec import field
 from twisted.logger import Logger
 
 from twistmq.broker.errors import StoreError
+from twistmq.broker.log_rate import Outage
 from twistmq.broker.wire.bodies import Body
 from twistmq.plugins.pop.offsets import QueueKey
 
@@ -96,6 +97,7 @@ class OrderInfos:
         self._file = kernel.store.config_file("consumerOrderInfo.json")
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._is_dirty = False
+        self._outage = Outage()
         #: (when, Unix ms; queue).
         self._free: list[tuple[int, QueueKey]] = []
 
@@ -120,9 +122,11 @@ class OrderInfos:
         try:
             self._file.save_bytes(_OrderInfoTable(self._table).encode_pretty())
             self._is_dirty = False
+            self._outage.ends()
         except (StoreError, OSError) as error:
-            self.log.error("what groups in order have popped is not saved: {error}",
-                           error=str(error))
+            if self._outage.begins():
+                self.log.error("what groups in order have popped is not saved: {error}",
+                               error=str(error))
 
     def _forget_old(self, now_ms: int) -> None:
         """Forget topics, groups and queues that are gone, and who is gone for long."""

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, StoreDamaged, StoreError
+from twistmq.broker.log_rate import Outage
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from twistmq.broker.wire.properties import parse_properties
@@ -61,6 +62,7 @@ class ScheduleService:
         self.offsets: dict[int, int] = {}
         self.data_version = DataVersion(timestamp=kernel.now_ms())
         self._file = kernel.store.config_file("delayOffset.json")
+        self._outage = Outage()
         #: By level what was delivered beyond the next queue offset.
         self._ahead: dict[int, set[int]] = {}
         self._delivered = 0
@@ -227,14 +229,19 @@ class ScheduleService:
             return None
         return durable.addCallbacks(
             lambda _: self._write(text),
-            lambda failure: self.log.error("delayOffset.json is not saved: {error}",
-                                           error=failure.getErrorMessage()))
+            lambda failure: self._not_saved(failure.getErrorMessage()))
 
     def _write(self, text: str) -> None:
         try:
             self._file.save(text)
         except (StoreError, OSError) as error:
-            self.log.error("delayOffset.json cannot be saved: {error}", error=str(error))
+            self._not_saved(str(error))
+        else:
+            self._outage.ends()
+
+    def _not_saved(self, error: str) -> None:
+        if self._outage.begins():
+            self.log.error("delayOffset.json cannot be saved: {error}", error=error)
 
     def _set_offset(self, level: int, offset: int) -> None:
         self.offsets[level] = offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.log_rate import LineRate
+from twistmq.broker.log_rate import LineRate, Outage
 
 
 class LineRateTests(SynchronousTestCase):
@@ -23,3 +23,14 @@ class LineRateTests(SynchronousTestCase):
         rate = LineRate(1)
         for now_ms in (10**12, 10**12 + 60_000, 10**12 + 120_000, 10**12):
             self.assertEqual(rate.left_out(now_ms), 0)
+
+
+class OutageTests(SynchronousTestCase):
+    """One line for each time that something begins to fail."""
+
+    def test_begins_once(self) -> None:
+        """And once more when it had not failed between."""
+        outage = Outage()
+        self.assertEqual([outage.begins() for _ in range(3)], [True, False, False])
+        outage.ends()
+        self.assertEqual([outage.begins() for _ in range(2)], [True, False])

@@ -90,7 +90,7 @@ class FullDiskTests(SynchronousTestCase):
                 fill(disk, filler, 0)
                 self.assertGoesOn(servers, client)
                 wait_until("the queues cannot be written", lambda: (
-                    "queues and index cannot be written" in servers.log()))
+                    "consume queues cannot be written" in servers.log()))
                 self.assertAllThere(client)
                 # Whoever waited for a message gets it as soon as there is room.
                 waiting = client.begin(RequestCode.PULL_MESSAGE, pull_header(

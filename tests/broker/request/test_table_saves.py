@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, Logger, LogLevel
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreFull
@@ -98,12 +99,18 @@ class TableSavesTests(SynchronousTestCase):
         self.assertEqual(self.jobs, [])
 
     def test_failure(self) -> None:
-        """It is logged, ends the waiting, and the table is saved later."""
+        """It is logged once, ends the waiting, and the table is saved later."""
+        events: list[LogEvent] = []
+        self.patch(TableSaves, "log", Logger(observer=events.append))
         self.table.full = True
         waiting = self.saves.save(self.table)
         self.run_job()
         self.successResultOf(waiting)
         self.assertEqual(self.saves.unsaved, [self.table])
+        for _ in range(5):
+            self.saves.step(0)
+            self.run_job()
+        self.assertEqual([event["log_level"] for event in events], [LogLevel.error])
         self.table.full = False
         self.saves.step(0)
         self.run_job()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred, execute
-from twisted.logger import LogEvent, Logger, LogLevel, globalLogPublisher
+from twisted.logger import LogEvent, Logger, LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreDamaged, StoreError
@@ -168,6 +168,65 @@ class UpkeepTests(SynchronousTestCase):
         self.disk.room_bytes = None
         self.box.step(1000, 2)
         self.assertEqual(self.checkpoint().physic_msg_timestamp, stored_ms)
+
+    def test_round_of_the_index_meets_a_full_disk(self) -> None:
+        """At its checkpoint: no trace, one line, and it is flushed when there is room again."""
+        self.box.append(message(keys="k"))
+        stored_ms = self.box.now_ms
+        self.disk.before_write = (  # type: ignore[method-assign]
+            lambda path, size: 0 if path.startswith("/store/checkpoint") else size)
+        errors, done = self.said()
+        self.box.step(100, 500)
+        self.assertEqual(len(errors), 1, errors)
+        self.assertIn("the disk is full: /store/checkpoint", errors[0])
+        del self.disk.before_write
+        self.box.step(100, 150)
+        self.assertEqual(self.checkpoint().index_msg_timestamp, stored_ms)
+        index = self.box.store._index
+        assert index is not None
+        self.assertTrue(index.is_flushed)
+        self.assertEqual(sorted(done), ["the checkpoint", "the index"])
+        self.assertEqual(len(errors), 1, errors)
+
+    def test_stop_where_the_checkpoint_cannot_be_written(self) -> None:
+        """It ends, and leaves the mark of a crash; the next one tries what a stop tries."""
+        self.box.append(message(keys="k"))
+        self.disk.before_write = (  # type: ignore[method-assign]
+            lambda path, size: 0 if path.startswith("/store/checkpoint") else size)
+        errors, _ = self.said()
+        self.box.step(100, 200)
+        self.assertTrue(self.box.store.stop().called)
+        self.assertIn("the disk is full: /store/checkpoint", errors[-1])
+        self.assertTrue(self.disk.exists("/store/abort"))
+
+    def test_full_disk_is_said_once(self) -> None:
+        """Though queues and index are tried again each second and each ten seconds."""
+        self.box.append(*[message(keys="k") for _ in range(410)])
+        self.disk.before_write = (  # type: ignore[method-assign]
+            lambda path, size: size if "commitlog" in path else 0)
+        errors, done = self.said()
+        self.box.step(100, 600)
+        self.assertEqual(len(errors), len(set(errors)), errors)
+        self.assertLessEqual(len(errors), 3, errors)
+        del self.disk.before_write
+        self.box.step(100, 600)
+        self.assertEqual(sorted(done), ["consume queues", "the checkpoint", "the index"])
+        self.assertEqual(self.topics(), ["TopicTest"])
+
+    def said(self) -> tuple[list[str], list[str]]:
+        """Watch the log; :returns: errors, and parts that are written again, as they come."""
+        errors: list[str] = []
+        done: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            if event["log_level"] >= LogLevel.error:
+                errors.append(formatEvent(event))
+            elif (event["log_format"] or "").endswith("can be written again"):
+                done.append(event["part"])
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        return errors, done
 
     def failed(self) -> list[str]:
         """Let the sync of queues fail once; :returns: what is logged from then on."""
