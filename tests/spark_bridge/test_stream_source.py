@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.servers import wait_until
+from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import WAIT_SECONDS, begun, run_to_end, spark_session
 from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import BROKER, Topics
