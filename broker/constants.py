@@ -26,6 +26,7 @@ __all__ = [
     "FLUSH_STEP_MS",
     "FLUSH_STEP_PAGES_MAX",
     "FLUSH_STEP_TAILS_MAX",
+    "GROUP_ROWS_KEPT",
     "GROUP_ROWS_SIZE_MAX",
     "HEARTBEAT_SIZE_MAX",
     "HELD_PULLS_MAX",
@@ -58,6 +59,7 @@ __all__ = [
     "STALL_WARN_SECONDS",
     "TLS_HANDSHAKE_SECONDS",
     "TOPIC_QUEUES_MAX",
+    "TOPIC_ROWS_KEPT",
     "TOPIC_ROWS_SIZE_MAX",
     "TOTAL_BYTES_IN_FLIGHT_FREE",
     "TOTAL_BYTES_IN_FLIGHT_MAX",
@@ -111,6 +113,10 @@ HELD_PULLS_MAX: Final = 100_000
 #: What all topics may take as name servers and tools are told of them, bytes: with what stands
 #: around them they fit into a frame. 80,000 topics with short names, 45,000 with names of 95.
 TOPIC_ROWS_SIZE_MAX: Final = FRAME_SIZE_MAX - 512 * 1024
+#: The part of it that is for topics of retries and dead letters, bytes: 10,000 with short names.
+#: When ordinary topics fill theirs, new groups may still come, and messages be sent back. Half of
+#: this is for the groups there are.
+TOPIC_ROWS_KEPT: Final = TOPIC_ROWS_SIZE_MAX // 8
 #: Queues a topic may be given, of each kind. What tools ask of a topic of so many fits into a frame
 #: several times, and each is a file of its own; clusters in use have hundreds.
 TOPIC_QUEUES_MAX: Final = 16_384
@@ -124,6 +130,9 @@ SETTINGS_SIZE_MAX: Final = 64 * 1024
 
 #: What all groups may take as tools are told of them, bytes. Over 30,000 groups.
 GROUP_ROWS_SIZE_MAX: Final = FRAME_SIZE_MAX - 512 * 1024
+#: The part of it that groups made on demand cannot have, bytes: it is for what administrators make
+#: and change.
+GROUP_ROWS_KEPT: Final = GROUP_ROWS_SIZE_MAX // 8
 
 # --- the reactor
 

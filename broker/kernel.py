@@ -113,6 +113,8 @@ class Kernel:
         #: Consumer groups and their settings: ``find``.
         self.subscription_group = SubscriptionGroupTable(
             settings, store.config_file("subscriptionGroup.json"), now_ms)
+        self.topic_config.is_group = lambda group: group in self.subscription_group.table
+        self.subscription_group.has_room_for_topics = self.topic_config.has_room_for_group
         offsets = store.config_file("consumerOffset.json")
         #: How far each group has read each queue.
         self.consumer_offset = ConsumerOffsetTable(offsets, now_ms)

@@ -12,7 +12,8 @@ __all__ = [
     "APPLY_TOPIC_SUGGESTION", "DLQ_GROUP_TOPIC_PREFIX", "LMQ_PREFIX", "RETRY_GROUP_TOPIC_PREFIX",
     "SAME_GROUP_SUGGESTION", "SEND_FORBIDDEN_TOPICS", "SUBSCRIPTION_GROUP_SUGGESTION",
     "SYSTEM_TOPICS", "TEMPLATE_TOPIC", "allows_light_queues", "can_be_directory", "dlq_topic",
-    "group_fault", "is_light", "is_system_group", "is_system_topic", "retry_topic", "topic_fault",
+    "group_fault", "group_of_topic", "is_light", "is_system_group", "is_system_topic",
+    "retry_topic", "topic_fault",
 ]
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
@@ -51,9 +52,11 @@ SYSTEM_GROUPS: Final = frozenset({
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 TOPIC_LENGTH_MAX: Final = 127
-GROUP_LENGTH_MAX: Final = 255
 #: Bytes of a file name.
 FILE_NAME_SIZE_MAX: Final = 255
+#: Characters of a group's name. Differs from Apache, which takes 255: the topic of the group's
+#: retries then has a name that no directory can have.
+GROUP_LENGTH_MAX: Final = FILE_NAME_SIZE_MAX - len(RETRY_GROUP_TOPIC_PREFIX)
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _SUGGESTION = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -118,6 +121,14 @@ def is_system_topic(topic: str) -> bool:
 
 def is_system_group(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def group_of_topic(topic: str) -> str | None:
+    """The group whose retries or dead letters a topic has; None: it is an ordinary topic."""
+    for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
+        if topic.startswith(prefix):
+            return topic[len(prefix):]
+    return None
 
 
 def retry_topic(group: str) -> str:

@@ -13,6 +13,7 @@ from twistmq.broker.remoting import Request
 from twistmq.broker.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,
+    SUBSCRIPTION_GROUP_SUGGESTION,
     topic_fault,
 )
 from twistmq.broker.wire.bodies import TopicConfig
@@ -63,6 +64,12 @@ class SendTopics:
         if config is not None:
             return config
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+        group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        if is_retry and self._kernel.subscription_group.find(group) is None:
+            # Differs from Apache, which makes the topic of a group that there is not.
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group} {SUBSCRIPTION_GROUP_SUGGESTION}")
         unit_flag = 0 if not header.unit_mode else _UNIT_SUB if is_retry else _UNIT
         config = table.create_in_send(
             topic, header.default_topic, request.channel.remote_address,

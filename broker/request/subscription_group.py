@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from twisted.logger import Logger
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.constants import GROUP_ROWS_SIZE_MAX
+from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.log_rate import LineRate
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
@@ -61,6 +61,8 @@ class SubscriptionGroupTable(SavedTable):
         self.forbidden: dict[str, dict[str, int]] = {}
         #: What the groups take as tools are told of them, about, bytes.
         self.rows_size = 0
+        #: Says whether a new group could have its topics; the kernel knows.
+        self.has_room_for_topics: Callable[[str], bool] = _has_room
         self._created_lines = LineRate(_LINES_A_MINUTE)
         self._full_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
@@ -108,7 +110,10 @@ class SubscriptionGroupTable(SavedTable):
         if not self._may_be_made(group):
             return None
         config = SubscriptionGroupConfig(group)
-        if not self._has_room(config):
+        if not self._has_room(config, GROUP_ROWS_KEPT):
+            return None
+        if not (is_system_group(group) or self.has_room_for_topics(group)):
+            self._log_full("topics")
             return None
         left_out = self._created_lines.left_out(self._now_ms())
         if left_out is not None:
@@ -122,18 +127,24 @@ class SubscriptionGroupTable(SavedTable):
         wanted = self._settings.flag("autoCreateSubscriptionGroup") or is_system_group(group)
         return wanted and group_fault(group) is None
 
-    def _has_room(self, config: SubscriptionGroupConfig) -> bool:
-        """Whether tools could still be told of all groups."""
+    def _has_room(self, config: SubscriptionGroupConfig, kept: int = 0) -> bool:
+        """Whether tools could still be told of all groups, and of ``kept`` bytes more."""
         old = self.table.get(config.group_name)
-        return self._fits(row_size(config) - (row_size(old) if old is not None else 0))
+        return self._fits(row_size(config) - (row_size(old) if old is not None else 0), kept)
 
-    def _fits(self, more: int) -> bool:
-        """Whether tools could be told of so many bytes more."""
-        if more <= 0 or self.rows_size + more <= GROUP_ROWS_SIZE_MAX:
+    def _fits(self, more: int, kept: int = 0) -> bool:
+        """Whether tools could be told of so many bytes more, and of ``kept`` besides."""
+        if more <= 0 or self.rows_size + more <= GROUP_ROWS_SIZE_MAX - kept:
             return True
-        if self._full_lines.left_out(self._now_ms()) is not None:
-            self.log.warn("no room for more groups than {count}", count=len(self.table))
+        self._log_full("groups")
         return False
+
+    def _log_full(self, what: str) -> None:
+        left_out = self._full_lines.left_out(self._now_ms())
+        if left_out is not None:
+            self.log.warn("no room for more groups than {count}: the table of {what} is full "
+                          "({left_out} such lines were left out before)",
+                          count=len(self.table), what=what, left_out=left_out)
 
     def has(self, group: str) -> bool:
         """Whether there is such a group; those of light queues always are."""
@@ -228,6 +239,11 @@ class SubscriptionGroupTable(SavedTable):
         self._file_rows.changed(group)
         self.data_version.next_version(self._now_ms())
         self.dirty = True
+
+
+def _has_room(group: str) -> bool:
+    """Of a table that knows of no topics."""
+    return True
 
 
 def row_size(config: SubscriptionGroupConfig) -> int:

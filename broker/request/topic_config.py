@@ -5,7 +5,7 @@ Source: TopicConfigManager @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from typing import Final
 
@@ -13,7 +13,11 @@ from twisted.logger import Logger
 
 from twistmq.broker import topic_names
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.constants import TOPIC_QUEUES_MAX, TOPIC_ROWS_SIZE_MAX
+from twistmq.broker.constants import (
+    TOPIC_QUEUES_MAX,
+    TOPIC_ROWS_KEPT,
+    TOPIC_ROWS_SIZE_MAX,
+)
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.log_rate import LineRate
 from twistmq.broker.request.attributes import (
@@ -26,7 +30,7 @@ from twistmq.broker.request.attributes import (
 from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.topic_names import can_be_directory
+from twistmq.broker.topic_names import can_be_directory, group_of_topic, retry_topic
 from twistmq.broker.wire.bodies import (
     DataVersion,
     RegisterBrokerBody,
@@ -68,7 +72,10 @@ class TopicConfigTable(SavedTable):
         #: The topics as answers and registrations have them, and what these rows take, bytes.
         self.rows: dict[str, bytes] = {}
         self.rows_size = 0
+        #: Says whether there is a group; the kernel knows.
+        self.is_group: Callable[[str], bool] = _is_no_group
         self._created_lines = LineRate(_LINES_A_MINUTE)
+        self._full_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
         self._create_system_topics(settings)
 
@@ -144,17 +151,46 @@ class TopicConfigTable(SavedTable):
         self.table[name] = config
         self._file_rows.changed(name)
 
-    def require_room(self, configs: Iterable[TopicConfig]) -> None:
-        """:raises RequestRefused: when the table with these topics could not be registered."""
-        new = sum(_ROW_SIZE + 2 * len(config.topic_name)
-                  + sum(len(name) + len(value) for name, value in config.attributes.items())
-                  for config in configs if config.topic_name not in self.table)
-        if new and self.rows_size + new > TOPIC_ROWS_SIZE_MAX:
-            self.log.warn("no room for more topics than {count}", count=len(self.table))
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"the broker has {len(self.table)} topics, {self.rows_size} bytes as name servers "
-                f"are told of them; with {new} bytes more they are over {TOPIC_ROWS_SIZE_MAX}")
+    def require_room(
+        self, configs: Collection[TopicConfig], kept: int = TOPIC_ROWS_KEPT
+    ) -> None:
+        """Refuse topics for which the table has no room.
+
+        :param kept: bytes that stay free for others, unless all of these are topics of groups that
+            there are, or the system's.
+        :raises RequestRefused: when the table with these topics would leave less.
+        """
+        new = [config for config in configs if config.topic_name not in self.table]
+        if not new:
+            return
+        size = sum(_ROW_SIZE + 2 * len(config.topic_name)
+                   + sum(len(name) + len(value) for name, value in config.attributes.items())
+                   for config in new)
+        most = TOPIC_ROWS_SIZE_MAX
+        if not all(self._is_served_first(config.topic_name) for config in new):
+            most -= kept
+        if self.rows_size + size <= most:
+            return
+        left_out = self._full_lines.left_out(self._now_ms())
+        if left_out is not None:
+            self.log.warn("no room for topic {topic}: there are {count} ({left_out} such lines "
+                          "were left out before)", topic=new[0].topic_name, count=len(self.table),
+                          left_out=left_out)
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the broker has {len(self.table)} topics, {self.rows_size} bytes as name servers "
+            f"are told of them; with {size} bytes more they are over {most}")
+
+    def _is_served_first(self, topic: str) -> bool:
+        """Whether a topic may have the room that is kept."""
+        group = group_of_topic(topic)
+        return self.is_system_topic(topic) if group is None else self.is_group(group)
+
+    def has_room_for_group(self, group: str) -> bool:
+        """Whether a new group could have its topics: of retries, of dead letters."""
+        topic = retry_topic(group)
+        more = 0 if topic in self.table else 2 * (_ROW_SIZE + 2 * len(topic))
+        return self.rows_size + more <= TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT // 2
 
     # --- look-up
 
@@ -241,7 +277,7 @@ class TopicConfigTable(SavedTable):
         queues = max(min(client_queue_nums, template.write_queue_nums), 0)
         config = TopicConfig(topic, queues, queues, template.perm & ~PERM_INHERIT,
                              template.topic_filter_type, sys_flag)
-        return self._add(config, remote_address)
+        return self._add(config, remote_address, TOPIC_ROWS_KEPT)
 
     def create_in_send_back(
         self, topic: str, queue_nums: int, perm: int, sys_flag: int, order: bool = False
@@ -254,14 +290,19 @@ class TopicConfigTable(SavedTable):
         if config is None:
             queue_nums = min(queue_nums, TOPIC_QUEUES_MAX)
             return self._add(TopicConfig(topic, queue_nums, queue_nums, perm,
-                                         topic_sys_flag=sys_flag, order=order), "the broker")
+                                         topic_sys_flag=sys_flag, order=order), "the broker",
+                             TOPIC_ROWS_KEPT // 2)
         if config.order != order:
             config.order = order
             self._changed(config)
         return config
 
-    def _add(self, config: TopicConfig, creator: str) -> TopicConfig:
-        self.require_room((config,))
+    def _add(self, config: TopicConfig, creator: str, kept: int) -> TopicConfig:
+        if not can_be_directory(config.topic_name):
+            # Saved, it would make the whole table one that cannot be read.
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 f"no directory can be called {config.topic_name}")
+        self.require_room((config,), kept)
         left_out = self._created_lines.left_out(self._now_ms())
         if left_out is not None:
             self.log.info(
@@ -317,6 +358,11 @@ class TopicConfigTable(SavedTable):
         """Count one more change, to be saved."""
         self.data_version.next_version(self._now_ms())
         self.dirty = True
+
+
+def _is_no_group(group: str) -> bool:
+    """Of a table that knows of no groups."""
+    return False
 
 
 def is_batch_topic(config: TopicConfig) -> bool:

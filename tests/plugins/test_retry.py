@@ -8,6 +8,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
@@ -181,6 +182,18 @@ class SendBackTests(RetryTestCase):
         self.assert_back()
 
 
+    def test_full_of_ordinary_topics(self) -> None:
+        """A first send-back, and a first dead letter, find room."""
+        table = self.kernel.topic_config
+        table.rows_size = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT
+        self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header(
+            "another", self.box.now_ms), b"").code, ResponseCode.SYSTEM_ERROR)
+        self.assert_back()
+        self.assert_back(level=-1)
+        self.assertIn(RETRY, table.table)
+        self.assertIn(DLQ, table.table)
+
+
 class SafeTests(RetryTestCase):
     """What is said to be taken is not lost."""
 
@@ -223,6 +236,7 @@ class NoGroupTests(RetryTestCase):
         header = send_header("%RETRY%nobody", self.box.now_ms)
         reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"x")
         self.assertEqual(reply.code, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+        self.assertNotIn("%RETRY%nobody", self.kernel.topic_config.table)
 
 
 class WithoutScheduleTests(RetryTestCase):

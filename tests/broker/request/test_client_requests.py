@@ -12,8 +12,10 @@ from zope.interface import implementer
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.interfaces import IFilterLanguage
 from twistmq.broker.request.client_table import ClientChange
+from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.wire.bodies import (
     CheckClientRequestBody,
@@ -134,6 +136,33 @@ class HeartbeatTests(ClientCase):
         self.assertEqual(list(self.box.kernel.clients.consumers), ["G"])
         self.assertNotIn("%RETRY%bad*group", self.box.kernel.topic_config.table)
         self.assertIn("P", self.box.kernel.clients.producers)
+
+    def test_name_too_long_for_retries(self) -> None:
+        """The topic of its retries could have no directory: no start could read the topics."""
+        disk = FaultyDisk()
+        self.box = self.make(disk=disk)
+        self.peers = [self.box.peer()]
+        for size in (248, 249, 255):
+            body = HeartbeatData("c", consumer_data_set=(consumer("g" * size, "T"),))
+            self.box.send(self.peers[0], RequestCode.HEART_BEAT, body=body.encode())
+        self.box.stop()
+        self.box = self.make(disk=disk)
+        topics = [topic for topic in self.box.kernel.topic_config.table if "%RETRY%" in topic]
+        self.assertEqual(topics, ["%RETRY%" + "g" * 248])
+
+    def test_full_of_ordinary_topics(self) -> None:
+        """New groups come all the same, and then the groups there are get their topics."""
+        table = self.box.kernel.topic_config
+        table.rows_size = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT
+        self.beat(0, consumer("G", "T"))
+        self.assertEqual(list(self.box.kernel.clients.consumers), ["G"])
+        self.assertIn("%RETRY%G", table.table)
+        self.box.kernel.subscription_group.find("H")
+        table.rows_size = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT // 2
+        self.beat(0, consumer("G", "T"), consumer("H", "T"), consumer("new", "T"))
+        self.assertEqual(list(self.box.kernel.clients.consumers), ["G", "H"])
+        self.assertIn("%RETRY%H", table.table)
+        self.assertNotIn("new", self.box.kernel.subscription_group.table)
 
     def test_groups_that_must_not_be_created(self) -> None:
         """Without autoCreateSubscriptionGroup an unknown group has no members."""

@@ -94,7 +94,7 @@ class ClientSpaceTests(SynchronousTestCase):
             error = self.refusal(space, 1, beat)
             self.assertEqual(error.response_code, ResponseCode.INVALID_PARAMETER)
             self.assertIn(word, str(error))
-        space.check(1, heartbeat("P" * 255, client_id="c" * 1024))
+        space.check(1, heartbeat("P" * 248, client_id="c" * 1024))
 
 
 class HeartbeatTests(SynchronousTestCase):

@@ -8,7 +8,7 @@ from pathlib import Path
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.constants import GROUP_ROWS_SIZE_MAX
+from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable, row_size
 from twistmq.broker.setting_rows import broker_rows
@@ -96,6 +96,26 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertTrue(table.delete("G"))
         self.assertEqual(table.rows_size, _rows_size(table))
         self.assertIsNotNone(table.find("H"))
+
+    def test_room_for_administrators(self) -> None:
+        """Groups made on demand leave some for what is made by request, and for changes."""
+        table = self.make()
+        table.find("G")
+        table.rows_size = GROUP_ROWS_SIZE_MAX - GROUP_ROWS_KEPT
+        self.assertIsNone(table.find("H"))
+        self.assertIsNotNone(table.find("G"))
+        table.forbid("G", "T", 2, forbidden=True)
+        table.update(SubscriptionGroupConfig("H"), {})
+        self.assertIsNotNone(table.find("H"))
+
+    def test_no_room_for_its_topics(self) -> None:
+        """A group whose retries could not be stored is not made on demand; others go on."""
+        table = self.make()
+        table.find("G")
+        table.has_room_for_topics = lambda group: False
+        self.assertIsNone(table.find("H"))
+        self.assertIsNotNone(table.find("G"))
+        self.assertIsNotNone(table.find("CID_RMQ_SYS_X"))
 
     def test_size_of_rows(self) -> None:
         """It is what tools are told or a little more, whatever the groups are."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.constants import TOPIC_ROWS_SIZE_MAX
+from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged
 from twistmq.broker.request.topic_config import (
     PERM_INHERIT,
@@ -236,6 +236,32 @@ class RegistrationTests(TableCase):
         self.assertRaises(RequestRefused, table.create_in_send_back, "%RETRY%G", 1, 6, 0)
         self.assertEqual(table.table, before)
         self.assertEqual(table.create_in_send_back("TBW102", 1, 6, 0).topic_name, "TBW102")
+
+    def test_room_for_groups(self) -> None:
+        """Ordinary topics leave some: half for the topics of any group, half for those there are.
+        """
+        table = self.make()
+        table.is_group = {"G"}.__contains__
+        table.rows_size = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT - 100
+        for name in ("T", "%RETRY%H", "%DLQ%H"):
+            self.assertRaises(RequestRefused, table.create_in_send, name, "TBW102", PEER, 4, 0)
+            self.assertRaises(RequestRefused, table.require_room, [TopicConfig(name)])
+        self.assertRaises(RequestRefused, table.require_room,
+                          [TopicConfig("%RETRY%G"), TopicConfig("T")])
+        table.require_room([TopicConfig("%RETRY%G"), TopicConfig("%DLQ%G")])
+        table.create_in_send_back("%RETRY%G+T", 1, 6, 0)
+        self.assertTrue(table.has_room_for_group("H"))
+        table.rows_size = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT // 2 - 100
+        self.assertFalse(table.has_room_for_group("H"))
+        self.assertRaises(RequestRefused, table.create_in_send_back, "%RETRY%G+U", 1, 6, 0)
+        for name in ("%RETRY%G", "%DLQ%G", "TRANS_CHECK_MAX_TIME_TOPIC"):
+            self.assertEqual(table.create_in_send_back(name, 1, 6, 0).topic_name, name)
+
+    def test_name_of_no_directory(self) -> None:
+        """A topic that the saved table could not be read with is not made."""
+        table = self.make()
+        self.assertRaises(RequestRefused, table.create_in_send_back, "n" * 256, 1, 6, 0)
+        self.assertNotIn("n" * 256, table.table)
 
     def test_size_of_rows(self) -> None:
         """It is what the rows take, whatever happened to them, and not over what was reckoned."""

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_put
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import TOPIC_QUEUES_MAX, TOPIC_ROWS_SIZE_MAX
+from twistmq.broker.constants import TOPIC_QUEUES_MAX, TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
@@ -208,12 +208,13 @@ class CreateTopicsTests(RequestCase):
 
     def test_too_many(self) -> None:
         """Topics that could not be registered are refused, all of them, with the reason."""
-        self.kernel.topic_config.rows_size = TOPIC_ROWS_SIZE_MAX - 500
+        most = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT
+        self.kernel.topic_config.rows_size = most - 500
         code, remark = self.create_all(*(TopicConfig(f"T{number}") for number in range(9)))
         self.assertEqual(code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("topics", remark or "")
         self.assertIsNone(self.kernel.topic_config.get("T0"))
-        self.kernel.topic_config.rows_size = TOPIC_ROWS_SIZE_MAX - 5
+        self.kernel.topic_config.rows_size = most - 5
         self.assertEqual(self.create("T0")[0], ResponseCode.SYSTEM_ERROR)
         self.assertIsNone(self.kernel.topic_config.get("T0"))
         self.assertEqual(self.told, 0)

@@ -1,0 +1,63 @@
+"""Tables that are full of what an attacker put there: clients go on."""
+
+from __future__ import annotations
+
+from tests.hostile.case import HostileCase
+from tests.interop.servers import Servers
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+from twistmq.broker.wire.bodies import (
+    ConsumerData,
+    CreateTopicListRequestBody,
+    HeartbeatData,
+    SubscriptionData,
+    TopicConfig,
+)
+from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
+
+_A_FRAME = 4000
+
+
+class FullTopicTableTests(HostileCase):
+    """A topic table with room for no ordinary topic."""
+
+    timeout = 120
+    growth_max_kib = 256 * 1024
+
+    def make_servers(self) -> Servers:
+        return self.own_servers()
+
+    def test_groups_go_on(self) -> None:
+        """A new group joins, takes a message, and sends it back."""
+        attacker, client = BlockingClient(self.broker, 30.0), BlockingClient(self.broker)
+        self.addCleanup(attacker.close)
+        self.addCleanup(client.close)
+        number, count, reply = 0, _A_FRAME, None
+        while count:
+            # Ever fewer at once, until not one more fits.
+            topics = [TopicConfig(f"{each:06}".ljust(127, "n"), 1, 1)
+                      for each in range(number, number + count)]
+            reply = attacker.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+                                     body=CreateTopicListRequestBody(topics).encode_standard())
+            if reply.code == ResponseCode.SUCCESS:
+                number += count
+            else:
+                count //= 5
+        assert reply is not None
+        self.assertIn("topics", reply.remark or "")
+        heartbeat = HeartbeatData("new", consumer_data_set=(ConsumerData(
+            "new_group", subscription_data_set=(SubscriptionData("good_topic"),)),))
+        self.assertEqual(client.request(
+            RequestCode.HEART_BEAT, body=heartbeat.encode_standard()).code, 0)
+        [message, *_] = client.pull("good_topic", 0, group="new_group")
+        for level in (0, -1):
+            back = client.request(
+                RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader(
+                    offset=message.physical_offset, group="new_group", delay_level=level,
+                    origin_topic="good_topic"))
+            self.assertEqual((back.code, back.remark), (0, None))
+        # One that is ordinary is refused, with the reason.
+        refused = client.request(
+            RequestCode.SEND_MESSAGE_V2, send_header("one_more".ljust(127, "n"), 0), b"")
+        self.assertEqual(refused.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("topics", refused.remark or "")
