@@ -7,6 +7,7 @@ import socket
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.internet.testing import MemoryReactor
 from twisted.trial.unittest import TestCase
 
 from twistmq.broker.channels import ChannelTable
@@ -35,6 +36,13 @@ class ListenerTests(TestCase):
         self.service = self.listener(0)
         self.service.startService()
         self.addCleanup(self.service.stopService)
+
+    def test_backlog(self) -> None:
+        """The reactor is told how many connections may wait to be accepted."""
+        ports = MemoryReactor()
+        ListenerService(ports, 0, "127.0.0.1", 77, self.factory, "the test's port").startService()
+        (_, _, backlog, interface), = ports.tcpServers
+        self.assertEqual((backlog, interface), (77, "127.0.0.1"))
 
     def listener(self, port: int) -> ListenerService:
         return ListenerService(reactor, port, "127.0.0.1", 50, self.factory, "the test's port")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twisted.logger import capturedLogs
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -73,10 +73,16 @@ class ValueRequestTests(SynchronousTestCase):
         self.assertIn("value", reply.remark or "")
 
     def test_values_are_logged_now_and_then(self) -> None:
-        """First after a minute, then every ten."""
+        """First after a minute, then every ten; the line has numbers and no value."""
+        self.ask(RequestCode.PUT_KV_CONFIG, key="k", value="secret")
         task = self.server.periodic_tasks()[1]
         self.assertEqual((task.first_ms, task.period_ms), (60_000, 600_000))
-        self.assertIsNone(task.run(0))
+        with capturedLogs() as events:
+            task.run(0)
+        event, = events
+        self.assertEqual((event["namespaces"], event["keys"]), (1, 1))
+        self.assertGreater(event["size"], len("Nksecret"))
+        self.assertNotIn("secret", formatEvent(event))
 
 
 class SettingRequestTests(SynchronousTestCase):

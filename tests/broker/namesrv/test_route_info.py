@@ -188,7 +188,8 @@ class RegisterTests(RouteInfoCase):
     def test_filter_servers_stay_go_or_are_replaced(self) -> None:
         """None leaves them, an empty list removes them, a list replaces them."""
         key = BrokerKey("C", MASTER)
-        cases = [(["f:1"], ["f:1"]), (None, ["f:1"]), (["f:2"], ["f:2"]), ([], None)]
+        cases = [(["f:1", "f:2"], ["f:1", "f:2"]), (None, ["f:1", "f:2"]), (["f:3"], ["f:3"]),
+                 ([], None)]
         for given, expected in cases:
             self.routes.register(make_registration(filter_servers=given), 0)
             self.assertEqual(self.tables.filter_servers.get(key), expected, msg=str(given))

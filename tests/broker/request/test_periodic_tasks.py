@@ -152,6 +152,9 @@ class TaskTests(SynchronousTestCase):
         box.kernel.append([message("T")])
         event, = self.logged(box, "log dispatch lag")
         self.assertEqual(event["size"], 0)
+        self.patch(box.kernel.store, "dispatch_behind_bytes", lambda: 1234)
+        event, = self.logged(box, "log dispatch lag")
+        self.assertEqual(event["size"], 1234)
 
     def test_water_marks(self) -> None:
         """Connections are logged while there are any."""

@@ -198,7 +198,7 @@ class RejectTests(GuardTestCase):
         self.assertFalse(self.round())
         self.slow_append(300)
         self.assertFalse(self.round(), msg="no longer than it may")
-        self.slow_append(1400)
+        self.slow_append(301)
         self.assertTrue(self.round())
         answer = self.control.due(frames(SEND, PULL), 3, Waiting(5))
         self.assertEqual(passed(answer), [1])
