@@ -151,14 +151,16 @@ class BrokerRequests:
         """Must a broker register again? Asking is a sign of life."""
         header = request.header
         theirs = DataVersion.decode(request.body) if request.body else None
-        known = self._routes.data_version(header.cluster_name, header.broker_addr)
-        self._routes.heartbeat(header.cluster_name, header.broker_addr, request.now_ms)
+        whose = header.cluster_name, header.broker_addr, header.broker_name
+        known = self._routes.data_version(*whose)
+        self._routes.heartbeat(*whose, request.now_ms)
         return Reply(header=QueryDataVersionResponseHeader(
             changed=known is None or known != theirs), body=known.encode() if known else b"")
 
     def heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> Reply:
         header = request.header
-        self._routes.heartbeat(header.cluster_name, header.broker_addr, request.now_ms)
+        self._routes.heartbeat(header.cluster_name, header.broker_addr, header.broker_name,
+                               request.now_ms)
         return Reply()
 
     def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Handled:

@@ -44,7 +44,7 @@ class Registration:
 
     @property
     def key(self) -> BrokerKey:
-        return BrokerKey(self.cluster, self.address)
+        return BrokerKey(self.cluster, self.address, self.broker_name)
 
 
 @dataclass(frozen=True, slots=True)

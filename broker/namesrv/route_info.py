@@ -138,18 +138,25 @@ class RouteInfoManager:
         return theirs > ours
 
     def _reject(self, new: Registration) -> None:
-        if new.key in self.tables.live:
+        """Forget who came with an older state, if it was known by this connection."""
+        live = self.tables.live.get(new.key)
+        if live is not None and live.channel.channel_id == new.channel.channel_id:
             self._leave([new.key], "outdated")
 
     def _drop_other_identities(self, new: Registration) -> None:
-        """Forget what the address was before: its name elsewhere, or another name here.
+        """Forget what the broker was before: its name elsewhere, or another name here.
 
-        With another name in another cluster it is another broker, which stays: clusters may lie
-        in networks that use the same addresses.
+        Another name counts only when it came over the same connection: else one request of
+        anybody, with the address of a broker, would drop that broker. One that was renamed and
+        started again has lost its connection, or falls silent. With another name in another
+        cluster it is another broker, which stays: clusters may lie in networks that use the same
+        addresses.
         """
-        others = [key for key in self.tables.keys_of(new.address)
-                  if (key.cluster == new.cluster)
-                  != (self.tables.live[key].broker_name == new.broker_name)]
+        tables = self.tables
+        others = [key for key in tables.keys_of(new.address)
+                  if (key.cluster != new.cluster if key.broker_name == new.broker_name
+                      else key.cluster == new.cluster
+                      and tables.live[key].channel.channel_id == new.channel.channel_id)]
         if others:
             self._leave(others, "replaced")
 
@@ -168,7 +175,7 @@ class RouteInfoManager:
         addresses[new.broker_id] = new.address
         if holder is not None and holder != new.address:
             for key in tables.keys_of(holder):
-                if tables.live[key].broker_name == new.broker_name:
+                if key.broker_name == new.broker_name:
                     tables.drop_live(key)
         return not holder
 
@@ -227,15 +234,18 @@ class RouteInfoManager:
 
     # --- signs of life
 
-    def heartbeat(self, cluster: str, address: str, now_ms: int) -> None:
-        """Note that a broker lives; one that is not known stays so."""
-        live = self.tables.live.get(BrokerKey(cluster, address))
+    def heartbeat(self, cluster: str, address: str, name: str, now_ms: int) -> None:
+        """Note that a broker lives; one that is not known stays so.
+
+        Differs from Apache: under another name than the one it registered with it is not known.
+        """
+        live = self.tables.live_as(cluster, address, name)
         if live is not None:
             live.last_update_ms = now_ms
 
-    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+    def data_version(self, cluster: str, address: str, name: str) -> DataVersion | None:
         """The version a broker registered with last; None when it is not known."""
-        live = self.tables.live.get(BrokerKey(cluster, address))
+        live = self.tables.live_as(cluster, address, name)
         return live.data_version if live else None
 
     # --- going
@@ -250,7 +260,7 @@ class RouteInfoManager:
             self.log.info("{address} of {cluster} has left already as {name}, or was never there",
                           address=address, cluster=cluster, name=broker_name)
             return False
-        self._leave([BrokerKey(cluster, address)], "unregistered")
+        self._leave([BrokerKey(cluster, address, broker_name)], "unregistered")
         return True
 
     def scan_not_active_broker(self, now_ms: int) -> list[Channel]:

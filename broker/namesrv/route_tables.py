@@ -3,8 +3,9 @@
     topics          topic -> broker name -> QueueData
     brokers         broker name -> BrokerData: addresses by broker id
     clusters        cluster -> broker names
-    live            (cluster, address) -> when and over which connection the broker last registered
-    filter_servers  (cluster, address) -> filter servers
+    live            (cluster, address, broker name) -> when and by which connection the broker last
+                    registered
+    filter_servers  (cluster, address, broker name) -> filter servers
     mappings        static topic -> broker name -> TopicQueueMappingInfo
 
 What always holds, and is tested: every address of a name in ``brokers`` has exactly one entry with
@@ -45,10 +46,15 @@ PERM_WRITE: Final = 2
 
 
 class BrokerKey(NamedTuple):
-    """What tells one broker from all others: two clusters may use the same addresses."""
+    """What tells one broker from all others: two clusters may use the same addresses.
+
+    The name is a part of it, so that nobody who registers an address under another name takes the
+    place of the broker that is there.
+    """
 
     cluster: str
     address: str
+    broker_name: str
 
 
 @dataclass(slots=True)
@@ -87,7 +93,7 @@ class RouteTables:
     # --- brokers
 
     def keys_of(self, address: str) -> list[BrokerKey]:
-        """The keys under which an address is known, at most one a cluster."""
+        """The keys under which an address is known."""
         return list(self._keys_by_address.get(address, ()))
 
     def keys_on(self, channel: Channel) -> list[BrokerKey]:
@@ -121,9 +127,8 @@ class RouteTables:
         return group
 
     def live_as(self, cluster: str, address: str, name: str) -> BrokerLive | None:
-        """The live broker at an address; None when there it has another name, or is none."""
-        live = self.live.get(BrokerKey(cluster, address))
-        return live if live is not None and live.broker_name == name else None
+        """The live broker of a name at an address; None when there is none."""
+        return self.live.get(BrokerKey(cluster, address, name))
 
     def drop_address(self, key: BrokerKey) -> bool:
         """Forget one live broker, and its name when no other broker has it.

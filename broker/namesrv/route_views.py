@@ -62,7 +62,7 @@ class RouteViews:
         found = {}
         for group in groups:
             for address in group.broker_addrs.values():
-                key = BrokerKey(group.cluster or "", address)
+                key = BrokerKey(group.cluster or "", address, group.broker_name or "")
                 if key in self._tables.filter_servers:
                     found[address] = self._tables.filter_servers[key]
         return found

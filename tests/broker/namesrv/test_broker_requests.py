@@ -44,7 +44,7 @@ ADDRESS = "10.0.0.1:10911"
 TOPICS = TopicConfigSerializeWrapper({"T": TopicConfig("T"), "U": TopicConfig("U")},
                                      DataVersion(0, 0, 1))
 BODY = RegisterBrokerBody(TOPICS, ["f:1"])
-KEY = BrokerKey("C", ADDRESS)
+KEY = BrokerKey("C", ADDRESS, "a")
 
 
 class BrokerRequestsCase(SynchronousTestCase):

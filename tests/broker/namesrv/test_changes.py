@@ -128,7 +128,7 @@ class OrderTests(ChangesCase):
         first, second = self.register(MANY), self.register(3, 2, prefix="U")
         self.assertEqual([self.reply(each).code for each in (second, first)], [0, 0])
         self.assertEqual(set(self.tables.topics), {"U0", "U1", "U2"})
-        version = self.server.routes.data_version("C", ADDRESS)
+        version = self.server.routes.data_version("C", ADDRESS, "a")
         assert version is not None
         self.assertEqual(version.counter, 2)
 

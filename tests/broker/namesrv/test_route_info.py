@@ -62,7 +62,7 @@ class RegisterTests(RouteInfoCase):
         group = self.tables.brokers["a"]
         self.assertEqual((group.cluster, group.broker_addrs, group.zone_name),
                          ("C", {0: MASTER}, "z"))
-        self.assertEqual(self.tables.live[BrokerKey("C", MASTER)].last_update_ms, 5)
+        self.assertEqual(self.tables.live[BrokerKey("C", MASTER, "a")].last_update_ms, 5)
         self.assertEqual(self.tables.topics["U"], {"a": QueueData("a", 4, 4, 4, 0)})
 
     def test_again_is_a_sign_of_life_and_nothing_else(self) -> None:
@@ -70,7 +70,7 @@ class RegisterTests(RouteInfoCase):
         self.routes.register(make_registration(), 5)
         channel = StillChannel()
         self.routes.register(make_registration(topics={"T": 4, "U": 4}, channel=channel), 9)
-        live = self.tables.live[BrokerKey("C", MASTER)]
+        live = self.tables.live[BrokerKey("C", MASTER, "a")]
         self.assertEqual((live.last_update_ms, live.channel), (9, channel))
         self.assertEqual(self.perms(), {"T": 6, "U": 6})
 
@@ -155,18 +155,19 @@ class RegisterTests(RouteInfoCase):
         self.routes.register(make_registration(filter_servers=["f:1"]), 0)
         self.routes.register(make_registration(OTHER, {"T": 4, "U": 4}), 1)
         self.assertEqual(self.addresses(), {0: OTHER})
-        self.assertEqual(set(self.tables.live), {BrokerKey("C", OTHER)})
+        self.assertEqual(set(self.tables.live), {BrokerKey("C", OTHER, "a")})
         self.assertEqual(self.tables.filter_servers, {})
         self.assertEqual(self.perms(), {"T": 4, "U": 4})
 
     def test_an_older_state_does_not_take_the_id(self) -> None:
         """The holder with the higher state version stays; the other is no broker at all."""
+        channel = StillChannel()
         self.routes.register(make_registration(state=3), 0)
-        self.routes.register(make_registration(OTHER, broker_id=1), 0)
-        result = self.routes.register(make_registration(OTHER, state=2), 1)
+        self.routes.register(make_registration(OTHER, broker_id=1, channel=channel), 0)
+        result = self.routes.register(make_registration(OTHER, state=2, channel=channel), 1)
         self.assertEqual(result, MasterOfGroup())
         self.assertEqual(self.addresses(), {0: MASTER})
-        self.assertEqual(set(self.tables.live), {BrokerKey("C", MASTER)})
+        self.assertEqual(set(self.tables.live), {BrokerKey("C", MASTER, "a")})
 
     def test_an_equal_state_takes_the_id(self) -> None:
         """Only a lower state version is refused."""
@@ -187,7 +188,7 @@ class RegisterTests(RouteInfoCase):
 
     def test_filter_servers_stay_go_or_are_replaced(self) -> None:
         """None leaves them, an empty list removes them, a list replaces them."""
-        key = BrokerKey("C", MASTER)
+        key = BrokerKey("C", MASTER, "a")
         cases = [(["f:1", "f:2"], ["f:1", "f:2"]), (None, ["f:1", "f:2"]), (["f:3"], ["f:3"]),
                  ([], None)]
         for given, expected in cases:
@@ -195,12 +196,38 @@ class RegisterTests(RouteInfoCase):
             self.assertEqual(self.tables.filter_servers.get(key), expected, msg=str(given))
 
     def test_an_address_with_another_name_leaves_the_first(self) -> None:
-        """A renamed broker is not known under both names."""
-        self.routes.register(make_registration(), 0)
-        self.routes.register(make_registration(name="b"), 1)
+        """A broker that is renamed while it runs is not known under both names."""
+        channel = StillChannel()
+        self.routes.register(make_registration(channel=channel), 0)
+        self.routes.register(make_registration(name="b", channel=channel), 1)
         self.assertEqual(set(self.tables.brokers), {"b"})
         self.assertEqual(self.tables.clusters, {"C": {"b"}})
         self.assertEqual(set(self.tables.topics["T"]), {"b"})
+
+    def test_nobody_drops_a_broker_by_its_address_alone(self) -> None:
+        """Over another connection another name is another broker; both stay and go alone."""
+        first = make_registration(filter_servers=["f:1"])
+        self.routes.register(first, 0)
+        stranger = StillChannel()
+        self.routes.register(make_registration(name="b", channel=stranger), 1)
+        self.assertEqual(self.addresses("a"), {0: MASTER})
+        self.assertEqual(self.perms("a"), {"T": 6, "U": 6})
+        self.routes.heartbeat("C", MASTER, "b", 5)
+        self.assertEqual(self.tables.live[first.key].last_update_ms, 0)
+        self.assertFalse(self.routes.unregister("C", MASTER, "c"))
+        self.routes.on_channel_destroy(stranger)
+        self.assertEqual(set(self.tables.live), {first.key})
+        self.assertEqual(self.tables.filter_servers, {first.key: ["f:1"]})
+        self.assertEqual(set(self.tables.topics["T"]), {"a"})
+
+    def test_nobody_drops_a_slave_by_an_older_state(self) -> None:
+        """A slave's address that comes as an outdated master's by another connection stays."""
+        self.routes.register(make_registration(state=3), 0)
+        slave = make_registration(SLAVE, broker_id=1)
+        self.routes.register(slave, 0)
+        self.routes.register(make_registration(SLAVE, state=2), 1)
+        self.assertIn(slave.key, self.tables.live)
+        self.assertEqual(self.addresses(), {0: MASTER, 1: SLAVE})
 
     def test_an_address_in_another_cluster_leaves_the_first(self) -> None:
         """A broker that was moved is in one cluster."""
@@ -208,7 +235,7 @@ class RegisterTests(RouteInfoCase):
         self.routes.register(make_registration(cluster="D"), 1)
         self.assertEqual(self.tables.clusters, {"D": {"a"}})
         self.assertEqual(self.tables.brokers["a"].cluster, "D")
-        self.assertEqual(set(self.tables.live), {BrokerKey("D", MASTER)})
+        self.assertEqual(set(self.tables.live), {BrokerKey("D", MASTER, "a")})
 
     def test_two_clusters_may_use_one_address(self) -> None:
         """Another name in another cluster is another broker, and both stay and go alone."""
@@ -323,10 +350,10 @@ class LeaveTests(RouteInfoCase):
     def test_a_heartbeat_is_a_sign_of_life(self) -> None:
         """It puts the end off, and makes nobody known."""
         self.routes.register(make_registration(timeout_ms=10), 0)
-        self.routes.heartbeat("C", MASTER, 8)
-        self.routes.heartbeat("C", OTHER, 8)
+        self.routes.heartbeat("C", MASTER, "a", 8)
+        self.routes.heartbeat("C", OTHER, "b", 8)
         self.routes.scan_not_active_broker(18)
-        self.assertEqual(set(self.tables.live), {BrokerKey("C", MASTER)})
+        self.assertEqual(set(self.tables.live), {BrokerKey("C", MASTER, "a")})
 
     def test_a_connection_that_a_living_broker_uses_is_not_closed(self) -> None:
         """Brokers of one process share it."""

@@ -75,14 +75,18 @@ class RoutesMachine(RuleBasedStateMachine):
         if (holder is not None and holder.address != address and holder.cluster == cluster
                 and holder.topics.data_version.state_version > version["state"]):
             assert result == MasterOfGroup()
-            self.model.pop(new.key, None)
+            if new.key in self.model and self.model[new.key][0].channel is new.channel:
+                del self.model[new.key]
         elif holder is None and len(topics) == 1:
             assert result is None
         else:
             assert result is not None
             for key, (other, _) in list(self.model.items()):
-                if key.address == address and (
-                        (other.broker_name == name) != (key.cluster == cluster)):
+                if key.address != address:
+                    continue
+                is_here, is_named_so = key.cluster == cluster, key.broker_name == name
+                if (is_named_so and not is_here) or (
+                        is_here and not is_named_so and other.channel is new.channel):
                     del self.model[key]
             if holder is not None:
                 self.model.pop(holder.key, None)
@@ -92,17 +96,17 @@ class RoutesMachine(RuleBasedStateMachine):
     @rule(cluster=CLUSTERS, name=NAMES, address=ADDRESSES)
     def unregister(self, cluster: str, name: str, address: str) -> None:
         """Only who is known under exactly this name and cluster goes."""
-        key = BrokerKey(cluster, address)
-        is_known = key in self.model and self.model[key][0].broker_name == name
+        key = BrokerKey(cluster, address, name)
+        is_known = key in self.model
         assert self.routes.unregister(cluster, address, name) == is_known
         if is_known:
             del self.model[key]
 
-    @rule(cluster=CLUSTERS, address=ADDRESSES)
-    def heartbeat(self, cluster: str, address: str) -> None:
+    @rule(cluster=CLUSTERS, name=NAMES, address=ADDRESSES)
+    def heartbeat(self, cluster: str, name: str, address: str) -> None:
         """A sign of life of a known broker counts."""
-        self.routes.heartbeat(cluster, address, self.now_ms)
-        key = BrokerKey(cluster, address)
+        self.routes.heartbeat(cluster, address, name, self.now_ms)
+        key = BrokerKey(cluster, address, name)
         if key in self.model:
             self.model[key] = (self.model[key][0], self.now_ms)
 
@@ -201,7 +205,7 @@ class RoutesMachine(RuleBasedStateMachine):
             assert [group.broker_name for group in route.broker_datas] == list(queues)
             for group in route.broker_datas:
                 assert group.broker_addrs
-                assert all(any(BrokerKey(cluster, address) in self.tables.live
+                assert all(any(BrokerKey(cluster, address, group.broker_name) in self.tables.live
                                for cluster in ("C", "D"))
                            for address in group.broker_addrs.values())
 
