@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -13,6 +13,10 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 __all__ = ["HealthChecks", "root_page"]
+
+#: Requests for the metrics that may wait for them; others are refused. It is half of what may be
+#: connected, so that health can be asked meanwhile.
+_SCRAPES_MAX: Final = 32
 
 #: What must hold, by name; each says what is wrong, if it is.
 HealthChecks: TypeAlias = Mapping[str, Callable[[], str]]
@@ -60,11 +64,16 @@ class _MetricsPage(_Page):
     def __init__(self, scrape: Callable[[], Deferred[bytes]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._scrape = scrape
+        self._waiting = 0
 
     def render_GET(self, request: Any) -> Any:
         request.setHeader(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+        if self._waiting >= _SCRAPES_MAX:
+            request.setResponseCode(503)
+            return b"as many as may wait for the metrics do already\n"
+        self._waiting += 1
         gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append)
+        request.notifyFinish().addErrback(gone.append).addBoth(self._ended)
 
         def write(page: bytes) -> None:
             if not gone:
@@ -78,6 +87,11 @@ class _MetricsPage(_Page):
 
         self._scrape().addCallbacks(write, fail)
         return NOT_DONE_YET
+
+
+    def _ended(self, _: object) -> None:
+        """A request is answered, or its connection gone."""
+        self._waiting -= 1
 
 
 class _HealthPage(_Page):

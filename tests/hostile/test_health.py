@@ -1,0 +1,43 @@
+"""The port of metrics and health while strangers hold connections to it."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+
+from tests.hostile.case import HostileCase
+from tests.hostile.wire import RawConnection
+from tests.interop.servers import Servers
+
+#: More connections than the port serves.
+_COUNT = 100
+
+
+class HealthTests(HostileCase):
+    """Servers with that port."""
+
+    def make_servers(self) -> Servers:
+        return self.own_servers("metricsExporterType=PROM", "metricsPromExporterPort=0",
+                                "metricsPromExporterHost=127.0.0.1")
+
+    def test_half_requests(self) -> None:
+        """Whoever asks in one go is answered, however many never end their requests."""
+        found = re.search(r"metrics and health are on (127\.0\.0\.1:\d+)", self.servers.log())
+        assert found is not None
+        address = found.group(1)
+        held: list[RawConnection] = []
+        for _ in range(_COUNT):
+            held.append(self.connect(address))
+            held[-1].says(b"GET /health HTTP/1.1\r\n")
+        slowest = 0.0
+        for _ in range(20):
+            begin = time.monotonic()
+            for page in ("health", "metrics"):
+                with urllib.request.urlopen(f"http://{address}/{page}", timeout=20) as answer:
+                    self.assertEqual(answer.status, 200)
+                if page == "health":
+                    slowest = max(slowest, time.monotonic() - begin)
+        self.assertLess(slowest, 1.0)
+        for connection in held[:_COUNT // 3]:
+            self.assertTrue(connection.is_closed())
