@@ -46,7 +46,7 @@ def consumer_connection(
     address = broker or session.brokers_of(retry_topic(group))[0].address
     reply = session.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST,
                         GetConsumerConnectionListRequestHeader(consumer_group=group))
-    found = ConsumerConnection.decode(reply.body)
+    found = ConsumerConnection.decode_reply(reply.body)
     if not found.connection_set:
         raise AdminError(f"no consumer of group {group} is connected to {address}")
     return found
@@ -78,7 +78,7 @@ def producer_connections(session: Session, *, group: str, topic: str) -> Iterato
 def producers(session: Session, *, broker: str) -> Iterator[Row]:
     """All producers of a broker."""
     reply = session.ask(broker, RequestCode.GET_ALL_PRODUCER_INFO)
-    for group, clients in sorted(ProducerTableInfo.decode(reply.body).data.items()):
+    for group, clients in sorted(ProducerTableInfo.decode_reply(reply.body).data.items()):
         for each in clients:
             yield (group, each.client_id, each.remote_ip, each.language,
                    version_name(each.version), Millis(each.last_update_timestamp))

@@ -43,7 +43,7 @@ def _groups(session: Session, found: set[str]) -> None:
                  if topic.startswith(RETRY_GROUP_TOPIC_PREFIX))
     for broker in session.brokers():
         reply = session.ask(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        found.update(SubscriptionGroupWrapper.decode(reply.body).subscription_group_table)
+        found.update(SubscriptionGroupWrapper.decode_reply(reply.body).subscription_group_table)
 
 
 def _clusters(session: Session, found: set[str]) -> None:

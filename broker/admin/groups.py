@@ -118,7 +118,7 @@ def get_group(session: Session, *, group: str) -> Iterator[Row]:
             if error.response_code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
             return None
-        return SubscriptionGroupConfig.decode(reply.body)
+        return SubscriptionGroupConfig.decode_reply(reply.body)
 
     found = False
     for place, config in session.each(session.brokers(), one):
@@ -238,7 +238,7 @@ def running_info(
                         GetConsumerRunningInfoRequestHeader(
                             consumer_group=group, client_id=client, jstack_enable=stack),
                         timeout_s=max(session.timeout_s, 12.0))
-    return ConsumerRunningInfo.decode(reply.body)
+    return ConsumerRunningInfo.decode_reply(reply.body)
 
 
 def consumer_status(

@@ -105,7 +105,7 @@ def _reset(
                 raise
             found.update(_without_clients(session, place, group, topic, at_ms, force))
         else:
-            found.update(ResetOffsetBody.decode(reply.body).offset_table)
+            found.update(ResetOffsetBody.decode_reply(reply.body).offset_table)
 
     for _ in session.each(session.brokers_of(topic, route_topic), one):
         pass

@@ -112,7 +112,7 @@ class Session(BlockingCluster):
         """All clusters and brokers."""
         if self._cluster_info is None:
             reply = self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-            self._cluster_info = ClusterInfo.decode(reply.body)
+            self._cluster_info = ClusterInfo.decode_reply(reply.body)
         return self._cluster_info
 
     def cluster_names(self, cluster: str | None = None) -> list[str]:

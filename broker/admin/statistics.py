@@ -35,7 +35,7 @@ def figures(session: Session, broker: Broker, table: str, key: str) -> BrokerSta
         body = session.ask(broker.address, RequestCode.VIEW_BROKER_STATS_DATA, header).body
     except RequestRefused:
         return BrokerStatsData()
-    return BrokerStatsData.decode(body)
+    return BrokerStatsData.decode_reply(body)
 
 
 def minute_rate(found: BrokerStatsData) -> float:
@@ -88,7 +88,7 @@ def broker_consume_stats(
     """How far all groups of a broker have come, where they are at least so far behind."""
     reply = session.ask(broker, RequestCode.GET_BROKER_CONSUME_STATS,
                         GetConsumeStatsInBrokerHeader(is_order=order), timeout_s=timeout_ms / 1000)
-    found = ConsumeStatsList.decode(reply.body)
+    found = ConsumeStatsList.decode_reply(reply.body)
     rows = []
     for groups in found.consume_stats_list:
         for group, tables in groups.items():

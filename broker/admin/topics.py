@@ -187,7 +187,7 @@ def _config(session: Session, place: Broker, topic: str) -> TopicConfig | None:
         if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
         return None
-    return TopicConfig.decode(reply.body)
+    return TopicConfig.decode_reply(reply.body)
 
 
 def topic_route(session: Session, *, topic: str, as_list: bool) -> Iterator[Row]:
@@ -206,7 +206,7 @@ def topic_stats(session: Session, broker: Broker, topic: str) -> TopicStatsTable
     """The bounds of a topic's queues on a broker."""
     reply = session.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO,
                         GetTopicStatsInfoRequestHeader(topic=topic))
-    return TopicStatsTable.decode(reply.body)
+    return TopicStatsTable.decode_reply(reply.body)
 
 
 def topic_status(session: Session, *, topic: str, route_topic: str | None) -> Iterator[Row]:
@@ -230,7 +230,7 @@ def groups_of(session: Session, topic: str) -> list[str]:
     reply = session.ask(session.brokers_of(topic)[0].address,
                         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
                         QueryTopicConsumeByWhoRequestHeader(topic=topic))
-    return sorted(GroupList.decode(reply.body).group_list)
+    return sorted(GroupList.decode_reply(reply.body).group_list)
 
 
 def topic_list(session: Session, *, with_clusters: bool) -> Result:
@@ -244,7 +244,7 @@ def _topics_by_cluster(session: Session) -> Iterator[Row]:
     for cluster in session.cluster_names():
         reply = session.ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER,
                                         GetTopicsByClusterRequestHeader(cluster=cluster))
-        for topic in sorted(TopicList.decode(reply.body).topic_list):
+        for topic in sorted(TopicList.decode_reply(reply.body).topic_list):
             groups: list[str] = []
             if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 try:

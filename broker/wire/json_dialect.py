@@ -24,7 +24,8 @@ import msgspec
 
 from twistmq.broker.wire.json_writer import ObjectKey, encode, encode_pretty
 
-__all__ = ["DEPTH_MAX", "JsonDialectError", "ObjectKey", "decode", "encode", "encode_pretty"]
+__all__ = ["DEPTH_MAX", "JsonDialectError", "ObjectKey", "decode", "decode_key", "encode",
+           "encode_pretty", "quote_keys"]
 
 #: How deep brackets may nest in what is not plain JSON; the deepest body of Apache's has 7.
 DEPTH_MAX: Final = 64
@@ -38,13 +39,60 @@ def decode(data: bytes) -> Any:
     """Read a value.
 
     :returns: dicts, lists, str, int, float, bool and None; a dict's keys are str or, where they
-        were not quoted, int, float, bool, None or ObjectKey. Of equal keys the last counts.
+        were not quoted, int of 64 bits, bool, None or ObjectKey; larger numbers stay text, for they
+        can be chosen so that a dict of them is quadratic. Of equal keys the last counts.
     :raises JsonDialectError: when the bytes are neither JSON nor this dialect of it.
     """
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Reader(_text(data)).read()
+
+
+#: A text, ended or not, which is passed over; or a bare key, an integer or a flat object, and what
+#: stands before it. Nothing is tried twice, so that the time is linear.
+_BARE_KEY: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?|'
+    rb'([{,][ \t\r\n]*+)(-?[0-9]++|\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})(?=[ \t\r\n]*+:)',
+    re.DOTALL)
+#: How the text begins that an object becomes which stood for a key.
+_OBJECT_MARK: Final = "\0{"
+#: What an object has that a text cannot, on one line or on many.
+_KEY_ESCAPES: Final = ((b"\\", b"\\\\"), (b'"', b'\\"'), (b"\n", b"\\n"), (b"\t", b"\\t"),
+                       (b"\r", b"\\r"))
+
+
+def quote_keys(data: bytes) -> bytes:
+    """Make plain JSON of what Apache writes: its bare keys become texts.
+
+    It takes a tenth of the time that reading them one by one does. The other liberties of the
+    dialect, which Apache takes but does not write, stay as they are.
+
+    :returns: plain JSON, if nothing else kept the bytes from being that. ``decode_key`` gives back
+        an object that stood for a key.
+    """
+    return _BARE_KEY.sub(_quoted, data)
+
+
+def _quoted(found: re.Match[bytes]) -> bytes:
+    before, key = found.groups()
+    if key is None:
+        return found[0]
+    if key[0] != 0x7B:  # no bracket
+        return b'%b"%b"' % (before, key)
+    for byte, escaped in _KEY_ESCAPES:
+        key = key.replace(byte, escaped)
+    return b'%b"\\u0000%b"' % (before, key)
+
+
+def decode_key(key: str) -> str | ObjectKey:
+    """Read a key that ``quote_keys`` may have quoted.
+
+    :raises JsonDialectError: when it is an object that can be no key.
+    """
+    if not key.startswith(_OBJECT_MARK):
+        return key
+    return _Reader(key[1:]).read_object_key()
 
 
 def _text(data: bytes) -> str:
@@ -64,6 +112,7 @@ _ESCAPES: Final = {
     "r": "\r", "t": "\t", "v": "\v", "0": "\0",
 }
 _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None}
+_INT64: Final = range(-(2**63), 2**63)
 #: Python reads no longer number from text by default, and none is needed.
 _DIGITS_MAX: Final = 400
 
@@ -80,6 +129,12 @@ class _Reader:
         if self._next():
             raise self._error("more after the value")
         return value
+
+    def read_object_key(self) -> ObjectKey:
+        key = self._object_key(0)
+        if self._next():
+            raise self._error("more after the key")
+        return key
 
     def _error(self, what: str) -> JsonDialectError:
         return JsonDialectError(f"{what} at character {self._position}")
@@ -156,7 +211,11 @@ class _Reader:
         if name and name not in _WORDS:
             self._position += len(name)
             return name
-        return self._value(depth)
+        begin = self._position
+        value = self._value(depth)
+        if isinstance(value, float) or (isinstance(value, int) and value not in _INT64):
+            return self._text[begin : self._position]
+        return value
 
     def _object_key(self, depth: int) -> ObjectKey:
         fields = self._object(depth + 1)

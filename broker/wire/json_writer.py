@@ -22,6 +22,10 @@ class ObjectKey(msgspec.Struct, frozen=True):
     #: Name and value of each member, in order of name.
     fields: tuple[tuple[str, str | int | float | bool | None], ...]
 
+    def __hash__(self) -> int:
+        """That of a text, which nobody can foresee: numbers can be chosen to have one hash."""
+        return hash(repr(self.fields))
+
 
 def encode(value: Any, *, quote_int_keys: bool) -> bytes:
     """Write a value on one line.

@@ -82,7 +82,7 @@ class QueryConsumeTimeSpanBody(Body):
 class QueryCorrectionOffsetBody(Body):
     """The smallest offset that any group has come to, by queue."""
 
-    correction_offsets: dict[int, int] = field(default_factory=dict)
+    correction_offsets: dict[Int32, Int64] = field(default_factory=dict)
 
 
 class QuerySubscriptionResponseBody(Body):

@@ -20,12 +20,14 @@ from twistmq.broker.errors import WireError
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.header import Int32
 
-__all__ = ["DIALECT_SIZE_MAX", "Body", "ConsumeFromWhere", "ConsumeType", "MessageModel",
-           "MessageQueue", "TopicFilterType"]
+__all__ = ["DIALECT_SIZE_MAX", "ODD_SIZE_MAX", "Body", "ConsumeFromWhere", "ConsumeType",
+           "MessageModel", "MessageQueue", "TopicFilterType"]
 
-#: Largest body of a peer's that is read when it is no plain JSON, bytes: each MiB of it holds the
-#: reactor for up to two seconds.
-DIALECT_SIZE_MAX: Final = 512 * 1024
+#: Largest body of a peer's that is read when it is not the plain JSON it should be, bytes: it has
+#: bare keys, or null and numbers where none belong. Each MiB holds the reactor for up to 0.2 s.
+DIALECT_SIZE_MAX: Final = 256 * 1024
+#: The same of one with what Apache takes and nobody writes, such as single quotes: 1 s a MiB.
+ODD_SIZE_MAX: Final = 32 * 1024
 
 
 class ConsumeType(StrEnum):
@@ -100,9 +102,17 @@ class Body(msgspec.Struct, rename="camel", gc=False):
         """Read a body that a peer sent.
 
         :raises WireError: when the bytes are not JSON, a value has the wrong type, or what is no
-            plain JSON is over DIALECT_SIZE_MAX.
+            plain JSON is over DIALECT_SIZE_MAX or ODD_SIZE_MAX.
         """
-        return cls._decode(data, DIALECT_SIZE_MAX)
+        return cls._decode(data, DIALECT_SIZE_MAX, ODD_SIZE_MAX)
+
+    @classmethod
+    def decode_reply(cls, data: bytes) -> Self:
+        """Read a body of any size, for who has nothing else to do meanwhile: a tool.
+
+        :raises WireError: when the bytes are not JSON, or a value has the wrong type.
+        """
+        return cls._decode(data, len(data), len(data))
 
     @classmethod
     def decode_saved(cls, data: bytes) -> Self:
@@ -111,11 +121,12 @@ class Body(msgspec.Struct, rename="camel", gc=False):
         :raises WireError: when the bytes are not JSON, a value has the wrong type, or a table or
             a row of one is null: what was there is lost, and saving would make that final.
         """
-        return cls._decode(data, len(data), _require_rows)
+        return cls._decode(data, len(data), len(data), _require_rows)
 
     @classmethod
     def _decode(
-        cls, data: bytes, dialect_size_max: int, check: Callable[[Any], None] = lambda _: None
+        cls, data: bytes, dialect_size_max: int, odd_size_max: int,
+        check: Callable[[Any], None] = lambda _: None,
     ) -> Self:
         reason = "too long for what is no plain JSON"
         try:
@@ -128,11 +139,28 @@ class Body(msgspec.Struct, rename="camel", gc=False):
         if len(data) > dialect_size_max:
             raise WireError(f"body of {cls.__name__}, {len(data)} bytes: {reason}")
         try:
-            value = json_dialect.decode(data)
+            value = _read(data, odd_size_max)
             check(value)
             return msgspec.convert(_given(value), cls, strict=False)
         except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:
             raise WireError(f"body of {cls.__name__}: {error}") from None
+
+
+def _read(data: bytes, odd_size_max: int) -> Any:
+    """Read JSON, or the dialect of it.
+
+    :raises json_dialect.JsonDialectError: when it is neither, or has liberties that Apache does not
+        write, and is over ``odd_size_max``.
+    """
+    error: Exception | None = None
+    for form in (bytes, json_dialect.quote_keys):
+        try:
+            return msgspec.json.decode(form(data))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+            error = reason
+    if len(data) > odd_size_max:
+        raise json_dialect.JsonDialectError(f"{len(data)} bytes of what is no JSON: {error}")
+    return json_dialect.decode(data)
 
 
 def _require_rows(value: Any) -> None:
@@ -174,6 +202,8 @@ def _given(value: Any, name: Any = None) -> Any:
 
 
 def _key(key: Any) -> Any:
+    if isinstance(key, str):
+        key = json_dialect.decode_key(key)
     if isinstance(key, json_dialect.ObjectKey):
         return msgspec.convert(dict(key.fields), MessageQueue, strict=False)
     return key

@@ -105,7 +105,7 @@ class ConsumerOffsetSerializeWrapper(Body):
     """
 
     #: "topic@group", queue id, logical offset.
-    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    offset_table: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
     data_version: DataVersion | None = None
     group_topic_map: dict[str, set[str]] | None = None
 
@@ -121,7 +121,7 @@ class DelayOffsetSerializeWrapper(Body):
     """How far each delay level has come; the file delayOffset.json holds it."""
 
     #: Logical offset by delay level.
-    offset_table: dict[int, int] = field(default_factory=dict)
+    offset_table: dict[Int32, Int64] = field(default_factory=dict)
     data_version: DataVersion | None = None
 
 

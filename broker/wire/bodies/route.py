@@ -12,7 +12,7 @@ import msgspec
 
 from twistmq.broker.wire.bodies.body import Body
 from twistmq.broker.wire.bodies.topic import TopicQueueMappingInfo
-from twistmq.broker.wire.header import Int32
+from twistmq.broker.wire.header import Int32, Int64
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 
 __all__ = ["STANDARD_JSON_VERSION_MIN", "BrokerData", "BrokerMemberGroup", "ClusterInfo",
@@ -51,7 +51,7 @@ class BrokerData(Body):
     cluster: str | None = None
     broker_name: str | None = None
     #: Address by broker id; 0 is the master.
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Int64, str] = field(default_factory=dict)
     zone_name: str | None = None
     enable_acting_master: bool = False
 
@@ -79,7 +79,7 @@ class BrokerMemberGroup(Body):
 
     cluster: str | None = None
     broker_name: str | None = None
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Int64, str] = field(default_factory=dict)
 
 
 class GetBrokerMemberGroupResponseBody(Body):

@@ -117,7 +117,7 @@ class TopicQueueMappingInfo(Body):
     epoch: Int64 = 0
     dirty: bool = False
     #: Logical queue to queue of the broker.
-    curr_id_map: dict[int, int] = field(default_factory=dict)
+    curr_id_map: dict[Int32, Int32] = field(default_factory=dict)
 
 
 class TopicConfigSerializeWrapper(Body):

@@ -4,8 +4,12 @@ The captured cases are what Apache's own classes write: tests/golden/json/Dialec
 """
 
 import base64
+import contextlib
+import itertools
 import json
+import sys
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -20,14 +24,18 @@ from twistmq.broker.wire.json_dialect import (
     JsonDialectError,
     ObjectKey,
     decode,
+    decode_key,
     encode,
     encode_pretty,
+    quote_keys,
 )
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/json/dialect-5.3.3.txt"
 
 #: Captured cases that are not JSON, and those whose Java sets the reader cannot tell from lists.
 NOT_JSON = ("TopicConfig.text", "RegisterBrokerBody.compressed")
+#: Captured keys of kinds that no body of Apache's has.
+ODD_KEYS = ("boolean.keys", "null.key")
 WITH_SETS = (
     "ClusterInfo", "TopicList", "HeartbeatData", "ConsumerConnection", "ProducerConnection",
     "GroupRetryPolicy", "LockBatchRequestBody", "LockBatchResponseBody", "GroupList",
@@ -40,7 +48,9 @@ KEY = ObjectKey((("queueId", 0), ("topic", "T")))
 READ: list[tuple[str, str, Any]] = [
     ("plain", '{"a":[1,-2.5,"x",true,false,null]}', {"a": [1, -2.5, "x", True, False, None]}),
     ("bare integer keys", '{0:"a",-1:{2:[3]}}', {0: "a", -1: {2: [3]}}),
-    ("bare other keys", "{true:1,null:2,1.5:3}", {True: 1, None: 2, 1.5: 3}),
+    ("bare other keys", "{true:1,null:2,1.5:3}", {True: 1, None: 2, "1.5": 3}),
+    ("bare large keys", "{9223372036854775808:1,-9223372036854775809:2,9223372036854775807:3}",
+     {"9223372036854775808": 1, "-9223372036854775809": 2, 2**63 - 1: 3}),
     ("bare names", "{a:1,b_2:{$c:null}}", {"a": 1, "b_2": {"$c": None}}),
     ("single quotes", "{'a':'b\"c'}", {"a": 'b"c'}),
     ("object keys", '{{"topic":"T","queueId":0}:5}', {KEY: 5}),
@@ -109,10 +119,89 @@ any_value = st.recursive(
 )
 
 
+#: Python's integers have a hash modulo this.
+HASH_PERIOD = sys.hash_info.modulus
+
+
+def seconds_of(read: Callable[[bytes], object], data: bytes) -> float:
+    """Processor time of a reading, the best of three."""
+    best = 99.0
+    for _ in range(3):
+        begin = time.process_time()
+        with contextlib.suppress(ValueError):
+            read(data)
+        best = min(best, time.process_time() - begin)
+    return max(best, 1e-4)
+
+
 def golden() -> dict[str, bytes]:
     """The captured cases: what Apache wrote, by name."""
     rows = [line.split("\t") for line in GOLDEN.read_text().splitlines()]
     return {name: base64.b64decode(value) for name, value in rows}
+
+
+class CollisionTests(SynchronousTestCase):
+    """Keys that hash alike, as numbers, cost no more than others."""
+
+    def test_numbers(self) -> None:
+        """Multiples of the period of Python's hash."""
+        def table(step: int) -> bytes:
+            return b"{%b}" % b",".join(b"%d:1" % (10**19 + key * step) for key in range(12_000))
+        self.assertLess(seconds_of(decode, table(HASH_PERIOD)), 8 * seconds_of(decode, table(1)))
+
+    def test_objects(self) -> None:
+        """Objects of several numbers, each of which has others with its hash."""
+        def table(step: int) -> bytes:
+            return b"{%b}" % b",".join(
+                b'{"a":%d,"b":%d,"c":%d,"d":%d}:1' % tuple(key * step for key in keys)
+                for keys in itertools.product(range(-4, 5), repeat=4))
+        self.assertEqual(len(decode(table(HASH_PERIOD))), 9**4)
+        self.assertLess(seconds_of(decode, table(HASH_PERIOD)),
+                        8 * seconds_of(decode, table(HASH_PERIOD // 5)))
+
+
+class QuoteKeysTests(SynchronousTestCase):
+    """quote_keys, decode_key."""
+
+    def restored(self, value: Any) -> Any:
+        """What was read, with the keys that plain JSON can have, and with objects."""
+        if isinstance(value, dict):
+            return {self.key(key): self.restored(member) for key, member in value.items()}
+        return [self.restored(member) for member in value] if isinstance(value, list) else value
+
+    def key(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return decode_key(key)
+        return key if isinstance(key, ObjectKey) else str(key)
+
+    def test_as_the_reader(self) -> None:
+        """What Apache writes, on one line and on many, is read as it is without the short cut."""
+        for name, data in golden().items():
+            if name not in NOT_JSON and not name.startswith(ODD_KEYS):
+                self.assertEqual(self.restored(msgspec.json.decode(quote_keys(data))),
+                                 self.restored(decode(data)), msg=name)
+
+    @given(any_value)
+    def test_any_value(self, value: Any) -> None:
+        """What the writer writes is plain JSON then, and the same value."""
+        texts = quote_keys(encode(value, quote_int_keys=False))
+        pretty = quote_keys(encode_pretty(value))
+        for data in (texts, pretty):
+            self.assertEqual(self.restored(msgspec.json.decode(data)), self.restored(value))
+
+    def test_refuses(self) -> None:
+        """A key that is no flat object is an error."""
+        for key in ('\0{"a":[1]}', "\0{", '\0{"a":1}1', "\0{a:{}}"):
+            self.assertRaises(JsonDialectError, decode_key, key)
+
+    def test_linear(self) -> None:
+        """Ten times the input takes no hundred times as long, whatever the input is."""
+        for head, unit in ((b"", b"{"), (b"", b",{"), (b'"', b'\\"'), (b',{"', b'\\"'),
+                           (b"", b'{"'), (b"", b",{a"), (b",{", b"1,"), (b"{", b" "),
+                           (b",{", b'"{"'), (b"{1", b"1"), (b"{1", b" "), (b"", b"{1:")):
+            small, large = (seconds_of(quote_keys, head + unit * size + b"\\")
+                            for size in (5_000, 50_000))
+            self.assertLess(large, 40 * small + 0.02, msg=f"{head!r} {unit!r}")
 
 
 class DecodeTests(SynchronousTestCase):

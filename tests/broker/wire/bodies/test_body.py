@@ -16,6 +16,7 @@ from twistmq.broker.errors import WireError
 from twistmq.broker.wire import bodies, json_dialect
 from twistmq.broker.wire.bodies import (
     Body,
+    BrokerData,
     ConsumeFromWhere,
     ConsumerData,
     ConsumerOffsetSerializeWrapper,
@@ -35,7 +36,7 @@ from twistmq.broker.wire.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX
+from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX, ODD_SIZE_MAX
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 
@@ -52,8 +53,25 @@ class SizeTests(SynchronousTestCase):
         self.assertIn(f"{len(data)} bytes", str(error))
         saved = ConsumerOffsetSerializeWrapper.decode_saved(data)
         self.assertEqual(saved.offset_table["T39999@g"], {0: 1})
+        self.assertEqual(ConsumerOffsetSerializeWrapper.decode_reply(data), saved)
         wrong = b'{"clientID":5,"x":"%s"}' % (b"x" * DIALECT_SIZE_MAX)
         self.assertRaises(WireError, HeartbeatData.decode, wrong)
+
+    def test_odd_limit(self) -> None:
+        """Liberties that Apache does not write make a body much slower to read."""
+        data = b"{clientID:'c',x:'%s'}" % (b"x" * ODD_SIZE_MAX)
+        error = self.assertRaises(WireError, HeartbeatData.decode, data)
+        self.assertIn(f"{len(data)} bytes", str(error))
+        self.assertEqual(HeartbeatData.decode_reply(data).client_id, "c")
+        self.assertEqual(HeartbeatData.decode(data.replace(b"'", b'"').replace(
+            b"clientID", b'"clientID"').replace(b",x", b',"x"')).client_id, "c")
+
+    def test_numbers_as_keys(self) -> None:
+        """Keys are no larger than Java's, in plain JSON too: such can be chosen to hash alike."""
+        for key in (b'"%d"', b"%d"):
+            body = b'{"brokerAddrs":{%b:"a"}}' % key
+            self.assertEqual(BrokerData.decode(body % 2**60).broker_addrs, {2**60: "a"})
+            self.assertRaises(WireError, BrokerData.decode, body % 2**63)
 
     def test_plain(self) -> None:
         """Plain JSON has no limit but the frame's."""
