@@ -7,6 +7,9 @@ from typing import Final
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
 __all__ = [
+    "ATTEMPT_ID_LENGTH_MAX",
+    "BATCH_ACK_POINTS_MAX",
+    "BATCH_ACK_SIZE_MAX",
     "BATCH_QUEUE_ENTRY_SIZE_BYTES",
     "BROKER_TIMEOUT_MS_MAX",
     "CHECKPOINT_FLUSH_INTERVAL_MS",
@@ -54,6 +57,7 @@ __all__ = [
     "QUEUE_TAILS_FLUSH_BYTES",
     "QUEUE_TAILS_TOTAL_BYTES_MAX",
     "QUEUE_TAIL_LEAST_BYTES",
+    "RECEIPT_LENGTH_MAX",
     "SETTINGS_SIZE_MAX",
     "STALL_SECONDS",
     "STALL_WARN_SECONDS",
@@ -257,6 +261,17 @@ HEARTBEAT_SIZE_MAX: Final = 2 * 1024 * 1024
 CONNECTION_CLIENT_BYTES_MAX: Final = 2 * 1024 * 1024
 #: The same over all connections: 100,000 clients of one group and one subscription each.
 CLIENTS_BYTES_TOTAL_MAX: Final = 192 * 1024 * 1024
+
+# --- pops
+
+#: Bytes of a batch of acknowledgements, and check points in it: a pop takes of one topic and its
+#: retries, and makes one a queue. Reading and storing so many takes some 30 ms.
+BATCH_ACK_SIZE_MAX: Final = 1024 * 1024
+BATCH_ACK_POINTS_MAX: Final = 1024
+#: Characters of a receipt, which are seven numbers and a broker's name.
+RECEIPT_LENGTH_MAX: Final = 1024
+#: Characters of the id by which a pop in order that is sent again is known: a UUID in all clients.
+ATTEMPT_ID_LENGTH_MAX: Final = 256
 
 assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.topic_names import APPLY_TOPIC_SUGGESTION, SUBSCRIPTION_GROUP_SUGGESTION
+from twistmq.broker.topic_names import (
+    APPLY_TOPIC_SUGGESTION,
+    GROUP_LENGTH_MAX,
+    SUBSCRIPTION_GROUP_SUGGESTION,
+)
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting import Request
@@ -15,18 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["no_group", "no_queue", "no_topic"]
 
 
+def _shown(name: str) -> str:
+    """A name as a remark has it: no peer needs more of one that is no name."""
+    return name if len(name) <= GROUP_LENGTH_MAX else name[:GROUP_LENGTH_MAX] + "..."
+
+
 def no_topic(topic: str) -> RequestRefused:
     """There is no such topic to read."""
     return RequestRefused(
         ResponseCode.TOPIC_NOT_EXIST,
-        f"topic[{topic}] not exist, apply first please! {APPLY_TOPIC_SUGGESTION}")
+        f"topic[{_shown(topic)}] not exist, apply first please! {APPLY_TOPIC_SUGGESTION}")
 
 
 def no_group(group: str) -> RequestRefused:
     """There is no such group to read for."""
     return RequestRefused(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        f"subscription group [{group}] does not exist, {SUBSCRIPTION_GROUP_SUGGESTION}")
+        f"subscription group [{_shown(group)}] does not exist, {SUBSCRIPTION_GROUP_SUGGESTION}")
 
 
 def no_queue(request: Request[Any], config: TopicConfig, code: int) -> RequestRefused:

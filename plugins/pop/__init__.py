@@ -73,7 +73,7 @@ def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
         PeriodicTask("end waits of pops", _TICK_MS, _TICK_MS, service.tick),
         PeriodicTask("revive popped messages", 1, service.revive_period_ms, service.revive),
         PeriodicTask("save what groups in order have popped", _SAVE_MS, _SAVE_MS,
-                     service.orders.save),
+                     lambda now_ms: kernel.saves.save_if_changed(service.orders)),
         PeriodicTask("forget pops of topics and groups that are gone", _FORGET_MS, _FORGET_MS,
                      service.forget_gone),
     )

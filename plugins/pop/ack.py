@@ -10,22 +10,29 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import ValidationError, convert, field
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import BATCH_ACK_POINTS_MAX, BATCH_ACK_SIZE_MAX
 from twistmq.broker.errors import BrokerError, RequestRefused, WireError
+from twistmq.broker.log_rate import LineRate
 from twistmq.broker.remoting import AnyHandler, Handled, Held, Reply, Request, RequestHandler
 from twistmq.broker.request.refusals import no_queue
 from twistmq.broker.wire.bodies import Body
 from twistmq.broker.wire.header import EmptyHeader, Int32, Int64
 from twistmq.broker.wire.headers.pop import AckMessageRequestHeader
-from twistmq.plugins.pop.check_point import PointKey
-from twistmq.plugins.pop.checks import require_topic
-from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, Receipt, real_topic
+from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX, PointKey
+from twistmq.plugins.pop.checks import require_group, require_topic
+from twistmq.plugins.pop.names import (
+    ORDER_REVIVE_QUEUE,
+    Receipt,
+    real_topic,
+    require_broker_name,
+)
 from twistmq.plugins.pop.order_info import NOT_GIVEN_OUT
 
 if TYPE_CHECKING:
@@ -50,16 +57,27 @@ class BatchAck(Body):
     #: Base64 of bits, the lowest first: which offsets behind the first one.
     bit_set: str = field(name="b", default="")
 
-    def offsets(self) -> Iterator[int]:
-        """The queue offsets; :raises RequestRefused: when they are not said."""
+    def offsets(self) -> list[int]:
+        """The queue offsets, ascending.
+
+        :raises RequestRefused: when they are not said, or are more than a check point has.
+        """
         try:
             data = b64decode(self.bit_set, validate=True)
         except (binascii.Error, ValueError) as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the bits: {error}") from None
-        for index, byte in enumerate(data):
-            for bit in range(8) if byte else ():
-                if byte >> bit & 1:
-                    yield self.start_offset + 8 * index + bit
+        bits = int.from_bytes(data, "little")
+        count = bits.bit_count()
+        if count > CHECK_POINT_MESSAGES_MAX:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"{count} bits are set, a check point has {CHECK_POINT_MESSAGES_MAX} messages")
+        offsets = []
+        while bits:
+            lowest = bits & -bits
+            offsets.append(self.start_offset + lowest.bit_length() - 1)
+            bits ^= lowest
+        return offsets
 
 
 #: Older clients write names out.
@@ -75,7 +93,15 @@ class BatchAckMessageRequestBody(Body):
     acks: list[dict[str, Any]] = field(default_factory=list)
 
     def batch_acks(self) -> list[BatchAck]:
-        """The acknowledgements; :raises WireError: when one is none."""
+        """The acknowledgements.
+
+        :raises WireError: when one is none.
+        :raises RequestRefused: when there are too many.
+        """
+        if len(self.acks) > BATCH_ACK_POINTS_MAX:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the batch is of {len(self.acks)} check points, more than {BATCH_ACK_POINTS_MAX}")
         try:
             return [convert({_SHORT_NAMES.get(name, name): value for name, value in ack.items()
                              if value is not None}, BatchAck, strict=False) for ack in self.acks]
@@ -110,6 +136,7 @@ class AckRequests:
     def __init__(self, kernel: Kernel, service: PopService) -> None:
         self._kernel = kernel
         self._service = service
+        self._missing_lines = LineRate()
 
     def handlers(self) -> list[AnyHandler]:
         return [
@@ -135,6 +162,7 @@ class AckRequests:
             try:
                 self._require_queue(request, ranges)
                 receipt = Receipt.parse(header.extra_info)
+                require_group(self._kernel, header.consumer_group)
                 if receipt.is_order:
                     self._ack_in_order(request, header.topic, header.consumer_group,
                                        header.queue_id, header.offset, receipt.pop_time)
@@ -172,9 +200,7 @@ class AckRequests:
         for index, request in enumerate(requests):
             answers.append(None)
             try:
-                body = BatchAckMessageRequestBody.decode(request.body) if request.body else None
-                if body is None or not body.acks:
-                    raise RequestRefused(ResponseCode.NO_MESSAGE, "nothing is acknowledged")
+                body = _batch_body(request.body)
                 for ack in body.batch_acks():
                     self._enter_batch(groups, ack, body.broker_name, request, index)
             except BrokerError as error:
@@ -191,9 +217,14 @@ class AckRequests:
         group, queue_id = ack.consumer_group, ack.queue_id
         topic = real_topic(ack.topic, group, ack.retry)
         if store.queue(topic, queue_id) is None:
-            self.log.warn("{peer} acknowledges what is not there: {topic}-{queue_id}",
-                          peer=request.channel.remote_address, topic=topic, queue_id=queue_id)
+            left_out = self._missing_lines.left_out(request.now_ms)
+            if left_out is not None:
+                self.log.warn("{peer} acknowledges what is not there: {topic}-{queue_id} "
+                              "({left_out} such lines were left out before)", topic=topic,
+                              peer=request.channel.remote_address, queue_id=queue_id,
+                              left_out=left_out)
             return
+        require_group(self._kernel, group)
         least = store.min_offset_in_queue(topic, queue_id)
         most = store.max_offset_in_queue(topic, queue_id)
         offsets = [offset for offset in ack.offsets() if least <= offset <= most]
@@ -202,7 +233,7 @@ class AckRequests:
                 self._ack_in_order(request, topic, group, queue_id, offset, ack.pop_time)
         elif offsets:
             key = PointKey(topic, group, queue_id, ack.start_offset, ack.pop_time,
-                           broker_name or self._kernel.broker_name)
+                           require_broker_name(broker_name or self._kernel.broker_name))
             self._enter(groups, key, ack.revive_queue_id, ack.invisible_time, offsets, index)
 
     # --- of both
@@ -292,6 +323,17 @@ class AckRequests:
                 table.commit(request.channel.remote_address, group, topic, queue_id, following)
             if not service.orders.is_blocked(key, None, 0, request.now_ms):
                 service.hold.wake(topic, group, queue_id)
+
+
+def _batch_body(data: bytes) -> BatchAckMessageRequestBody:
+    """:raises BrokerError: when it is no batch of acknowledgements, or reading it takes long."""
+    if len(data) > BATCH_ACK_SIZE_MAX:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                             f"the body is longer than {BATCH_ACK_SIZE_MAX} bytes")
+    body = BatchAckMessageRequestBody.decode(data) if data else None
+    if body is None or not body.acks:
+        raise RequestRefused(ResponseCode.NO_MESSAGE, "nothing is acknowledged")
+    return body
 
 
 def require_range(kernel: Kernel, request: Request[Any]) -> tuple[int, int]:

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from twistmq.broker.errors import BrokerError
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["ACK_TAG", "BATCH_ACK_TAG", "CK_TAG", "Ack", "CheckPoint", "PointKey", "ReviveRecord",
-           "ReviveRecords", "decode_ack"]
+__all__ = ["ACK_TAG", "BATCH_ACK_TAG", "CHECK_POINT_MESSAGES_MAX", "CK_TAG", "Ack", "CheckPoint",
+           "PointKey", "ReviveRecord", "ReviveRecords", "decode_ack"]
 
 CK_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 #: A check point is in the revive topic so long before its messages become visible, ms.
 #: Source: PopAckConstants.ackTimeInterval.
 CK_AHEAD_MS: Final = 1000
-#: Bits of a check point's acknowledgements.
-_BITS_MAX: Final = 32
+#: Messages of a check point: its acknowledgements are the bits of a Java int.
+CHECK_POINT_MESSAGES_MAX: Final = 32
 _INT_MAX: Final = 2**31 - 1
 
 
@@ -137,10 +137,10 @@ class CheckPoint:
         diffs, count = fields.get("d"), fields.get("n")
         if not isinstance(diffs, list) or not diffs:
             # As brokers before 5.0 wrote them.
-            diffs = list(range(count)) if isinstance(count, int) and 0 <= count <= _BITS_MAX else [
-                None]
+            diffs = list(range(count)) if (
+                isinstance(count, int) and 0 <= count <= CHECK_POINT_MESSAGES_MAX) else [None]
         if not isinstance(topic, str) or not isinstance(group, str) or not _are_numbers(
-                [*numbers, *diffs]) or len(diffs) > _BITS_MAX:
+                [*numbers, *diffs]) or len(diffs) > CHECK_POINT_MESSAGES_MAX:
             raise WireError("it is no check point")
         queue_id, start, pop_time, invisible_time = numbers
         put_times = fields.get("rp")
@@ -153,7 +153,7 @@ class CheckPoint:
         return point
 
 
-_BITS_MASK: Final = 2**_BITS_MAX - 1
+_BITS_MASK: Final = 2**CHECK_POINT_MESSAGES_MAX - 1
 
 
 class _AckBody(msgspec.Struct, rename={

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import ATTEMPT_ID_LENGTH_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Request
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.wire.bodies import TopicConfig
 
-__all__ = ["require_readable", "require_topic"]
+__all__ = ["require_attempt_id", "require_group", "require_readable", "require_topic"]
 
 _PERM_READ: Final = 4
 
@@ -27,6 +28,22 @@ def require_topic(kernel: Kernel, topic: str) -> TopicConfig:
     if config is None:
         raise no_topic(topic)
     return config
+
+
+def require_group(kernel: Kernel, group: str) -> None:
+    """Unlike a pop, what follows one makes no group.
+
+    :raises RequestRefused: when there is no such group.
+    """
+    if not kernel.subscription_group.has(group):
+        raise no_group(group)
+
+
+def require_attempt_id(attempt_id: str | None) -> None:
+    """:raises RequestRefused: when the id of a pop in order is longer than any client's."""
+    if attempt_id is not None and len(attempt_id) > ATTEMPT_ID_LENGTH_MAX:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                             f"the attemptId is longer than {ATTEMPT_ID_LENGTH_MAX} characters")
 
 
 def require_readable(kernel: Kernel, request: Request[Any], what: str) -> TopicConfig:

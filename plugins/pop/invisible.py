@@ -18,6 +18,7 @@ from twistmq.broker.wire.headers.pop import (
 )
 from twistmq.plugins.pop.ack import require_offset, require_range
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey
+from twistmq.plugins.pop.checks import require_group
 from twistmq.plugins.pop.names import Receipt
 
 if TYPE_CHECKING:
@@ -43,8 +44,12 @@ class ChangeInvisibleTime:
         least, end = require_range(self._kernel, request)
         require_offset(header.topic, header.queue_id, header.offset, least, end - 1)
         receipt = Receipt.parse(header.extra_info)
+        require_group(self._kernel, header.consumer_group)
         if receipt.is_order:
             return self._change_in_order(request, receipt)
+        if header.offset >= self._service.taker.peek_offset(
+                (header.topic, header.consumer_group, header.queue_id)):
+            raise _not_given_out(header)
         return self._change_check_point(request, receipt)
 
     def _change_check_point(
@@ -92,7 +97,16 @@ class ChangeInvisibleTime:
             return Reply(header=ChangeInvisibleTimeResponseHeader(
                 pop_time=0, invisible_time=0, revive_qid=0))
         visible_ms = kernel.now_ms() + header.invisible_time
-        self._service.orders.hide(key, header.offset, receipt.pop_time, visible_ms)
+        if not self._service.orders.hide(key, header.offset, receipt.pop_time, visible_ms):
+            raise _not_given_out(header)
         return Reply(header=ChangeInvisibleTimeResponseHeader(
             pop_time=receipt.pop_time, invisible_time=visible_ms - receipt.pop_time,
             revive_qid=receipt.revive_queue))
+
+
+def _not_given_out(header: ChangeInvisibleTimeRequestHeader) -> RequestRefused:
+    """Hiding it would have a message come that the group did not get to."""
+    return RequestRefused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"offset is illegal, key:{header.topic}@{header.consumer_group}@{header.queue_id}, "
+        f"offset:{header.offset} is not given out")

@@ -14,11 +14,12 @@ import re
 from typing import Final, NamedTuple, Self
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import RECEIPT_LENGTH_MAX
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX
 
 __all__ = ["ORDER_REVIVE_QUEUE", "REVIVE_GROUP", "Receipt", "is_retry", "normal_topic",
-           "pop_retry_topic", "real_topic", "retry_mark", "revive_topic"]
+           "pop_retry_topic", "real_topic", "require_broker_name", "retry_mark", "revive_topic"]
 
 #: The group whose consumer offsets say how far the revive topic is worked off.
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -74,6 +75,14 @@ def real_topic(topic: str, group: str, mark: str) -> str:
     return pop_retry_topic(topic, group, mark == "2")
 
 
+def require_broker_name(name: str) -> str:
+    """:returns: the name; :raises RequestRefused: when no receipt could hold it."""
+    if len(name) > RECEIPT_LENGTH_MAX:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                             f"a broker's name of {len(name)} characters is in no receipt")
+    return name
+
+
 class Receipt(NamedTuple):
     """What an acknowledgement says of the check point."""
 
@@ -94,8 +103,8 @@ class Receipt(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read what a client sent; :raises RequestRefused: when it is no receipt."""
-        parts = text.split(" ")
-        if len(parts) < _PARTS_LEAST or any(
+        parts = text[:RECEIPT_LENGTH_MAX + 1].split(" ")
+        if len(text) > RECEIPT_LENGTH_MAX or len(parts) < _PARTS_LEAST or any(
                 _NUMBER.fullmatch(part) is None for part in parts[:4]):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"{text[:80]!r} is not the extra info of a popped message")

@@ -15,7 +15,7 @@ from twistmq.broker.wire.headers.pop import (
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
 )
-from twistmq.plugins.pop.checks import require_readable
+from twistmq.plugins.pop.checks import require_attempt_id, require_readable
 from twistmq.plugins.pop.hold import PopHold, Waiting
 from twistmq.plugins.pop.names import pop_retry_topic
 
@@ -52,6 +52,7 @@ class Notifications:
     def _notify(self, request: Request[NotificationRequestHeader]) -> Handled:
         header, hold = request.header, self._hold
         require_readable(self._kernel, request, "peeking")
+        require_attempt_id(header.attempt_id)
         if self._has_message(header):
             return _told(has_msg=True)
         deadline_ms = (header.born_time or request.now_ms) + header.poll_time

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import field
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreError
-from twistmq.broker.log_rate import Outage
+from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
 from twistmq.broker.wire.bodies import Body
+from twistmq.broker.wire.json_writer import encode_pretty_row
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfos"]
 
 _SEPARATOR: Final = "@"
+#: Keys looked at between two looks at the clock.
+_KEYS_AT_ONCE: Final = 200
 #: Who did not consume for so long is forgotten, ms.
 _FORGET_MS: Final = 24 * 3_600_000
 #: Answers of ``commit`` that are no offsets: this message is not given out; it was popped again.
@@ -82,7 +84,7 @@ class _OrderInfoTable(Body):
     table: dict[str, dict[int, OrderInfo]] = field(default_factory=dict)
 
 
-class OrderInfos:
+class OrderInfos(SavedTable):
     """What the groups of one broker that keep order have popped.
 
     :param on_free: called with a queue when what was hidden there becomes visible; None: nobody
@@ -92,12 +94,11 @@ class OrderInfos:
     log = Logger()
 
     def __init__(self, kernel: Kernel, on_free: Callable[[QueueKey], None] | None) -> None:
+        super().__init__(kernel.store.config_file("consumerOrderInfo.json"))
         self._kernel = kernel
         self._on_free = on_free
-        self._file = kernel.store.config_file("consumerOrderInfo.json")
         self._table: dict[str, dict[int, OrderInfo]] = {}
-        self._is_dirty = False
-        self._outage = Outage()
+        self._file_rows = FileRows(self._file_row)
         #: (when, Unix ms; queue).
         self._free: list[tuple[int, QueueKey]] = []
 
@@ -113,33 +114,40 @@ class OrderInfos:
 
     def _decode(self, text: str) -> None:
         self._table = _OrderInfoTable.decode_saved(text.encode()).table
+        for key in self._table:
+            self._file_rows.changed(key)
 
-    def save(self, now_ms: int) -> None:
-        """Save it if it changed."""
-        if not self._is_dirty:
-            return
-        self._forget_old(now_ms)
-        try:
-            self._file.save_bytes(_OrderInfoTable(self._table).encode_pretty())
-            self._is_dirty = False
-            self._outage.ends()
-        except (StoreError, OSError) as error:
-            if self._outage.begins():
-                self.log.error("what groups in order have popped is not saved: {error}",
-                               error=str(error))
+    def saving(self) -> Saving:
+        """See SavedTable."""
+        yield from self._forgetting_old(self._kernel.now_ms())
+        yield from self._file_rows.write()
+        return self._job(_OrderInfoTable(), {"table": self._file_rows.in_order(self._table)})
 
-    def _forget_old(self, now_ms: int) -> None:
-        """Forget topics, groups and queues that are gone, and who is gone for long."""
+    def _file_row(self, key: str) -> bytes | None:
+        queues = self._table.get(key)
+        return None if queues is None else encode_pretty_row(key, queues)
+
+    def _forgetting_old(self, now_ms: int) -> Iterator[None]:
+        """Forget topics, groups and queues that are gone, and who is gone for long, in steps."""
         kernel = self._kernel
-        for key, queues in list(self._table.items()):
+        for number, key in enumerate(list(self._table)):
+            if not number % _KEYS_AT_ONCE:
+                yield
+            queues = self._table.get(key)
+            if queues is None:
+                continue
             topic, _, group = key.partition(_SEPARATOR)
             config = kernel.topic_config.get(topic)
-            for queue_id, info in list(queues.items()):
-                if (config is None or queue_id >= config.read_queue_nums
-                        or now_ms - info.last_consume_timestamp > _FORGET_MS):
-                    del queues[queue_id]
+            old = [queue_id for queue_id, info in queues.items()
+                   if config is None or queue_id >= config.read_queue_nums
+                   or now_ms - info.last_consume_timestamp > _FORGET_MS]
+            for queue_id in old:
+                del queues[queue_id]
             if not queues or not kernel.subscription_group.has(group):
                 del self._table[key]
+                old.append(0)
+            if old:
+                self._file_rows.changed(key)
 
     # --- pops and acknowledgements
 
@@ -166,8 +174,10 @@ class OrderInfos:
     def clear(self, key: QueueKey) -> None:
         """Open a queue: an administrator set its offset."""
         topic, group, queue_id = key
-        if self._table.get(topic + _SEPARATOR + group, {}).pop(queue_id, None) is not None:
-            self._is_dirty = True
+        table_key = topic + _SEPARATOR + group
+        if self._table.get(table_key, {}).pop(queue_id, None) is not None:
+            self._file_rows.changed(table_key)
+            self.dirty = True
 
     def popped(
         self, key: QueueKey, attempt_id: str | None, pop_time: int, invisible_time: int,
@@ -200,12 +210,13 @@ class OrderInfos:
     def commit(self, key: QueueKey, offset: int, pop_time: int) -> int:
         """A message is acknowledged.
 
+        Differs from Apache, where an acknowledgement moves the offset of a group that popped
+        nothing: whoever may send one could have messages left out.
+
         :returns: the consumer offset from then on, or NOT_GIVEN_OUT or NO_COMMIT.
         """
         info = self._find(key)
-        if info is None:
-            return offset + 1
-        if not info.offset_list:
+        if info is None or not info.offset_list:
             return NOT_GIVEN_OUT
         if pop_time != info.pop_time:
             self.log.debug("{key} {offset} was popped again since", key=key, offset=offset)
@@ -217,21 +228,30 @@ class OrderInfos:
         self._changed(key, info)
         return next(info.open_offsets(), offsets[-1] + 1)
 
-    def hide(self, key: QueueKey, offset: int, pop_time: int, visible_ms: int) -> None:
-        """A message is to become visible at another time, Unix ms."""
+    def hide(self, key: QueueKey, offset: int, pop_time: int, visible_ms: int) -> bool:
+        """A message is to become visible at another time, Unix ms.
+
+        :returns: False when it is not given out; one that was popped again since stays as it is.
+        """
         info = self._find(key)
-        if info is None or pop_time != info.pop_time:
-            self.log.debug("{key} {offset} was not popped, or again since", key=key, offset=offset)
-            return
+        if info is None:
+            return False
+        if pop_time != info.pop_time:
+            self.log.debug("{key} {offset} was popped again since", key=key, offset=offset)
+            return True
+        if offset not in info.offsets():
+            return False
         if info.offset_next_visible_time is None:
             info.offset_next_visible_time = {}
         info.offset_next_visible_time[offset] = visible_ms
         self._changed(key, info)
+        return True
 
     # --- who waits
 
     def _changed(self, key: QueueKey, info: OrderInfo) -> None:
-        self._is_dirty = True
+        self._file_rows.changed(key[0] + _SEPARATOR + key[1])
+        self.dirty = True
         self._note_free(key, info)
 
     def _note_free(self, key: QueueKey, info: OrderInfo) -> None:

@@ -21,7 +21,8 @@ from twistmq.broker.wire.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from twistmq.plugins.pop.checks import require_readable
+from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX
+from twistmq.plugins.pop.checks import require_attempt_id, require_readable
 from twistmq.plugins.pop.hold import PopHold, Waiting
 from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, pop_retry_topic, retry_mark
 from twistmq.plugins.pop.take import Attempt, Taker
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["PopRequests"]
 
 #: Messages one pop may ask for.
-_COUNT_MAX: Final = 32
+_COUNT_MAX: Final = CHECK_POINT_MESSAGES_MAX
 #: How much later than it gives up a pop may come, ms.
 _LATE_MAX_MS: Final = 500
 _FOUND, _NONE = GetMessageStatus.FOUND.name, GetMessageStatus.NO_MESSAGE_IN_QUEUE.name
@@ -115,6 +116,7 @@ class PopRequests:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"the broker[{ip}] pop message's num is greater than "
                                  f"{_COUNT_MAX}")
+        require_attempt_id(header.attempt_id)
         if names.TIMER_DELIVER_MS not in kernel.claimed_properties:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,

@@ -114,7 +114,8 @@ class PopService:
         if kernel.is_slave or not self.queues:
             return None
         self.buffer.write_all(kernel.now_ms())
-        self.orders.save(kernel.now_ms())
+        if self.orders.dirty:
+            kernel.saves.save(self.orders)
         durable = kernel.store.flushed(kernel.store.max_offset)
         if durable is None:
             self.settle(kernel.now_ms())

@@ -149,7 +149,7 @@ class PopTestCase(KernelTestCase):
                 "c": group, "t": "T", "r": messages[0].receipt.split(" ")[4],
                 "so": receipt.start_offset, "q": messages[0].queue_id,
                 "rq": receipt.revive_queue, "pt": receipt.pop_time, "it": receipt.invisible_time,
-                "b": base64.b64encode(bits.to_bytes(8, "little")).decode()}]}).encode())
+                "b": base64.b64encode(bits.to_bytes(100, "little")).decode()}]}).encode())
 
     def hide(self, popped: Popped, invisible_ms: int, group: str = "g") -> Popped:
         """Hide a message for another time; :returns: the same message with its new receipt."""

@@ -6,10 +6,13 @@ import json
 
 from tests.plugins.pop.case import RETRY_TOPIC, PopTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import BATCH_ACK_POINTS_MAX, BATCH_ACK_SIZE_MAX
 from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.broker.wire.command import decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE
+from twistmq.broker.wire.headers.pop import AckMessageRequestHeader
+from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX
+from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, REVIVE_GROUP
 
 
 class AckTests(PopTestCase):
@@ -93,6 +96,8 @@ class AckTests(PopTestCase):
             ({"extra_info": "0 1 2 x 0 b 0 0"}, ResponseCode.SYSTEM_ERROR),
             ({"extra_info": "0 1 2 8 0 b 0 0"}, ResponseCode.MESSAGE_ILLEGAL),
             ({"extra_info": "0 1 2 -1 0 b 0 0"}, ResponseCode.MESSAGE_ILLEGAL),
+            ({"extra_info": "0 1 2 0 0 " + "b" * 1020 + " 0 0"}, ResponseCode.SYSTEM_ERROR),
+            ({"consumer_group": "no"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ):
             header = self.ack_header(popped)
             for name, value in change.items():
@@ -166,6 +171,7 @@ class BatchTests(PopTestCase):
         ack = {"c": "g", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1,
                "b": "AQ=="}
         self.send(b"x")
+        self.pop()
         for body, code in (
             (b"", ResponseCode.NO_MESSAGE), (b'{"acks":[]}', ResponseCode.NO_MESSAGE),
             (b"x", ResponseCode.SYSTEM_ERROR),
@@ -174,13 +180,91 @@ class BatchTests(PopTestCase):
             (json.dumps({"acks": [{**ack, "rq": 8}]}).encode(), ResponseCode.MESSAGE_ILLEGAL),
             (json.dumps({"acks": [{**ack, "pt": 2**70}]}).encode(), ResponseCode.SYSTEM_ERROR),
             (json.dumps({"acks": [{**ack, "t": "no"}]}).encode(), ResponseCode.SUCCESS),
+            (json.dumps({"acks": [{**ack, "c": "no"}]}).encode(),
+             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+            (json.dumps({"brokerName": "b" * 1025, "acks": [ack]}).encode(),
+             ResponseCode.INVALID_PARAMETER),
         ):
             reply = self.box.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
             self.assertEqual(reply.code, code, msg=repr(body))
 
 
+    def test_as_many_as_a_check_point_has(self) -> None:
+        """All of them at once; one bit more is of no check point."""
+        self.send_some(33, 1)
+        popped = self.pop()
+        self.assertEqual(len(popped), CHECK_POINT_MESSAGES_MAX)
+        self.assertEqual(self.ask_batch_ack(*popped, *self.pop()).code,
+                         ResponseCode.INVALID_PARAMETER)
+        self.assertEqual(self.ask_batch_ack(*popped).code, ResponseCode.SUCCESS)
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [b"32"])
+
+    def test_far_apart(self) -> None:
+        """What a filter left out lies between two messages of one check point."""
+        for number in range(700):
+            self.send(b"%d" % number, tag="a" if number in (0, 699) else "b")
+        popped = self.pop(expression="a")
+        self.assertEqual([each.offset for each in popped], [0, 699])
+        self.assertEqual(self.ask_batch_ack(*popped).code, ResponseCode.SUCCESS)
+        self.pass_time(8000)
+        self.assertEqual(self.retries(), [])
+
+    def test_as_many_as_a_frame_needs(self) -> None:
+        """More check points than any pop makes, or more bytes, are refused before they are read."""
+        ack = {"c": "g", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1,
+               "b": "AQ=="}
+        self.send(b"x")
+        self.pop()
+        for count, code in ((BATCH_ACK_POINTS_MAX, ResponseCode.SUCCESS),
+                            (BATCH_ACK_POINTS_MAX + 1, ResponseCode.INVALID_PARAMETER)):
+            acks = json.dumps({"acks": [ack] * count}).encode()
+            self.assertEqual(self.box.ask(RequestCode.BATCH_ACK_MESSAGE, None, acks).code, code)
+        room = BATCH_ACK_SIZE_MAX - len(json.dumps({"acks": [ack]}))
+        for size, code in ((room, ResponseCode.SUCCESS),
+                           (room + 1, ResponseCode.INVALID_PARAMETER)):
+            body = json.dumps({"acks": [ack]}).encode() + b" " * size
+            self.assertEqual(self.box.ask(RequestCode.BATCH_ACK_MESSAGE, None, body).code, code)
+
+
 class OrderTests(PopTestCase):
     """Acknowledgements of a group that keeps order."""
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """All consumer offsets of groups that are somebody's."""
+        return {key: dict(queues) for key, queues in self.box.kernel.consumer_offset.table.items()
+                if REVIVE_GROUP not in key}
+
+    def test_made_up(self) -> None:
+        """A receipt of no pop moves no offset and makes no group, alone or in a batch."""
+        self.send_some(3, 1)
+        self.pop(order=True, count=1)
+        self.pop(group="unordered", count=1)
+        before = self.offsets()
+        groups = set(self.box.kernel.subscription_group.table)
+        for group, code in (("g", ResponseCode.SUCCESS), ("nobody", None), ("a@b\n", None),
+                            ("unordered", ResponseCode.MESSAGE_ILLEGAL), ("n" * 100_000, None)):
+            code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST if code is None else code
+            header = AckMessageRequestHeader(
+                consumer_group=group, topic="T", queue_id=0, extra_info="0 1 1 999 0 b 0 0",
+                offset=0)
+            self.assertEqual(self.box.ask(RequestCode.ACK_MESSAGE, header).code, code)
+            body = json.dumps({"acks": [{
+                "c": group, "t": "T", "r": "0", "so": 0, "q": 0, "rq": ORDER_REVIVE_QUEUE,
+                "pt": 1, "it": 1, "b": "AQ=="}]}).encode()
+            self.assertEqual(self.box.ask(RequestCode.BATCH_ACK_MESSAGE, None, body).code, code)
+        self.assertEqual(self.offsets(), before)
+        self.assertEqual(set(self.box.kernel.subscription_group.table), groups)
+
+    def test_after_a_reset(self) -> None:
+        """What was given out before an administrator set the offset moves it no more."""
+        self.send_some(3, 1)
+        popped = self.pop(order=True)
+        self.box.kernel.consumer_offset.reset("g", "T", 0, 1)
+        self.pop(order=True, count=1)
+        self.service.orders.clear(("T", "g", 0))
+        self.assertEqual(self.ask_ack(popped[2]).code, ResponseCode.MESSAGE_ILLEGAL)
+        self.assertEqual(self.offset(), 1)
 
     def test_consumer_offset(self) -> None:
         """It is that of the first message that is open."""

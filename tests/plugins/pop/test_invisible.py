@@ -59,6 +59,8 @@ class ChangeTests(PopTestCase):
             ({"offset": 1}, ResponseCode.NO_MESSAGE),
             ({"extra_info": ""}, ResponseCode.SYSTEM_ERROR),
             ({"invisible_time": 10**10}, ResponseCode.SYSTEM_ERROR),
+            ({"consumer_group": "no"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+            ({"extra_info": "0 1 1 999 0 b 0 0"}, ResponseCode.MESSAGE_ILLEGAL),
         ):
             header = ChangeInvisibleTimeRequestHeader(
                 consumer_group="g", topic="T", queue_id=0, extra_info=popped.receipt, offset=0,
@@ -71,6 +73,24 @@ class ChangeTests(PopTestCase):
         self.ack(popped)
         self.pass_time(8000)
         self.assertEqual(self.retries(), [])
+
+    def test_not_given_out(self) -> None:
+        """A message that nobody popped is not hidden, and comes once."""
+        self.send_some(3, 1)
+        [first] = self.pop(count=1)
+        self.pop(order=True, group="in_order", count=1)
+        for group, extra_info in (("g", first.receipt), ("other", first.receipt),
+                                  ("in_order", "0 1700000000000 5000 999 0 broker-a 0 0")):
+            self.box.kernel.subscription_group.find(group)
+            reply = self.box.ask(
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequestHeader(
+                    consumer_group=group, topic="T", queue_id=0, extra_info=extra_info,
+                    offset=2, invisible_time=1000))
+            self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL, msg=group)
+        self.pass_time(10_000)
+        self.assertEqual(self.retries(), [b"0"])
+        [info] = self.service.orders._table["T@in_order"].values()
+        self.assertIsNone(info.offset_next_visible_time)
 
     def test_in_order(self) -> None:
         """The queue stays closed until then."""

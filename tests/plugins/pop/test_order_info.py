@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
 from tests.plugins.pop.case import PopTestCase, popped_of
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import ATTEMPT_ID_LENGTH_MAX
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.wire.headers.pop import PopMessageResponseHeader
+from twistmq.broker.wire.headers.pop import (
+    NotificationRequestHeader,
+    PopMessageResponseHeader,
+)
 
 FILE = "/store/config/consumerOrderInfo.json"
 
@@ -58,6 +67,37 @@ class OrderTests(PopTestCase):
         self.assertEqual(self.pop(order=True, attempt="b"), [])
         reply = self.ask_pop(order=True, attempt="a")
         self.assertEqual(reply.header(PopMessageResponseHeader).order_count_info, "0 0 0")
+
+    def test_long_attempt(self) -> None:
+        """An id that is longer than any client's is refused: it would be kept, and saved."""
+        self.send_some(2, 1)
+        long = "a" * (ATTEMPT_ID_LENGTH_MAX + 1)
+        self.assertEqual(self.ask_pop(order=True, attempt=long).code,
+                         ResponseCode.INVALID_PARAMETER)
+        notify = NotificationRequestHeader(
+            consumer_group="g", topic="T", queue_id=-1, poll_time=0, order=True, attempt_id=long)
+        self.assertEqual(self.box.ask(RequestCode.NOTIFICATION, notify).code,
+                         ResponseCode.INVALID_PARAMETER)
+        self.assertEqual(len(self.pop(order=True, attempt=long[1:])), 2)
+
+    def test_saved_on_a_thread(self) -> None:
+        """The reactor writes the text of what changed; a thread puts it together and saves it."""
+        jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def in_thread(job: Callable[[], None]) -> Deferred[None]:
+            jobs.append((job, Deferred()))
+            return jobs[-1][1]
+
+        self.send_some(2, 1)
+        self.pop(order=True)
+        self.run_task("save topics and groups")
+        self.patch(self.box.kernel.saves, "_in_thread", in_thread)
+        self.run_task("save what groups in order have popped")
+        self.assertFalse(self.disk.exists(FILE))
+        [(job, done)] = jobs
+        job()
+        self.assertIn(b'"T@g"', self.disk.read_file(FILE))
+        done.callback(None)
 
     def test_restart(self) -> None:
         """It is closed after a stop, and after a kill once that was saved."""

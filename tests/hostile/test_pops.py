@@ -1,0 +1,89 @@
+"""What follows a pop, made up: it is refused, changes nothing, and holds nobody up."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from tests.hostile.case import HostileCase
+from tests.hostile.wire import json_frame
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.testing.blocking_client import BlockingClient
+
+#: What a good client may wait for another's request, seconds. The tests share their cores, so it
+#: may take longer now and then: an attack is made a few times.
+WAIT_MAX_SECONDS = 0.1
+_TIMES = 4
+_BATCH_ACK = int(RequestCode.BATCH_ACK_MESSAGE)
+_POINT = {"c": "good_topic_group", "t": "good_topic", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1,
+          "it": 1, "b": "AQ=="}
+
+
+class PopCase(HostileCase):
+    """Attacks beside whom the good client hardly waits."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.attacker = self.connect()
+
+    def assertRefusedAtOnce(self, what: str, frame: bytes, code: int) -> None:
+        """A frame is refused in these few words, and others do not wait for that."""
+        waits = []
+        for _ in range(_TIMES):
+            self.good.wait_for_rounds(20)
+            self.good.tally.slowest_seconds = 0.0
+            self.attacker.says(frame)
+            reply = self.attacker.hears()
+            self.assertEqual(reply.code, code, msg=f"{what}: {reply.remark}")
+            self.assertLess(len(reply.remark or ""), 1000, msg=what)
+            self.good.wait_for_rounds(20)
+            waits.append(self.good.tally.slowest_seconds)
+        self.assertLess(min(waits), WAIT_MAX_SECONDS, msg=f"{what}: {waits}")
+
+
+class BatchAckTests(PopCase):
+    """BATCH_ACK_MESSAGE with all that a frame holds."""
+
+    def test_bits(self) -> None:
+        """Millions of bits, of one check point."""
+        bits = base64.b64encode(b"\xff" * 11_500_000).decode()
+        body = json.dumps({"acks": [{**_POINT, "b": bits}]}).encode()
+        self.assertRefusedAtOnce("bits", json_frame(_BATCH_ACK, body=body),
+                                 ResponseCode.INVALID_PARAMETER)
+        bits = base64.b64encode(b"\xff" * 700_000).decode()
+        body = json.dumps({"acks": [{**_POINT, "b": bits}]}).encode()
+        self.assertRefusedAtOnce("fewer bits", json_frame(_BATCH_ACK, body=body),
+                                 ResponseCode.INVALID_PARAMETER)
+
+    def test_check_points(self) -> None:
+        """Thousands of check points; as many as are taken."""
+        for count, code in ((150_000, ResponseCode.INVALID_PARAMETER),
+                            (10_000, ResponseCode.INVALID_PARAMETER),
+                            (1024, ResponseCode.SUCCESS)):
+            acks = [{**_POINT, "so": -number} for number in range(count)]
+            body = json.dumps({"acks": acks}, separators=(",", ":")).encode()
+            self.assertRefusedAtOnce(f"{count} check points", json_frame(_BATCH_ACK, body=body),
+                                     code)
+
+
+class AckTests(PopCase):
+    """ACK_MESSAGE with a receipt that nobody gave."""
+
+    def test_receipt_in_order(self) -> None:
+        """A group of megabytes is no group, and no key of the consumer offsets; a real one stays
+        where it is.
+        """
+        with BlockingClient(self.broker) as client:
+            client.pull("good_topic", group="orderly_victim")
+        for group, code in (
+            ("g" * 8_000_000, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+            ("a@b\\n", ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+            ("orderly_victim", ResponseCode.MESSAGE_ILLEGAL),
+        ):
+            fields = {"consumerGroup": group, "topic": "good_topic", "queueId": "0",
+                      "extraInfo": "0 1 1 999 0 b 0 0", "offset": "0"}
+            self.assertRefusedAtOnce(
+                group[:20], json_frame(int(RequestCode.ACK_MESSAGE), json.dumps(fields)), code)
+            fields["extraInfo"] = "0 " * 4_000_000
+            self.attacker.says(json_frame(int(RequestCode.ACK_MESSAGE), json.dumps(fields)))
+            self.assertNotEqual(self.attacker.hears().code, ResponseCode.SUCCESS)
