@@ -152,7 +152,7 @@ BROKER_CONFIG: Final = (
 MESSAGE_STORE_CONFIG: Final = (
     Setting("storePathRootDir", "path", "~/store", "The folder of the store.",
             source=_STORE, important=True, at_start=True),
-    Setting("storePathCommitLog", "path", "", "The folder of the commit log.",
+    Setting("storePathCommitLog", "path", "", "The folder of the commit log; one, no comma.",
             source=_STORE, important=True, default_text="<storePathRootDir>/commitlog",
             at_start=True),
     Setting("mappedFileSizeCommitLog", "int", 1024**3, "The size of a commit-log file.",

@@ -50,7 +50,7 @@ from twistmq.broker.store.recovery import TagsCode
 from twistmq.broker.store.retention import CommitLogRetention, QueueRetention
 from twistmq.broker.store.segment_files import sync_parents
 from twistmq.broker.store.settings import StoreSettings
-from twistmq.broker.store.store_recovery import StoreRecovery
+from twistmq.broker.store.store_recovery import StoreRecovery, require_commit_log
 from twistmq.broker.store.store_stats import StoreStats
 from twistmq.broker.store.upkeep import CheckpointFile, Upkeep
 from twistmq.broker.wire.record import (
@@ -199,13 +199,14 @@ class MessageStore:
 
     def _load(self) -> None:
         crashed = self._crashed = self._io.exists(self._abort_path)
+        self._checkpoint.load()
+        require_commit_log(self._io, self.settings, self._checkpoint.values, crashed)
         self._log.load()
         if not self._log.starts:
             for path in (self.settings.store_path_root_dir, self.settings.commit_log_path):
                 sync_parents(self._io, path.rstrip("/"))
         self._queues.files.extensions = self._load_extensions()
         self._queues.load(thorough=crashed)
-        self._checkpoint.load()
         if self._index is not None:
             values = self._checkpoint.values
             self._index.load(values.index_msg_timestamp if crashed else None)

@@ -103,6 +103,11 @@ class StoreSettings:
                 raise self._fault(field.name, "must be positive")
         if not self.store_path_root_dir.startswith("/"):
             raise self._fault("store_path_root_dir", "is no absolute path")
+        # The folder under the root is one, whatever its name.
+        if ("," in self.store_path_commit_log
+                and self.store_path_commit_log != self.path("commitlog")):
+            # Differs from Apache, whose files go to the folders in turn.
+            raise self._fault("store_path_commit_log", "names several folders, the log has one")
         if self.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
             raise self._fault("flush_disk_type", "must be ASYNC_FLUSH or SYNC_FLUSH")
         for name, entry_size in WHOLE_ENTRIES.items():

@@ -8,11 +8,14 @@ from __future__ import annotations
 from twisted.logger import Logger
 
 from twistmq.broker.constants import QUEUE_TAILS_FLUSH_BYTES
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.index_files import IndexFiles
+from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import (
     Pass,
@@ -25,10 +28,64 @@ from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.wire.properties import INNER_MULTI_QUEUE_OFFSET
 from twistmq.broker.wire.record import MessageRecord, StoredMessage
 
-__all__ = ["StoreRecovery"]
+__all__ = ["StoreRecovery", "require_commit_log"]
 
 #: Records entered at a time.
 _BATCH_COUNT = 512
+
+
+def require_commit_log(
+    io: IStoreIO, settings: StoreSettings, checkpoint: Checkpoint, crashed: bool
+) -> None:
+    """Refuse a store that lacks its whole commit log, before anything of it is changed.
+
+    Differs from Apache, whose broker removes the queues then and begins anew. A log whose old files
+    were removed has the newest; a new store has nothing that tells of messages. After a crash it
+    takes a checkpoint to know that the log ever was on disk.
+
+    :param crashed: whether the last stop was not clean.
+    :raises StoreDamaged: when other files tell of messages; the text says which, and what to do.
+    """
+    directory = settings.commit_log_path
+    if any(name.isdecimal() and io.file_size(f"{directory}/{name}")
+           for name in io.list_directory(directory)):
+        return
+    was_durable = checkpoint.physic_msg_timestamp > 0 or checkpoint.index_msg_timestamp > 0
+    if crashed and not was_durable:
+        return
+    telling = [name for name in ("consumequeue", "batchconsumequeue")
+               if _has_queue_files(io, settings.path(name))]
+    if _has_index_items(io, settings.path("index")):
+        telling.append("index")
+    if was_durable:
+        telling.append("checkpoint")
+    if telling:
+        raise StoreDamaged(
+            f"the commit log {directory} has no file, but its messages are told of under "
+            f"{settings.store_path_root_dir}: {', '.join(telling)}. Bring the folder back, or set "
+            "storePathCommitLog to where it is. To give the messages up, remove these and "
+            "start again")
+
+
+def _has_queue_files(io: IStoreIO, directory: str) -> bool:
+    """Whether any queue in a directory of queues has a file."""
+    return any(
+        name.isdecimal()
+        for topic in io.list_directory(directory)
+        for queue in io.list_directory(f"{directory}/{topic}")
+        for name in io.list_directory(f"{directory}/{topic}/{queue}"))
+
+
+def _has_index_items(io: IStoreIO, directory: str) -> bool:
+    """Whether any index file has items; a crash may leave one without."""
+    for name in io.list_directory(directory):
+        if name.isdecimal():
+            file = io.open_file(f"{directory}/{name}")
+            header = file.read_at(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0")
+            file.close()
+            if HEADER.unpack(header)[-1] > 1:
+                return True
+    return False
 
 
 class StoreRecovery:
@@ -68,11 +125,8 @@ class StoreRecovery:
         """
         log, queues = self._log, self._queues
         self._durable_ms = checkpoint.physic_msg_timestamp
-        if not log.starts and any(True for _ in queues):
-            self.log.warn("the commit log is gone, its consume queues are removed")
-            for topic in list(queues.by_topic):
-                queues.destroy(topic)
-            queues.sync_job()()
+        if not log.starts:
+            self._remove_queues()
         start = self._start(checkpoint)
         entries = EntryCheck(queues, start, self._dispatch) if self._crashed else None
         self._replay(start, entries)
@@ -84,6 +138,12 @@ class StoreRecovery:
             entries.finish()
             # What a killed process wrote may not be durable.
             log.doubt(start)
+        furthest = queues.furthest()
+        if furthest is not None and furthest.max_physical > end:
+            # After a loss of power that may be; else files were removed, or bytes in them.
+            self.log.error("the commit log ends at {end}, consume queues tell of messages up to "
+                           "{place}: entries without a message are removed",
+                           end=end, place=furthest.max_physical)
         queues.cut(end)
         queues.correct_min_offsets(log.min_offset)
         for queue in queues:
@@ -91,6 +151,18 @@ class StoreRecovery:
         self._dispatch.reset(end)
         self.log.info("the commit log goes from {start} to {end}", start=log.min_offset, end=end)
         return start
+
+    def _remove_queues(self) -> None:
+        """Begin anew where the log was never on disk; see :func:`require_commit_log`."""
+        queues = self._queues
+        if any(True for _ in queues):
+            self.log.warn("no byte of the commit log came on disk before the crash, its consume "
+                          "queues are removed")
+        for topic in list(queues.by_topic):
+            queues.destroy(topic)
+        # One that was killed here removed some whose names a loss of power would bring back.
+        queues.files.unsynced |= {queues.files.directory, queues.batch_files.directory}
+        queues.sync_job()()
 
     def _start(self, checkpoint: Checkpoint) -> int:
         """Where to read the log from."""

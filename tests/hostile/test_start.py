@@ -15,7 +15,9 @@ from twisted.trial.unittest import SkipTest
 from tests.hostile.case import HostileCase
 from tests.hostile.mounts import mount_tmpfs, unmount
 from tests.interop.ports import free_port
+from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_REFUSED
+from twistmq.broker.testing.blocking_client import BlockingClient, send_header
 
 _TWISTMQ = [sys.executable, "-c",
             "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"]
@@ -85,6 +87,32 @@ class FailingStartTests(HostileCase):
                          "bindAddress=127.0.0.1", "brokerIP1=127.0.0.1",
                          f"storePathRootDir={self.servers.data / 'store'}", logs)
         self.assertTrue((self.servers.data / "store" / "abort").exists())
+
+    def test_several_folders_for_the_log(self) -> None:
+        """Apache's broker puts files into each in turn; here one name would be made of both."""
+        both = f"{self.folder / 'a'},{self.folder / 'b'}"
+        self.assertFails(EXIT_FAILED, f"storePathCommitLog={both}", *self.up(
+            self.folder / "data", f"storePathCommitLog={both}"))
+        self.assertEqual([path for path in self.folder.iterdir() if path.name[0] in "ab"], [])
+
+    def test_commit_log_is_elsewhere(self) -> None:
+        """A wrong folder for the log of a store with messages: nothing is removed, or made."""
+        servers = self.own_servers()
+        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+            reply = client.request(RequestCode.SEND_MESSAGE_V2, send_header("elsewhere", 0), b"1")
+            self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        servers.stop()
+        empty = self.folder / "empty"
+        reason = f"the commit log {empty} has no file"
+        self.assertFails(EXIT_REFUSED, reason, *self.up(
+            servers.data, f"storePathCommitLog={empty}"))
+        self.assertFalse(empty.exists())
+        empty.mkdir()
+        self.assertFails(EXIT_REFUSED, reason, *self.up(
+            servers.data, f"storePathCommitLog={empty}"))
+        servers.start()
+        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+            self.assertEqual([each.body for each in client.pull("elsewhere", 0)], [b"1"])
 
     def test_file_in_the_way(self) -> None:
         """A file where the folder of the data or of the store should be."""

@@ -79,6 +79,9 @@ class RetentionTests(SynchronousTestCase):
         error = self.assertRaises(SettingsError, self.box.settings.update, {"deleteWhen": "noon"})
         self.assertIn("deleteWhen=noon (update): the value must be hours", str(error))
         self.assertEqual(store.log_retention.settings.delete_when, "04")
+        error = self.assertRaises(
+            SettingsError, self.box.settings.update, {"storePathCommitLog": "/a,/b"})
+        self.assertIn("names several folders", str(error))
         self.box.settings.update({"deleteWhen": "05", "diskSpaceCleanForciblyRatio": "60"})
         self.assertEqual(store.queue_retention.settings.delete_when, "05")
         self.clean()

@@ -57,6 +57,13 @@ class StoreSettingsTests(SynchronousTestCase):
             self.assertEqual((settings.max_used_ratio, settings.clean_forcibly_ratio,
                               settings.warning_ratio), ratios)
 
+    def test_comma_in_the_root(self) -> None:
+        """The log's own folder under it is one all the same, said or not."""
+        for path in ("", "/s,t/commitlog"):
+            settings = StoreSettings("/s,t", path)
+            self.assertEqual(settings.commit_log_path, "/s,t/commitlog")
+        self.assertRaises(StoreSettingFault, StoreSettings, "/s,t", "/s,t/commitlog,/x")
+
     def test_nothing_may_wait(self) -> None:
         """Pauses and the age of files may be zero."""
         settings = StoreSettings("/s", file_reserved_time=0, delete_commit_log_files_interval=0)
@@ -71,6 +78,7 @@ class StoreSettingsTests(SynchronousTestCase):
             "max_message_size": 0,
             "file_reserved_time": -1,
             "delete_when": "4;x",
+            "store_path_commit_log": "/a,/b",
         }.items():
             values = {"store_path_root_dir": "/s", name: value}
             error = self.assertRaises(SettingsError, StoreSettings, **values)

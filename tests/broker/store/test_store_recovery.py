@@ -2,9 +2,12 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.logger import LogEvent, Logger, LogLevel, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.store.segment_files import segment_path
+from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.broker.testing.disk import MemoryFile
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.broker.wire.record import SYS_TRANSACTION_PREPARED, decode_record, encode_record
@@ -103,13 +106,71 @@ class CleanStartTests(SynchronousTestCase):
         self.check(self.box.after_kill())
 
     def test_commit_log_is_gone(self) -> None:
-        """Queues that point nowhere are removed, and offsets begin at 0."""
+        """The start is refused and changes nothing; with the folder back all is there."""
         self.successResultOf(self.box.store.stop())
+        self.refuses_without_log(self.box)
+
+    def test_commit_log_is_gone_after_a_kill(self) -> None:
+        """The checkpoint knows that it was on disk."""
+        self.box.step(1000, 2)
+        self.box.store.close()
+        self.assertTrue(self.box.disk.exists("/store/abort"))
+        self.refuses_without_log(self.box)
+
+    def refuses_without_log(self, box: StoreBox) -> None:
+        """Also when there is no folder, or one file that was cut to nothing."""
+        disk = box.disk
+        kept = {name: disk.read_file(f"/store/commitlog/{name}")
+                for name in disk.list_directory("/store/commitlog")}
+        queues = disk.list_directory("/store/consumequeue")
+        for remains in (None, (), (segment_path("/store/commitlog", 0),)):
+            disk.remove("/store/commitlog")
+            if remains is not None:
+                disk.make_directory("/store/commitlog")
+                for path in remains:
+                    disk.write_file(path, b"")
+            error = self.assertRaises(StoreDamaged, box.after_kill)
+            self.assertIn("/store/commitlog has no file", str(error))
+            self.assertIn("checkpoint", str(error))
+            self.assertEqual(disk.list_directory("/store/consumequeue"), queues)
+        disk.make_directory("/store/commitlog")
+        for name, data in kept.items():
+            disk.write_file(f"/store/commitlog/{name}", data)
+        self.check(box.after_kill())
+
+    def test_messages_are_given_up(self) -> None:
+        """As the error says: without what tells of them the store begins anew."""
+        self.successResultOf(self.box.store.stop())
+        disk = self.box.disk
+        disk.remove("/store/commitlog")
+        for _ in range(4):
+            try:
+                box = self.box.after_kill()
+            except StoreDamaged as error:
+                names = str(error).partition("/store: ")[2].partition(". ")[0].split(", ")
+                disk.remove(f"/store/{names[0]}")
+        (record,) = box.append(message("T0"))
+        self.assertEqual((record.queue_offset, record.physical_offset), (0, 0))
+
+    def test_nothing_was_durable(self) -> None:
+        """A loss of power in a store's first seconds may leave queues and no log."""
+        self.box.store._queues.write_all()
+        self.box.store.close()
         self.box.disk.remove("/store/commitlog")
         box = self.box.after_kill()
         self.assertEqual((box.store.max_offset, box.store.queues()), (0, {}))
-        (record,) = box.append(message("T0"))
-        self.assertEqual((record.queue_offset, record.physical_offset), (0, 0))
+
+    def test_last_files_are_gone(self) -> None:
+        """One line says that messages are missing."""
+        self.successResultOf(self.box.store.stop())
+        names = self.box.disk.list_directory("/store/commitlog")
+        self.box.disk.remove(f"/store/commitlog/{names[-1]}")
+        errors: list[LogEvent] = []
+        self.patch(StoreRecovery, "log", Logger(observer=errors.append))
+        box = self.box.after_kill()
+        said = [formatEvent(event) for event in errors if event["log_level"] is LogLevel.error]
+        self.assertEqual(len(said), 1)
+        self.assertIn(f"ends at {box.store.max_offset}, consume queues tell", said[0])
 
     def test_first_files_are_gone(self) -> None:
         """Queues begin with their first message that is still there."""
