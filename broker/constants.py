@@ -45,6 +45,7 @@ __all__ = [
     "LOG_LINE_CHARS_MAX",
     "LOG_TRACEBACK_LINES_MAX",
     "NAMESRV_BROKERS_MAX",
+    "OFFSETS_BYTES_MAX",
     "OPEN_LOG_FILES_MAX",
     "OPEN_QUEUE_FILES_MAX",
     "PAGE_SIZE_BYTES",
@@ -137,6 +138,10 @@ GROUP_ROWS_SIZE_MAX: Final = FRAME_SIZE_MAX - 512 * 1024
 #: The part of it that groups made on demand cannot have, bytes: it is for what administrators make
 #: and change.
 GROUP_ROWS_KEPT: Final = GROUP_ROWS_SIZE_MAX // 8
+
+#: What clients' commits may have the broker keep, bytes, as consumer_offset.py counts: 200,000
+#: pairs of a topic and a group with usual names. A cluster in use has thousands.
+OFFSETS_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # --- the reactor
 

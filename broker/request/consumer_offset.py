@@ -6,9 +6,11 @@ Source: ConsumerOffsetManager @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Final
 
 from twisted.logger import Logger
 
+from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.log_rate import LineRate
 from twistmq.broker.pauses import without_pauses
 from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
@@ -31,6 +33,10 @@ _SEPARATOR = "@"
 _VERSION_STEP = 500
 #: Keys looked at between two looks at the clock.
 _KEYS_AT_ONCE = 500
+#: What a pair of topic and group takes beside its name, which is there twice: a dictionary, a row
+#: of the file; and what one of its queues takes; bytes, as measured.
+_KEY_BYTES: Final = 450
+_QUEUE_BYTES: Final = 120
 
 
 def _check(table: Mapping[str, Mapping[int, int]]) -> None:
@@ -39,6 +45,11 @@ def _check(table: Mapping[str, Mapping[int, int]]) -> None:
         for queue_id, offset in queues.items():
             if not -(2**31) <= queue_id < 2**31 or not -(2**63) <= offset < 2**63:
                 raise ValueError(f"{key} has offset {offset} in queue {queue_id}")
+
+
+def _size(key: str, queues: Mapping[int, int]) -> int:
+    """What the offsets of a group in a topic take, about, bytes."""
+    return _KEY_BYTES + 2 * len(key) + _QUEUE_BYTES * len(queues)
 
 
 class ConsumerOffsetTable(SavedTable):
@@ -59,6 +70,8 @@ class ConsumerOffsetTable(SavedTable):
         #: Offsets an administrator set, until the group's next pull.
         self._reset: dict[str, dict[int, int]] = {}
         self._commits = 0
+        #: What the offsets take, about, bytes.
+        self.size_bytes = 0
         self._back_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
         #: The topics of each group, as the file has them; None: there are other keys since.
@@ -79,6 +92,7 @@ class ConsumerOffsetTable(SavedTable):
     def _all_rows_changed(self) -> None:
         for key in self.table:
             self._file_rows.changed(key)
+        self.size_bytes = sum(map(_size, self.table, self.table.values()))
 
     def persist(self) -> None:
         """See SavedTable; a broker without offsets has no file."""
@@ -147,7 +161,9 @@ class ConsumerOffsetTable(SavedTable):
         if queues is None:
             queues = self._new_key(key)
         old = queues.get(queue_id)
-        if old is not None and offset < old:
+        if old is None:
+            self.size_bytes += _QUEUE_BYTES
+        elif offset < old:
             left_out = self._back_lines.left_out(self._now_ms())
             if left_out is not None:
                 self.log.warn(
@@ -161,6 +177,11 @@ class ConsumerOffsetTable(SavedTable):
         self._commits += 1
         if self._commits % _VERSION_STEP == 0:
             self.data_version.next_version(self._now_ms())
+
+    def has_room(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a client may commit an offset: there is one already, or room for another."""
+        return self.size_bytes < OFFSETS_BYTES_MAX or queue_id in self.table.get(
+            topic + _SEPARATOR + group, ())
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The first offset the group has not consumed; -1 when it never committed one."""
@@ -224,6 +245,8 @@ class ConsumerOffsetTable(SavedTable):
         queues = self.table.get(key)
         if queues is None:
             queues = self._new_key(key)
+        if queue_id not in queues:
+            self.size_bytes += _QUEUE_BYTES
         queues[queue_id] = offset
         self._file_rows.changed(key)
         self.dirty = True
@@ -234,13 +257,18 @@ class ConsumerOffsetTable(SavedTable):
         if not offsets or source == group:
             return False
         key = topic + _SEPARATOR + group
+        old = self.table.get(key)
+        if old is not None:
+            self.size_bytes -= _size(key, old)
         self._new_key(key).update(offsets)
+        self.size_bytes += len(offsets) * _QUEUE_BYTES
         self._file_rows.changed(key)
         self.dirty = True
         return True
 
     def _new_key(self, key: str) -> dict[int, int]:
         queues = self.table[key] = {}
+        self.size_bytes += _size(key, queues)
         self._topic_rows = None
         return queues
 
@@ -274,7 +302,9 @@ class ConsumerOffsetTable(SavedTable):
     def _forget(self, part: str, has: Callable[[str, str], bool]) -> None:
         for table in (self.table, self._reset, self._pulled):
             for key in [key for key in table if has(key, part)]:
-                del table[key]
+                queues = table.pop(key)
+                if table is self.table:
+                    self.size_bytes -= _size(key, queues)
                 self._file_rows.changed(key)
                 self._topic_rows = None
                 self.dirty = True

@@ -79,6 +79,9 @@ class OffsetRequests:
         table = kernel.consumer_offset
         if table.is_reset(header.consumer_group, header.topic, header.queue_id):
             return Reply(remark="Offset has been previously reset")
+        if not table.has_room(header.consumer_group, header.topic, header.queue_id):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"there is no room for more offsets than {table.size_bytes} bytes")
         table.commit(request.channel.remote_address, header.consumer_group, header.topic,
                      header.queue_id, header.commit_offset)
         return Reply()
@@ -91,15 +94,19 @@ class OffsetRequests:
         config = self._kernel.topic_config.get(topic)
         assert config is not None, topic
         count = max(config.read_queue_nums, config.write_queue_nums)
-        if not 0 <= queue_id < count and not self._kernel.store.max_offset_in_queue(
-            topic, queue_id
-        ):
-            # A queue the topic had when it had more is still consumed.
+        end = self._kernel.store.max_offset_in_queue(topic, queue_id)
+        if not end and (not 0 <= queue_id < count or topic not in self._kernel.topic_config.table):
+            # A queue the topic had when it had more is still consumed; a light queue that nothing
+            # is in is not there.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"topic {topic} has no queue {queue_id}")
         if offset < 0:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"offset {offset} of topic {topic} is negative")
+        if offset > end:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER, f"offset {offset} is beyond the end of queue "
+                f"{queue_id} of topic {topic}, {end}")
 
     def _search(self, request: Request[headers.SearchOffsetRequestHeader]) -> Reply:
         header = request.header

@@ -72,6 +72,7 @@ _CODE_OF_STATUS: Final = {
 _SUCCESS: Final = ResponseCode.SUCCESS
 _NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
 _OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
+_EMPTY: Final = GetMessageStatus.NO_MESSAGE_IN_QUEUE
 _NAMES: Final = {status: status.name for status in GetMessageStatus}
 
 
@@ -91,6 +92,7 @@ class PullRequests:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._moved_lines = LineRate()
+        self._commit_lines = LineRate()
         self._read_settings({})
         kernel.settings.on_change.append(self._read_settings)
 
@@ -145,9 +147,12 @@ class PullRequests:
         if client is not None and broadcast is not None:
             broadcast.pulled(request, client, result.next_begin_offset if (
                 code == ResponseCode.PULL_OFFSET_MOVED) else header.queue_offset)
-        self._kernel.consumer_offset.pulled(header.consumer_group, header.topic, header.queue_id,
-                                            result.next_begin_offset)
-        self._commit_offset(request, may_wait)
+        if result.status is not _EMPTY or header.topic in self._kernel.topic_config.table:
+            # Else it is a light queue that nobody wrote to: any name is one.
+            self._kernel.consumer_offset.pulled(header.consumer_group, header.topic,
+                                                header.queue_id, result.next_begin_offset)
+        if may_wait and header.sys_flag & COMMIT_OFFSET:
+            self._commit_offset(request, result.max_offset)
         if code == _NOT_FOUND and may_wait and header.sys_flag & SUSPEND:
             wait_ms = header.suspend_timeout_millis if self._long_polling else (
                 self._short_polling_ms)
@@ -300,16 +305,31 @@ class PullRequests:
         body = b"".join(result.messages) if code == _SUCCESS else b""
         return Reply(code, answer, body, _NAMES[result.status])
 
-    def _commit_offset(
-        self, request: Request[PullMessageRequestHeader], first_time: bool
-    ) -> None:
-        """Take the offset the consumer says it consumed up to, where it says so."""
-        header = request.header
-        if not first_time or not header.sys_flag & COMMIT_OFFSET or self._kernel.is_slave:
+    def _commit_offset(self, request: Request[PullMessageRequestHeader], end: int) -> None:
+        """Take the offset the consumer says it consumed up to.
+
+        Differs from Apache, which takes any: one that no message of the queue has had is not
+        taken, nor one for which there is no room; the pull goes on.
+
+        :param end: the offset that the queue's next message gets.
+        """
+        if self._kernel.is_slave:
             return
-        self._kernel.consumer_offset.commit(
-            request.channel.remote_address, header.consumer_group, header.topic, header.queue_id,
-            header.commit_offset)
+        header = request.header
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        table = self._kernel.consumer_offset
+        if 0 <= header.commit_offset <= end and table.has_room(group, topic, queue_id):
+            table.commit(request.channel.remote_address, group, topic, queue_id,
+                         header.commit_offset)
+            return
+        left_out = self._commit_lines.left_out(self._kernel.now_ms())
+        if left_out is not None:
+            self.log.warn(
+                "offset {offset} of {group} in {topic}-{queue_id} is not taken from {peer}: the "
+                "queue's end is {end}, all offsets have {size} bytes ({left_out} such lines were "
+                "left out before)", offset=header.commit_offset, group=group, topic=topic,
+                queue_id=queue_id, peer=request.channel.remote_address, end=end,
+                size=table.size_bytes, left_out=left_out)
 
     def _count(
         self, request: Request[PullMessageRequestHeader], result: GetMessageResult,

@@ -19,7 +19,13 @@ from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
 from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
-from twistmq.broker.topic_names import SYSTEM_GROUPS, group_fault, is_light, is_system_group
+from twistmq.broker.topic_names import (
+    GROUP_LENGTH_MAX,
+    SYSTEM_GROUPS,
+    group_fault,
+    is_light,
+    is_system_group,
+)
 from twistmq.broker.wire.bodies import (
     DataVersion,
     GroupRetryPolicy,
@@ -105,7 +111,7 @@ class SubscriptionGroupTable(SavedTable):
         config = self.table.get(group)
         if config is not None:
             return config
-        if self._light and is_light(group):
+        if self._is_light(group):
             return SubscriptionGroupConfig(group)
         if not self._may_be_made(group):
             return None
@@ -148,7 +154,11 @@ class SubscriptionGroupTable(SavedTable):
 
     def has(self, group: str) -> bool:
         """Whether there is such a group; those of light queues always are."""
-        return group in self.table or (self._light and is_light(group))
+        return group in self.table or self._is_light(group)
+
+    def _is_light(self, group: str) -> bool:
+        """Whether a group is one of light queues, which is there without being in the table."""
+        return self._light and is_light(group) and len(group) <= GROUP_LENGTH_MAX
 
     def update(
         self, config: SubscriptionGroupConfig, attribute_changes: Mapping[str, str]
@@ -158,7 +168,7 @@ class SubscriptionGroupTable(SavedTable):
         :raises RequestRefused: when an attribute change is not allowed, or there is no room for
             another group; nothing is changed then.
         """
-        if self._light and is_light(config.group_name):
+        if self._is_light(config.group_name):
             return
         old = self.table.get(config.group_name)
         config.attributes = alter_attributes(

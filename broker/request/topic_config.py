@@ -200,7 +200,7 @@ class TopicConfigTable(SavedTable):
 
     def light_topic(self, topic: str) -> TopicConfig | None:
         """The topic of a light queue, which is there without being in the table."""
-        if self._light and topic_names.is_light(topic):
+        if self._light and topic_names.is_light(topic) and can_be_directory(topic):
             return TopicConfig(topic, 1, 1, _READ_WRITE)
         return None
 

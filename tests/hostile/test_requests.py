@@ -15,6 +15,7 @@ from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.bodies import DataVersion
 from twistmq.broker.wire.bodies.registration import REGISTRATION_SIZE_MAX
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers.offset import QueryConsumerOffsetRequestHeader
 from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 
@@ -318,13 +319,24 @@ class OffsetTests(RequestCase):
             self.assertTrue(reply.is_response, msg=str(changed))
 
     def test_offsets_that_cannot_be(self) -> None:
-        """A commit far outside of the queue is taken or refused, and reading goes on."""
+        """A commit far outside of the queue is refused, and reading goes on."""
         for offset in ("-1", "9223372036854775807"):
             fields = {"consumerGroup": "odd_group", "topic": "good_topic", "queueId": "0",
                       "commitOffset": offset}
             reply = self.asks(json_frame(int(RequestCode.UPDATE_CONSUMER_OFFSET),
                                          json.dumps(fields)))
-            self.assertTrue(reply.is_response)
+            self.assertIn(reply.code, (ResponseCode.INVALID_PARAMETER,
+                                       ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST))
+            pulled = self.asks(json_frame(_PULL, json.dumps({
+                **_PULL_FIELDS, "consumerGroup": "odd_group", "sysFlag": "5",
+                "commitOffset": offset})))
+            self.assertTrue(pulled.is_response)
+        with BlockingClient(self.broker) as client:
+            reply = client.request(RequestCode.QUERY_CONSUMER_OFFSET,
+                                   QueryConsumerOffsetRequestHeader(
+                                       consumer_group="odd_group", topic="good_topic",
+                                       queue_id=0, set_zero_if_not_found=False))
+            self.assertEqual(reply.code, ResponseCode.QUERY_NOT_FOUND)
         self.assertEqual(self.pull("good_topic", 2**62)[0], ResponseCode.PULL_OFFSET_MOVED)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged, StoreFull
 from twistmq.broker.log_rate import LINES_A_MINUTE
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
@@ -53,6 +54,33 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.table.query("H", "T", 0), 9)
         for group, topic, queue_id in (("G", "T", 2), ("G", "U", 0), ("I", "T", 0)):
             self.assertEqual(self.table.query(group, topic, queue_id), -1)
+
+    def test_size(self) -> None:
+        """What is counted is what there is, whatever was done; without room none is new."""
+        self.assertEqual(self.table.size_bytes, 0)
+        self.commit("G", "T", 0, 5)
+        one = self.table.size_bytes
+        self.commit("G", "T", 0, 6)
+        self.assertEqual(self.table.size_bytes, one)
+        self.commit("G", "T", 1, 7)
+        self.table.reset("H", "T", 0, 3)
+        self.table.reset("H", "T", 0, 4)
+        self.table.clone("G", "H", "T")
+        self.table.clone("G", "I", "T")
+        size = self.table.size_bytes
+        self.table.persist()
+        again = self.make()
+        again.load()
+        self.assertEqual(again.size_bytes, size)
+        self.table.size_bytes += OFFSETS_BYTES_MAX
+        self.assertTrue(self.table.has_room("G", "T", 1))
+        self.assertFalse(self.table.has_room("G", "T", 2))
+        self.assertFalse(self.table.has_room("J", "T", 1))
+        self.table.size_bytes -= OFFSETS_BYTES_MAX
+        self.table.clean_group("G")
+        self.assertTrue(one < self.table.size_bytes < size)
+        self.table.clean_topic("T")
+        self.assertEqual(self.table.size_bytes, 0)
 
     def test_offset_goes_back(self) -> None:
         """A group that goes back is taken at its word."""

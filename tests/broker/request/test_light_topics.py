@@ -93,6 +93,19 @@ class LightTopicTests(SynchronousTestCase):
                 consumer_group="%LMQ%g", topic=LIGHT, queue_id=0))
         self.assertEqual(reply.header(QueryConsumerOffsetResponseHeader).offset, 1)
 
+    def test_names_of_nothing(self) -> None:
+        """Nothing is kept for a light queue that holds nothing, nor for a name that is too long."""
+        self.send(LIGHT)
+        for topic, group in (("%LMQ%none", "%LMQ%g"), ("%LMQ%" + "t" * 300, "%LMQ%g"),
+                             (LIGHT, "%LMQ%" + "g" * 300)):
+            self.pull(topic, group=group)
+            reply = self.box.ask(
+                RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(
+                    consumer_group=group, topic=topic, queue_id=0, commit_offset=0))
+            self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
+        table = self.box.kernel.consumer_offset
+        self.assertEqual((table.table, list(table.last_pulls())), ({}, []))
+
     def test_offsets_from_before(self) -> None:
         """What consumerOffset.json has is taken over as long as there is no other file."""
         self.box.disk.make_directory("/store/config")

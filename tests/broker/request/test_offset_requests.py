@@ -7,6 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
@@ -67,7 +68,8 @@ class CommitTests(OffsetCase):
     """14 and 15: how far a group has come."""
 
     def test_commit_and_query(self) -> None:
-        """What was committed is told, also an offset that no message has."""
+        """What was committed is told, also the offset that the next message gets."""
+        self.fill(5)
         self.assertEqual(self.update(), (ResponseCode.SUCCESS, None))
         self.assertEqual(self.queried(), 5)
         self.assertEqual(self.update(commit_offset=2), (ResponseCode.SUCCESS, None))
@@ -80,6 +82,11 @@ class CommitTests(OffsetCase):
                 ResponseCode.INVALID_PARAMETER, f"topic T has no queue {queue_id}"))
         self.assertEqual(self.update(commit_offset=-1), (
             ResponseCode.INVALID_PARAMETER, "offset -1 of topic T is negative"))
+        self.fill(4)
+        for offset in (5, 2**63 - 1):
+            self.assertEqual(self.update(commit_offset=offset), (
+                ResponseCode.INVALID_PARAMETER,
+                f"offset {offset} is beyond the end of queue 1 of topic T, 4"))
         self.assertEqual(self.kernel.consumer_offset.table, {})
         self.fill(1)
         self.kernel.topic_config.update(TopicConfig("T", 1, 1), {})
@@ -132,9 +139,23 @@ class CommitTests(OffsetCase):
 
     def test_reset_wins(self) -> None:
         """While a reset waits for a pull, commits are taken politely and dropped."""
+        self.fill(5)
         self.kernel.consumer_offset.reset("G", "T", 1, 9)
         self.assertEqual(self.update(), (ResponseCode.SUCCESS, "Offset has been previously reset"))
         self.assertEqual(self.queried(), 9)
+
+    def test_no_room(self) -> None:
+        """A table that is full takes no new queue of a group; those it has go on."""
+        self.fill(5)
+        self.assertEqual(self.update(commit_offset=1)[0], ResponseCode.SUCCESS)
+        self.kernel.consumer_offset.size_bytes = OFFSETS_BYTES_MAX
+        self.kernel.subscription_group.find("H")
+        for fields in ({"queue_id": 0, "commit_offset": 0}, {"consumer_group": "H"}):
+            code, remark = self.update(**fields)
+            self.assertEqual(code, ResponseCode.SYSTEM_ERROR)
+            self.assertIn("room", remark or "")
+        self.assertEqual(self.update(), (ResponseCode.SUCCESS, None))
+        self.assertEqual(self.kernel.consumer_offset.table, {"T@G": {1: 5}})
 
     def test_missing_fields(self) -> None:
         """A query that names no queue is refused."""
@@ -150,6 +171,7 @@ class CommitTests(OffsetCase):
                  if task.name == "save consumer offsets")
         assert callable(task.period_ms)
         self.assertEqual((task.first_ms, task.period_ms()), (10_000, 5000))
+        self.fill(5)
         self.update()
         task.run(self.box.now_ms)
         self.kernel.consumer_offset.table.clear()
@@ -225,6 +247,8 @@ class AllOffsetsTests(OffsetCase):
 
     def test_all(self) -> None:
         """Every group's offsets, with the topics of each group."""
+        self.fill(5)
+        self.kernel.append([message("T")])
         self.update()
         self.update(queue_id=0, commit_offset=1)
         reply = self.box.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.request.test_filters import Equals
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
@@ -135,6 +136,21 @@ class ReadTests(PullTestCase):
         self.kernel.set_role("SLAVE", 1)
         self.pull(changes={"commit_offset": 4, "sys_flag": 4 | COMMIT})
         self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), 3)
+
+    def test_commit_of_what_never_was(self) -> None:
+        """An offset outside of the queue, or without room, is not taken; the pull is answered."""
+        table = self.kernel.consumer_offset
+        for offset in (-1, 6, 2**63 - 1):
+            self.assertEqual(self.bodies(offset=4, changes={
+                "commit_offset": offset, "sys_flag": 4 | COMMIT}), [b"4"])
+        self.assertEqual(self.offsets(offset=9, changes={
+            "commit_offset": 9, "sys_flag": 4 | COMMIT})[0], ResponseCode.PULL_OFFSET_MOVED)
+        table.size_bytes = OFFSETS_BYTES_MAX
+        self.pull(changes={"commit_offset": 5, "sys_flag": 4 | COMMIT})
+        self.assertEqual(table.table, {})
+        table.size_bytes = 0
+        self.pull(changes={"commit_offset": 5, "sys_flag": 4 | COMMIT})
+        self.assertEqual(table.query("test_consumer", "T", 0), 5)
 
     def test_slave(self) -> None:
         """A slave that finds nothing sends its consumers to the master."""
