@@ -304,7 +304,11 @@ class Dispatcher:
 
 def _held_size(request: Request[Any]) -> int:
     """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
-    return request.command.let_go() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
+    command = request.command
+    size = command.let_go() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
+    # Long texts of the header are there a second time, as they were read.
+    fields = len(command.ext_fields)
+    return size + fields if fields > HELD_REQUEST_BYTES else size
 
 
 def _unsupported(command: RemotingCommand) -> Reply:

@@ -18,10 +18,12 @@ from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.settings import Setting
+from twistmq.broker.topic_names import group_fault
 from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -39,8 +41,13 @@ __all__ = ["LOCK_AGE_MAX_MS", "QueueLocks", "find_queue_locks"]
 #: bound. A topic may have as many queues as one request names.
 LOCK_BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 LOCK_QUEUES_MAX: Final = 16_384
-#: Locks of all groups together: a thousand groups in order on 200 queues each.
-LOCKS_TOTAL_MAX: Final = 200_000
+#: Bytes that the locks of all groups may take: a thousand groups in order on 200 queues each.
+LOCKS_BYTES_MAX: Final = 80 * 1024 * 1024
+#: What one takes beside its names, as measured, generously; a character of one that is not ASCII.
+_LOCK_BYTES: Final = 300
+_CHARACTER_BYTES: Final = 4
+#: Characters of a broker's name: the directories of its host have no more.
+_BROKER_NAME_LENGTH_MAX: Final = 255
 #: How often locks that expired are looked for, ms.
 _EXPIRE_PERIOD_MS: Final = 60_000
 #: A lock that was not renewed for longer than this is free, ms, when no setting says otherwise.
@@ -66,6 +73,8 @@ class QueueLocks:
         self._age_max_ms = age_max_ms
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self.count = 0
+        #: What they take, about.
+        self.size_bytes = 0
 
     def is_lock_all_expired(self, group: str, now_ms: int) -> bool:
         """Whether no client of a group holds a queue."""
@@ -91,15 +100,16 @@ class QueueLocks:
         for queue in dict.fromkeys(queues):
             lock = locks.get(queue)
             if lock is None:
-                if self.count >= LOCKS_TOTAL_MAX:
+                if self.size_bytes + _size(queue, client_id) > LOCKS_BYTES_MAX:
                     self._refuse_more(group, client_id)
                 locks[queue] = _Lock(client_id, now_ms)
-                self.count += 1
+                self._count(1, _size(queue, client_id))
                 new.append(queue)
             elif lock.client_id == client_id:
                 lock.renewed_ms = now_ms
             elif self._is_expired(lock, now_ms):
                 taken.append((queue, lock.client_id))
+                self._count(0, _size(queue, client_id) - _size(queue, lock.client_id))
                 lock.client_id = client_id
                 lock.renewed_ms = now_ms
             else:
@@ -121,6 +131,11 @@ class QueueLocks:
                           holder=refused[0][1], more=_and_more(refused))
         return tuple(held)
 
+    def _count(self, locks: int, size: int) -> None:
+        """So many locks and bytes are there more."""
+        self.count += locks
+        self.size_bytes += size
+
     def _refuse_more(self, group: str, client_id: str) -> NoReturn:
         if not self._groups[group]:
             del self._groups[group]
@@ -140,7 +155,7 @@ class QueueLocks:
                 others.append((queue, lock.client_id if lock else "nobody"))
                 continue
             del locks[queue]
-            self.count -= 1
+            self._count(-1, -_size(queue, client_id))
             given.append(queue)
         if not locks:
             self._groups.pop(group, None)
@@ -161,10 +176,16 @@ class QueueLocks:
             self.log.info("locks of {group} on {queue}{more} expired", group=group,
                           queue=expired[0], more=_and_more(expired))
             for queue in expired:
-                del locks[queue]
-            self.count -= len(expired)
+                self._count(-1, -_size(queue, locks.pop(queue).client_id))
             if not locks:
                 del self._groups[group]
+
+
+def _size(queue: MessageQueue, client_id: str) -> int:
+    """Bytes that a lock takes, about: a name in it may be nobody else's."""
+    return _LOCK_BYTES + sum(
+        len(text) if text.isascii() else _CHARACTER_BYTES * len(text)
+        for text in (queue.topic, queue.broker_name, client_id))
 
 
 def _and_more(queues: Sequence[object]) -> str:
@@ -176,10 +197,13 @@ class LockRequests:
     """The handlers of locks.
 
     Differs from Apache: ``lockInStrictMode`` asks nobody else, because this broker has no replicas
-    that could hold locks.
+    that could hold locks. Only queues of topics that are there are locked.
     """
 
-    def __init__(self, age_max_ms: int) -> None:
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, age_max_ms: int) -> None:
+        self._kernel = kernel
         self.locks = QueueLocks(age_max_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -192,7 +216,12 @@ class LockRequests:
         _check_size(request.body)
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _required(body)
-        held = self.locks.lock(group, client_id, body.mq_set, request.now_ms)
+        queues = [queue for queue in body.mq_set if self._is_there(queue)]
+        if len(queues) < len(body.mq_set):
+            self.log.warn("{peer} does not get {count} queues of topics that are not there",
+                          peer=request.channel.remote_address,
+                          count=len(body.mq_set) - len(queues))
+        held = self.locks.lock(group, client_id, queues, request.now_ms)
         return Reply(body=LockBatchResponseBody(held).encode())
 
     def unlock(self, request: Request[EmptyHeader]) -> Reply:
@@ -203,11 +232,22 @@ class LockRequests:
         return Reply()
 
 
+    def _is_there(self, queue: MessageQueue) -> bool:
+        """Whether there may be such a queue; those of a static topic have numbers of their own."""
+        return (len(queue.broker_name) <= _BROKER_NAME_LENGTH_MAX
+                and self._kernel.topic_config.get(queue.topic) is not None)
+
+
 def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
     """:raises RequestRefused: when it is not said who wants something, or it is too much."""
     if not body.consumer_group or not body.client_id:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              "the body names no consumerGroup or no clientId")
+    fault = group_fault(body.consumer_group)
+    if fault is None and len(body.client_id) > CLIENT_ID_LENGTH_MAX:
+        fault = f"the clientId is longer than {CLIENT_ID_LENGTH_MAX} characters"
+    if fault is not None:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
     if len(body.mq_set) > LOCK_QUEUES_MAX:
         raise RequestRefused(
             ResponseCode.INVALID_PARAMETER,
@@ -246,7 +286,7 @@ def register_settings() -> Sequence[Setting]:
 @hookimpl
 def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
     """A broker's own rows; its locks live in them."""
-    return LockRequests(kernel.settings.int("orderly.lock_age_max")).handlers()
+    return LockRequests(kernel, kernel.settings.int("orderly.lock_age_max")).handlers()
 
 
 @hookimpl

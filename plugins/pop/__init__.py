@@ -74,7 +74,7 @@ def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
         PeriodicTask("revive popped messages", 1, service.revive_period_ms, service.revive),
         PeriodicTask("save what groups in order have popped", _SAVE_MS, _SAVE_MS,
                      lambda now_ms: kernel.saves.save_if_changed(service.orders)),
-        PeriodicTask("forget pops of topics and groups that are gone", _FORGET_MS, _FORGET_MS,
+        PeriodicTask("forget pops of what is gone", _FORGET_MS, _FORGET_MS,
                      service.forget_gone),
     )
 

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.topic_names import is_light
+from twistmq.broker.topic_names import can_be_directory, is_light
 from twistmq.broker.wire.bodies import Body, MessageModel, MessageQueue, TopicRouteData
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.plugins.pop.request_mode import (
@@ -110,8 +110,8 @@ class Assignments:
     def __init__(self, kernel: Kernel, modes: RequestModes) -> None:
         self._kernel = kernel
         self._modes = modes
-        #: By topic: its queues, None where there is no such topic, and since when, Unix ms.
-        self._routes: OrderedDict[str, tuple[list[MessageQueue] | None, int]] = OrderedDict()
+        #: By topic: its queues, and since when, Unix ms.
+        self._routes: OrderedDict[str, tuple[list[MessageQueue], int]] = OrderedDict()
 
     def handlers(self) -> list[AnyHandler]:
         return [RequestHandler(RequestCode.QUERY_ASSIGNMENT, self._query)]
@@ -166,9 +166,12 @@ class Assignments:
         find = self._kernel.find_route
         if find is None:
             return self._own_queues(topic)
+        if not can_be_directory(topic):
+            # No broker could have it.
+            return None
         known = self._routes.get(topic)
         most_ms = self._kernel.settings.int("loadBalancePollNameServerInterval")
-        if known is not None and known[0] and now_ms - known[1] <= most_ms:
+        if known is not None and now_ms - known[1] <= most_ms:
             return known[0]
         found = Deferred.fromCoroutine(find(topic))
         return found.addCallbacks(self._note_route, self._no_route,
@@ -181,6 +184,9 @@ class Assignments:
             MessageQueue(topic, data.broker_name, queue_id)
             for data in route.queue_datas if data.perm & _PERM_READ
             for queue_id in range(data.read_queue_nums))
+        if not queues:
+            self._routes.pop(topic, None)
+            return queues
         self._routes[topic] = queues, now_ms
         self._routes.move_to_end(topic)
         if len(self._routes) > _ROUTES_MAX:

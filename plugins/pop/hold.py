@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["ANY_QUEUE", "PopHold", "Waiting"]
 
 ANY_QUEUE: Final = -1
+#: Waits that are over and are let go of together, at least.
+_OVER_LEAST: Final = 100
 #: A wait ends so long before its client gives up, ms.
 _AHEAD_MS: Final = 50
 
@@ -44,7 +46,8 @@ class Waiting:
         waits on.
     """
 
-    __slots__ = ("deadline_ms", "is_due", "is_over", "key", "look", "reply", "request", "wants")
+    __slots__ = ("deadline_ms", "has_deadline", "is_due", "is_over", "key", "look", "reply",
+                 "request", "wants")
 
     def __init__(
         self, request: Request[Any], key: QueueKey, deadline_ms: int,
@@ -56,6 +59,8 @@ class Waiting:
         self.wants = wants
         self.look = look
         self.is_over = self.is_due = False
+        #: Whether it stands among those that wait for their time.
+        self.has_deadline = True
         #: Fires with the reply, or with None when nobody can read one.
         self.reply: Deferred[Any] = Deferred()
 
@@ -74,7 +79,9 @@ class PopHold:
         self._waiting: dict[QueueKey, dict[Waiting, None]] = {}
         #: The groups that wait, by topic; how many keys of each there are.
         self._groups: dict[str, dict[str, int]] = {}
+        #: Some of them are over, as many as this.
         self._deadlines: list[tuple[int, int, Waiting]] = []
+        self._over_count = 0
         self._numbers = count()
         #: What is to be looked at.
         self._due: OrderedDict[Waiting, None] = OrderedDict()
@@ -166,19 +173,35 @@ class PopHold:
                 self.look_soon(waiting)
                 return
 
-    def look_soon(self, waiting: Waiting) -> None:
-        """Have one looked at when others had their turn."""
+    def look_soon(self, waiting: Waiting, *, go_on: bool = True) -> None:
+        """Have one looked at when others had their turn.
+
+        :param go_on: False: the caller sees to that when it named all.
+        """
         waiting.is_due = True
         self._due[waiting] = None
-        self._go_on_soon()
+        if go_on:
+            self._go_on_soon()
 
     def check(self, now_ms: int) -> None:
         """End the waits whose time is up or whose client is gone; run periodically."""
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or deadlines[0][2].is_over):
             waiting = heappop(deadlines)[2]
-            if not waiting.is_over:
+            if waiting.is_over:
+                self._over_count -= 1
+            else:
+                waiting.has_deadline = False
                 self._look(waiting, is_last=True)
+
+    def forget_gone(self) -> None:
+        """End the waits of clients that are gone, whatever time they asked for; periodic."""
+        for there in self._waiting.values():
+            for waiting in there:
+                if not waiting.request.channel.active:
+                    self.look_soon(waiting, go_on=False)
+        if self._due:
+            self._go_on_soon()
 
     def release_all(self) -> None:
         """End all waits: the broker stops."""
@@ -227,6 +250,16 @@ class PopHold:
         waiting.is_over = True
         self._due.pop(waiting, None)
         self._leave(waiting)
+        if waiting.has_deadline:
+            self._over_count += 1
+            if self._over_count > max(self.count, _OVER_LEAST):
+                self._forget_over()
+
+    def _forget_over(self) -> None:
+        """Let go of what is over and stands among those that wait for their time, in place."""
+        self._deadlines[:] = [each for each in self._deadlines if not each[2].is_over]
+        heapify(self._deadlines)
+        self._over_count = 0
 
     def _end(self, waiting: Waiting, answer: Reply | None) -> None:
         self._leave_for_good(waiting)

@@ -44,7 +44,7 @@ class Notifications:
     def handlers(self) -> list[AnyHandler]:
         return [
             RequestHandler(RequestCode.NOTIFICATION, self._notify, NotificationRequestHeader,
-                           on_vip_port=False),
+                           on_vip_port=False, waits=True),
             RequestHandler(RequestCode.POLLING_INFO, self._polling_info,
                            PollingInfoRequestHeader, on_vip_port=False),
         ]

@@ -55,7 +55,7 @@ class PopRequests:
     def handlers(self) -> list[AnyHandler]:
         return [
             RequestHandler(RequestCode.POP_MESSAGE, self._pop, PopMessageRequestHeader,
-                           on_vip_port=False),
+                           on_vip_port=False, waits=True),
             RequestHandler(RequestCode.PEEK_MESSAGE, self._peek, PeekMessageRequestHeader,
                            on_vip_port=False),
             RequestHandler(RequestCode.POP_ROLLBACK, self._roll_back, EmptyHeader),

@@ -196,7 +196,9 @@ class PopService:
                 return
 
     def forget_gone(self, now_ms: int) -> None:
-        """Forget topics and groups that are not there any more."""
+        """Forget topics, groups and clients that are not there any more."""
+        self.hold.forget_gone()
+        self.notified.forget_gone()
         self.offsets.forget_gone()
         self.in_flight.forget_gone()
         self.counts.forget_gone(self._kernel)

@@ -87,3 +87,33 @@ class AckTests(PopCase):
             fields["extraInfo"] = "0 " * 4_000_000
             self.attacker.says(json_frame(int(RequestCode.ACK_MESSAGE), json.dumps(fields)))
             self.assertNotEqual(self.attacker.hears().code, ResponseCode.SUCCESS)
+
+
+class LongNameTests(PopCase):
+    """Names of megabytes where a server keeps names: they are refused, and nothing is kept."""
+
+    def test_locks(self) -> None:
+        """Topics, brokers and clients of locks."""
+        for what in ("topic", "broker", "client"):
+            for number in range(20):
+                name = f"{number}" + "n" * 4_000_000
+                queue = {"topic": name if what == "topic" else "good_topic", "queueId": 0,
+                         "brokerName": name if what == "broker" else "broker-a"}
+                body = {"consumerGroup": "lock_group", "mqSet": [queue],
+                        "clientId": name if what == "client" else "one"}
+                self.attacker.says(json_frame(int(RequestCode.LOCK_BATCH_MQ),
+                                              body=json.dumps(body).encode()))
+                reply = self.attacker.hears()
+                if what == "client":
+                    self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
+                else:
+                    self.assertEqual(reply.body, b'{"lockOKMQSet":[]}', msg=what)
+
+    def test_assignments(self) -> None:
+        """Topics whose queues somebody asks for."""
+        for number in range(15):
+            body = {"topic": f"{number}" + "n" * 8_000_000, "consumerGroup": "g", "clientId": "c",
+                    "strategyName": "AVG"}
+            self.attacker.says(json_frame(int(RequestCode.QUERY_ASSIGNMENT),
+                                          body=json.dumps(body).encode()))
+            self.assertEqual(self.attacker.hears().body, b"{}")

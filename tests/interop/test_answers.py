@@ -25,6 +25,7 @@ from tests.interop.servers import PEER, Servers, free_port
 
 #: What is answered otherwise on purpose, and why.
 DIFFERENT: Final = {
+    "LOCK_BATCH_MQ topic that is not there": "a queue of no topic is not locked",
     "UPDATE_AND_CREATE_TOPIC negative queues": "nobody can use such a topic",
     "UPDATE_AND_CREATE_TOPIC with '+message.type='": "the refusal tells the values",
     "UPDATE_AND_CREATE_TOPIC with '+message.type=FIFO=x'": "the rest is not dropped in silence",

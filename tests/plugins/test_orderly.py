@@ -6,12 +6,14 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
+    TopicConfig,
     UnlockBatchRequestBody,
 )
 from twistmq.plugins import orderly
@@ -110,8 +112,11 @@ class QueueLocksTests(SynchronousTestCase):
 
     def test_too_many(self) -> None:
         """All groups together have a bound; who holds locks may renew them even then."""
-        self.patch(orderly, "LOCKS_TOTAL_MAX", 2)
         locks = QueueLocks()
+        locks.lock("g", "one", QUEUES, START_MS)
+        self.patch(orderly, "LOCKS_BYTES_MAX", locks.size_bytes)
+        locks.unlock("g", "one", QUEUES)
+        self.assertEqual(locks.size_bytes, 0)
         locks.lock("g", "one", QUEUES, START_MS)
         error = self.assertRaises(RequestRefused, locks.lock, "h", "two", QUEUES, START_MS)
         self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
@@ -120,6 +125,21 @@ class QueueLocksTests(SynchronousTestCase):
         locks.unlock("g", "one", QUEUES)
         self.assertEqual(locks.lock("h", "two", QUEUES, START_MS), QUEUES)
 
+    def test_bytes(self) -> None:
+        """Each name counts with its bytes, through all that may become of a lock."""
+        locks = QueueLocks()
+        locks.lock("g", "one", QUEUES, START_MS)
+        each = locks.size_bytes // 2
+        later_ms = START_MS + LOCK_AGE_MAX_MS + 1
+        locks.lock("g", "o" * 1003, QUEUES[:1], later_ms)
+        self.assertEqual(locks.size_bytes, 2 * each + 1000)
+        locks.expire(later_ms)
+        self.assertEqual(locks.size_bytes, each + 1000)
+        locks.unlock("g", "o" * 1003, QUEUES)
+        self.assertEqual(locks.size_bytes, 0)
+        locks.lock("g", "one", [MessageQueue("T", "broker-ä", 0)], START_MS)
+        self.assertEqual(locks.size_bytes, each + 3 * len("broker-ä"))
+
 
 class LockRequestsTests(SynchronousTestCase):
     """The requests 41 and 42."""
@@ -127,6 +147,10 @@ class LockRequestsTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.box = KernelBox([("orderly", orderly)])
         self.addCleanup(self.box.stop)
+        self.make_topic(self.box)
+
+    def make_topic(self, box: KernelBox) -> None:
+        box.kernel.topic_config.update(TopicConfig("T", 4, 4, 6), {})
 
     def test_too_large(self) -> None:
         """More queues than a request may name, and a body that is long, are refused."""
@@ -175,11 +199,33 @@ class LockRequestsTests(SynchronousTestCase):
         box = KernelBox([("orderly", orderly)], {"orderly.lock_age_max": "5000"})
         self.addCleanup(box.stop)
         self.box = box
+        self.make_topic(box)
         self.lock("one")
         box.now_ms += 5000
         self.assertEqual(self.lock("two"), ())
         box.now_ms += 1
         self.assertEqual(self.lock("two"), QUEUES)
+
+    def test_topics_that_are_not_there(self) -> None:
+        """Their queues are not locked, nor are those of a broker whose name is none."""
+        others = (MessageQueue("t" * 100_000, "broker-a", 0), MessageQueue("U", "broker-a", 0),
+                  MessageQueue("T", "b" * 256, 0))
+        body = LockBatchRequestBody("g", "one", mq_set=QUEUES + others).encode_standard()
+        reply = self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body)
+        self.assertEqual(LockBatchResponseBody.decode(reply.body).lock_ok_mq_set, QUEUES)
+        locks = find_queue_locks(self.box.kernel)
+        assert locks is not None
+        self.assertEqual(locks.count, 2)
+
+    def test_long_names(self) -> None:
+        """A client or a group with a name that no heartbeat could have."""
+        for group, client_id in (("g" * 256, "one"), ("a b", "one"),
+                                 ("g", "c" * (CLIENT_ID_LENGTH_MAX + 1))):
+            body = LockBatchRequestBody(group, client_id, mq_set=QUEUES).encode_standard()
+            for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+                self.assertEqual(self.box.ask(code, body=body).code,
+                                 ResponseCode.INVALID_PARAMETER, msg=group[:3])
+        self.assertEqual(self.lock("c" * CLIENT_ID_LENGTH_MAX), QUEUES)
 
     def test_nameless_client(self) -> None:
         """A request that does not say who wants the queues is refused."""

@@ -13,6 +13,7 @@ from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing.kernel import Peer
 from twistmq.broker.wire.bodies import MessageQueue, QueueData, TopicRouteData
 from twistmq.plugins.pop.assignment import (
+    Assignments,
     allocate_averagely,
     allocate_by_circle,
     allocate_for_pop,
@@ -141,6 +142,34 @@ class AssignmentTests(PopTestCase):
         # What was known goes on to hold.
         self.assertEqual(self.queues("c2"), [("b", 0, "PULL")])
         self.assertEqual(len(asked), 4)
+
+    def test_only_topics_that_are_there(self) -> None:
+        """Of a topic that is not there nothing is kept; one that cannot be is not asked for."""
+        asked: list[str] = []
+        routes: dict[str, TopicRouteData] = {}
+
+        async def find(topic: str) -> TopicRouteData | None:
+            asked.append(topic)
+            return routes.get(topic)
+
+        self.box.kernel.find_route = find
+        for topic in ("nowhere", "t" * 256, "a/b", "..", ""):
+            self.assertIsNone(self.queues(topic=topic))
+        self.assertEqual(asked, ["nowhere"])
+        routes["T"] = TopicRouteData(queue_datas=[QueueData("b", 1, 1, 6)])
+        self.queues()
+        self.assertEqual(list(self.assignments._routes), ["T"])
+        # It is gone.
+        del routes["T"]
+        self.box.now_ms += 30_001
+        self.assertIsNone(self.queues())
+        self.assertEqual(list(self.assignments._routes), [])
+
+    @property
+    def assignments(self) -> Assignments:
+        handle = self.box.kernel.dispatcher.handlers[RequestCode.QUERY_ASSIGNMENT].handle
+        found: Assignments = handle.__self__  # type: ignore[attr-defined]
+        return found
 
     def test_slow_name_server(self) -> None:
         """The answer comes when its does."""

@@ -8,8 +8,13 @@ from typing import Any
 from tests.cost import GROWTH_MAX, growth
 from tests.plugins.pop.case import PopTestCase, popped_of
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import HELD_REQUEST_BYTES
 from twistmq.broker.testing.kernel import Peer
-from twistmq.broker.wire.headers.pop import PollingInfoRequestHeader, PollingInfoResponseHeader
+from twistmq.broker.wire.headers.pop import (
+    NotificationRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+)
 from twistmq.plugins.pop.hold import Waiting
 
 
@@ -51,6 +56,49 @@ class HoldTests(PopTestCase):
         self.assertEqual([self.got(peer) for peer in peers], [[b"x"], [], [b"x"]])
         self.send(b"y")
         self.assertEqual(self.got(peers[1]), [b"y"])
+
+    def test_what_it_keeps_counts(self) -> None:
+        """A long expression counts as it stands in the request and in its header."""
+        plain, long = self.box.peer(), self.box.peer()
+        self.wait_pop(plain, expression="a")
+        self.wait_pop(long, expression="a || " + "b" * 50_000)
+        self.assertGreaterEqual(long.held_bytes - plain.held_bytes, 2 * 50_000)
+        notify = NotificationRequestHeader(consumer_group="g", topic="T", queue_id=-1,
+                                           poll_time=10_000)
+        told = self.box.peer()
+        self.assertIsNone(self.box.send(told, RequestCode.NOTIFICATION, notify,
+                                        extra_fields={"more": "x" * 50_000}))
+        self.assertGreater(told.held_bytes, HELD_REQUEST_BYTES + 50_000)
+
+    def test_what_is_over_is_let_go(self) -> None:
+        """A wait that ended is not kept until its time would have come."""
+        peer = self.box.peer()
+        for number in range(500):
+            self.wait_pop(peer, poll_ms=10**12)
+            self.send(b"%d" % number)
+        self.assertEqual(self.got(peer), [b"%d" % number for number in range(500)])
+        self.assertLess(len(self.service.hold._deadlines), 250)
+        # Those that wait still end in their time.
+        self.wait_pop(peer, poll_ms=1000)
+        self.pass_time(1000)
+        self.assertEqual((self.waiting(), peer.held_bytes), (0, 0))
+
+    def test_gone_clients(self) -> None:
+        """Who is gone waits no longer, whatever time it asked for."""
+        gone, there = self.box.peer(), self.box.peer()
+        self.wait_pop(gone, poll_ms=10**12)
+        self.wait_pop(there, poll_ms=10**12)
+        gone.active = False
+        self.run_task("forget pops of what is gone")
+        self.assertEqual((self.service.hold.count, gone.held_bytes), (1, 0))
+        self.send(b"x")
+        self.assertEqual(self.got(there), [b"x"])
+
+    def test_no_slow_requests(self) -> None:
+        """Who waits for a message is not slow."""
+        handlers = self.box.kernel.dispatcher.handlers
+        for code in (RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION):
+            self.assertTrue(handlers[code].waits, msg=code.name)
 
     def test_own_queue(self) -> None:
         """A pop of one queue waits for that."""
