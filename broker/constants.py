@@ -46,6 +46,7 @@ __all__ = [
     "LOG_TRACEBACK_LINES_MAX",
     "NAMESRV_BROKERS_MAX",
     "OFFSETS_BYTES_MAX",
+    "OPEN_FILES_LEAST",
     "OPEN_LOG_FILES_MAX",
     "OPEN_QUEUE_FILES_MAX",
     "PAGE_SIZE_BYTES",
@@ -112,6 +113,10 @@ FIRST_BYTES_SECONDS: Final = 10.0
 TLS_HANDSHAKE_SECONDS: Final = 10.0
 #: Pulls that may wait for messages at a time (pullThreadPoolQueueCapacity @5.3.3).
 HELD_PULLS_MAX: Final = 100_000
+
+#: Descriptors that a server must be allowed: the store opens up to half of them for its queues, 128
+#: are for its other files and the reactor's, and as many connections are few for any use.
+OPEN_FILES_LEAST: Final = 512
 
 # --- topics
 

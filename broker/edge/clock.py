@@ -8,13 +8,21 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
+from twistmq.broker.constants import OPEN_FILES_LEAST, OPEN_QUEUE_FILES_MAX
+from twistmq.broker.errors import SettingsError
 
-__all__ = ["connections_max", "monotonic", "now_ms", "raise_open_files_limit"]
+__all__ = ["OPEN_FILES_MEND", "connections_max", "monotonic", "now_ms", "open_files_fault",
+           "raise_open_files_limit"]
 
 #: Descriptors that are neither connections nor queue files: the commit log's, the index's, tables
 #: being saved, the log, the reactor's own.
 _OTHER_FILES: Final = 128
+#: Limits that are tried in turn where the hard one is more than the system really allows.
+_LIMITS: Final = (1_048_576, 65_536, 10_240)
+#: How the limit is set.
+OPEN_FILES_MEND: Final = (
+    "LimitNOFILE=1048576 in the systemd unit, --ulimit nofile=1048576:1048576 for a container, or "
+    "ulimit -Hn in the shell that starts it")
 
 #: Seconds from an arbitrary start; never jumps.
 monotonic: Final = time.monotonic
@@ -26,18 +34,40 @@ def now_ms() -> int:
 
 
 def raise_open_files_limit() -> int:
-    """Raise RLIMIT_NOFILE to what the system allows; :returns: the limit now in force.
+    """Raise RLIMIT_NOFILE to what the system allows.
 
     Each connection and each open file of the store takes one; the usual soft limit is 1024.
+
+    :returns: the limit now in force.
+    :raises SettingsError: when no server can work with it.
     """
+    limit = _raised_limit()
+    fault = open_files_fault(limit)
+    if fault is not None:
+        raise SettingsError(f"{fault}: {OPEN_FILES_MEND}")
+    return limit
+
+
+def _raised_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    if soft == hard:
+        return soft
+    for limit in (hard, *(each for each in _LIMITS if soft < each < hard)):
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            return hard
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            return limit
         except (OSError, ValueError):
-            Logger().warn("the limit of open files stays at {limit}", limit=soft)
+            continue
+    Logger().warn("the limit of open files stays at {limit}", limit=soft)
     return soft
+
+
+def open_files_fault(limit: int) -> str | None:
+    """What is wrong with a limit of open files; None: a server can work with it."""
+    if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES_LEAST:
+        return None
+    return (f"only {limit} files may be open, a server needs {OPEN_FILES_LEAST}: its own, its "
+            "queues', and one for each connection")
 
 
 def connections_max() -> int:
@@ -46,4 +76,6 @@ def connections_max() -> int:
     The store opens up to half of them for its queues, see OPEN_QUEUE_FILES_MAX.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        limit = _LIMITS[0]
     return max(limit - min(OPEN_QUEUE_FILES_MAX, limit // 2) - _OTHER_FILES, 1)

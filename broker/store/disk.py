@@ -15,6 +15,7 @@ import mmap
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -270,7 +271,8 @@ class RealDisk:
 
     def open_files_max(self) -> int:
         """See IStoreIO."""
-        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
     def process_id(self) -> int:
         """See IStoreIO."""

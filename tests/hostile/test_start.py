@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -32,10 +33,19 @@ class FailingStartTests(HostileCase):
         self.folder = Path(tempfile.mkdtemp(prefix="twistmq-hostile-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def assertFails(self, status: int, reason: str, *arguments: str) -> None:
-        """It ends by itself with this status and one line on standard error with the reason."""
+    def assertFails(
+        self, status: int, reason: str, *arguments: str, open_files: int | None = None
+    ) -> None:
+        """It ends by itself with this status and one line on standard error with the reason.
+
+        :param open_files: how many it may have; None: as many as the test.
+        """
+        def limit() -> None:
+            if open_files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+
         ended = subprocess.run([*_TWISTMQ, *arguments], capture_output=True, text=True,
-                               timeout=_SECONDS, cwd=self.folder,
+                               timeout=_SECONDS, cwd=self.folder, preexec_fn=limit,
                                env={**os.environ, "HOME": str(self.folder)})
         self.assertEqual(ended.returncode, status, msg=ended.stdout + ended.stderr)
         self.assertNotIn("Traceback", ended.stdout + ended.stderr)
@@ -49,6 +59,16 @@ class FailingStartTests(HostileCase):
 
     def up(self, data: Path, *more: str) -> list[str]:
         return ["up", "--data", str(data), "--namesrv-port", "0", "--broker-port", "0", *more]
+
+    # --- limits
+
+    def test_few_open_files(self) -> None:
+        """A limit that leaves no connections: how many are there, how many are needed."""
+        reason = "only 256 files may be open, a server needs 512"
+        self.assertFails(EXIT_FAILED, reason, *self.up(self.folder / "data"), open_files=256)
+        self.assertFails(EXIT_FAILED, reason, "namesrv", "listenPort=0",
+                         f"kvConfigPath={self.folder}/kv.json", f"log.dir={self.folder}/logs",
+                         open_files=256)
 
     # --- ports
 

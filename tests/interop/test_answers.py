@@ -50,6 +50,7 @@ DIFFERENT_PERMISSIONS: Final = {
     "SEND_BATCH_MESSAGE too long": "the code is that of a message that is too long",
 }
 DIFFERENT_CLOSED: Final = {
+    "GET_TOPIC_CONFIG Nobody": "a refused send does not make the topic of a group there is not",
     "SEND_BATCH_MESSAGE longer": "the code is that of a message that is too long",
 }
 #: No half message is checked meanwhile, and no end written: what is in the log is asked about.

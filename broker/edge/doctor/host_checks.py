@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.compiled import COMPILED_MODULES, compiled_modules
+from twistmq.broker.edge.clock import OPEN_FILES_MEND, open_files_fault
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 
 __all__ = ["Host", "host_findings"]
 
-#: Open files under which a broker of a few topics is cramped, and under which it is of no use: its
-#: own, a queue's, and a connection's each take one.
-_FILES_WARN, _FILES_BROKEN = 16_384, 1_024
+#: Open files under which a broker of a few topics is cramped: its own, a queue's, and a
+#: connection's each take one.
+_FILES_WARN: Final = 16_384
 #: Memory under which idle servers have little room (they take 60 to 90 MB), and none, bytes.
 _MEMORY_WARN, _MEMORY_BROKEN = 256 * 1024**2, 96 * 1024**2
 #: Maps of files a process may have; each queue that is read may take some.
@@ -82,12 +83,11 @@ def _build(host: Host) -> Finding:
 def _open_files(host: Host) -> Finding:
     _, hard = host.open_files
     text = f"up to {hard} files may be open: connections and queue files take one each"
-    mend = ("LimitNOFILE=1048576 in the systemd unit, --ulimit nofile=1048576:1048576 for a "
-            "container, or ulimit -Hn in the shell that starts it")
-    if hard != resource.RLIM_INFINITY and hard < _FILES_BROKEN:
-        return broken("open files", text, mend)
+    fault = open_files_fault(hard)
+    if fault is not None:
+        return broken("open files", fault, OPEN_FILES_MEND)
     if hard != resource.RLIM_INFINITY and hard < _FILES_WARN:
-        return warning("open files", text, mend)
+        return warning("open files", text, OPEN_FILES_MEND)
     return fine("open files", text)
 
 

@@ -8,7 +8,13 @@ from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.edge.clock import monotonic, now_ms, raise_open_files_limit
+from twistmq.broker.edge.clock import (
+    connections_max,
+    monotonic,
+    now_ms,
+    raise_open_files_limit,
+)
+from twistmq.broker.errors import SettingsError
 
 
 class ClockTests(SynchronousTestCase):
@@ -38,6 +44,31 @@ class OpenFilesLimitTests(SynchronousTestCase):
         """A system that does not allow it is no error."""
         self.assertEqual(self.raised(1024, 65536, PermissionError()), (1024, True))
         self.assertEqual(self.raised(1024, 65536, ValueError()), (1024, True))
+
+    def test_less_than_the_hard_limit(self) -> None:
+        """Where that is more than the system allows, the most of a few is taken."""
+        def refuse(what: int, limits: tuple[int, int]) -> None:
+            if limits[0] > 70_000:
+                raise ValueError("current limit exceeds maximum limit")
+
+        with mock.patch.object(resource, "getrlimit", return_value=(256, 2**63 - 1)), \
+                mock.patch.object(resource, "setrlimit", side_effect=refuse) as setrlimit:
+            self.assertEqual(raise_open_files_limit(), 65_536)
+        self.assertEqual(setrlimit.call_args.args[1], (65_536, 2**63 - 1))
+
+    def test_too_few(self) -> None:
+        """Under what a server needs the start is refused, and the text says how many it needs."""
+        for limits in ((256, 256), (511, 511)):
+            error = self.assertRaises(SettingsError, self.raised, *limits)
+            self.assertIn(f"only {limits[1]} files may be open, a server needs 512", str(error))
+        self.assertEqual(self.raised(256, 512), (512, True))
+        self.assertRaises(SettingsError, self.raised, 256, 1024, PermissionError())
+
+    def test_connections(self) -> None:
+        """The least that is taken leaves room for clients, and no limit for many."""
+        for limit, expected in ((512, 128), (20_000, 9872), (resource.RLIM_INFINITY, 1_032_064)):
+            with mock.patch.object(resource, "getrlimit", return_value=(limit, limit)):
+                self.assertEqual(connections_max(), expected)
 
     def test_really(self) -> None:
         """On this system the soft limit is the hard one afterwards."""

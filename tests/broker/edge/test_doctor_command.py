@@ -218,7 +218,7 @@ class BrokenTests(DoctorTestCase):
     def test_few_open_files(self) -> None:
         """The limit leaves no room; asked by the command, in a process with that limit."""
         def limit() -> None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
         done = subprocess.run(
             [sys.executable, "-c", MAIN, "doctor", "--for", "broker", "--json",

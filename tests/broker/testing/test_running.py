@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -108,6 +110,12 @@ class RunningBrokerTests(SynchronousTestCase):
             self.assertRaises(StoreError, running_broker(data=data).__enter__)
             client.send("orders", b"the first still works")
         self.assertEqual(threading.active_count(), threads)
+
+    def test_few_open_files(self) -> None:
+        """A process that may have too few gets the reason at once."""
+        with mock.patch.object(resource, "getrlimit", return_value=(256, 256)):
+            error = self.assertRaises(SettingsError, running_broker().__enter__)
+        self.assertIn("a server needs 512", str(error))
 
     def test_an_error_in_the_block(self) -> None:
         """The block's error is what is raised, and the broker is stopped."""

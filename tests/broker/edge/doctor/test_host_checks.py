@@ -35,7 +35,7 @@ class HostTests(SynchronousTestCase):
         """Each limit, where it is a warning and where it is too low."""
         for changes, found in (
             ({"open_files": (1024, 4096)}, {"open files": Level.WARN}),
-            ({"open_files": (256, 1023)}, {"open files": Level.BROKEN}),
+            ({"open_files": (256, 511)}, {"open files": Level.BROKEN}),
             ({"memory_limit": 200 << 20}, {"memory": Level.WARN}),
             ({"memory_limit": 64 << 20}, {"memory": Level.BROKEN}),
             ({"memory_limit": 64 << 30}, {}),
