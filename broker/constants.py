@@ -11,6 +11,7 @@ __all__ = [
     "BATCH_ACK_POINTS_MAX",
     "BATCH_ACK_SIZE_MAX",
     "BATCH_QUEUE_ENTRY_SIZE_BYTES",
+    "BROKERS_OF_NAME_MAX",
     "BROKER_TIMEOUT_MS_MAX",
     "CHECKPOINT_FLUSH_INTERVAL_MS",
     "CHECKPOINT_MARGIN_MS",
@@ -21,9 +22,11 @@ __all__ = [
     "CONNECTION_BYTES_UNSENT_FREE",
     "CONNECTION_BYTES_UNSENT_MAX",
     "CONNECTION_CLIENT_BYTES_MAX",
+    "DATA_VERSION_SIZE_MAX",
     "DISPATCH_STEP_BYTES_MAX",
     "DISPATCH_STEP_RECORDS",
     "EXPRESSION_LENGTH_MAX",
+    "FILTER_SERVERS_MAX",
     "FIRST_BYTES_SECONDS",
     "FLUSH_STEP_ITEM_BYTES_MAX",
     "FLUSH_STEP_MS",
@@ -50,6 +53,7 @@ __all__ = [
     "OPEN_LOG_FILES_MAX",
     "OPEN_QUEUE_FILES_MAX",
     "PAGE_SIZE_BYTES",
+    "PLACE_KEPT_MS_MAX",
     "PROXY_HEADER_SIZE_MAX",
     "PULL_SIZE_BYTES_MAX",
     "QUEUE_ENTRY_SIZE_BYTES",
@@ -60,7 +64,12 @@ __all__ = [
     "QUEUE_TAILS_TOTAL_BYTES_MAX",
     "QUEUE_TAIL_LEAST_BYTES",
     "RECEIPT_LENGTH_MAX",
+    "ROUTE_MAPPING_BYTES",
+    "ROUTE_MAPPING_QUEUE_BYTES",
+    "ROUTE_ROW_BYTES",
+    "ROUTE_TEXT_SIZE_MAX",
     "SETTINGS_SIZE_MAX",
+    "SINGLE_TOPIC_SIZE_MAX",
     "STALL_SECONDS",
     "STALL_WARN_SECONDS",
     "TLS_HANDSHAKE_SECONDS",
@@ -173,6 +182,25 @@ KV_REPLY_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
 BROKER_TIMEOUT_MS_MAX: Final = 3_600_000
 #: Brokers that a name server knows at most: what comes beyond is no cluster of anybody's.
 NAMESRV_BROKERS_MAX: Final = 10_000
+#: Brokers of one name: a master and its slaves. Apache's groups have a few; each route lists all.
+BROKERS_OF_NAME_MAX: Final = 128
+#: Bytes of a name or an address that a broker registers with, and of a topic's name: a host's name
+#: has 253, a group's retry topic 262.
+ROUTE_TEXT_SIZE_MAX: Final = 512
+#: Filter servers of one broker; Apache starts none unless told (filterServerNums @5.3.3).
+FILTER_SERVERS_MAX: Final = 8
+#: What a topic of one broker name takes beside its own name, bytes: objects and places in tables,
+#: as measured where no two brokers have the same topics.
+ROUTE_ROW_BYTES: Final = 400
+#: The same of a static topic's mapping, and of each queue in it.
+ROUTE_MAPPING_BYTES: Final = 640
+ROUTE_MAPPING_QUEUE_BYTES: Final = 112
+#: How long the place and the bytes of a broker that left are kept, ms: it starts again meanwhile.
+PLACE_KEPT_MS_MAX: Final = 3_600_000
+#: Bytes of a data version (322, and in a registration): three numbers.
+DATA_VERSION_SIZE_MAX: Final = 1024
+#: Bytes of a topic that is registered by itself (217): it names the queues of one broker.
+SINGLE_TOPIC_SIZE_MAX: Final = 16 * 1024
 
 # --- logs
 

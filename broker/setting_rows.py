@@ -348,6 +348,10 @@ NAMESRV_CONFIG: Final = (
     Setting("kv.total_size_max", "int", 1024**2,
             "All names and values of it together; what makes them longer is refused.",
             unit="bytes", least=1, most=8 * 1024**2),
+    Setting("routes.size_max", "int", 256 * 1024**2,
+            "Memory for the topics of all brokers, of which those of one host may take half of "
+            "what the others left; topics beyond it are refused, what is known stays.",
+            unit="bytes", least=1024**2, most=LONG_MAX),
 )
 
 #: A name server has no accounts: whoever reaches its port may send a change (318). These settings

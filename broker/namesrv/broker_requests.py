@@ -13,11 +13,16 @@ import msgspec
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import KV_REPLY_SIZE_MAX
+from twistmq.broker.constants import (
+    DATA_VERSION_SIZE_MAX,
+    KV_REPLY_SIZE_MAX,
+    SINGLE_TOPIC_SIZE_MAX,
+)
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.changes import Changes
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from twistmq.broker.namesrv.registration import Registration
+from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.namesrv.route_info import RouteInfoManager
 from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.settings import Settings
@@ -150,6 +155,7 @@ class BrokerRequests:
     def query_data_version(self, request: Request[QueryDataVersionRequestHeader]) -> Reply:
         """Must a broker register again? Asking is a sign of life."""
         header = request.header
+        _check_size(request.body, DATA_VERSION_SIZE_MAX)
         theirs = DataVersion.decode(request.body) if request.body else None
         whose = header.cluster_name, header.broker_addr, header.broker_name
         known = self._routes.data_version(*whose)
@@ -165,11 +171,13 @@ class BrokerRequests:
 
     def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Handled:
         """One topic is made known; success also when a broker of it is not."""
+        _check_size(request.body, SINGLE_TOPIC_SIZE_MAX)
         queues = TopicRouteData.decode(request.body).queue_datas if request.body else []
+        host = host_of(request.channel.remote_address)
 
         def change() -> Reply:
             if queues:
-                self._routes.register_topic(request.header.topic, queues)
+                self._routes.register_topic(request.header.topic, queues, host)
             return Reply()
 
         return self._changes.do(change)
@@ -184,18 +192,27 @@ class BrokerRequests:
     def wipe_write_permission(
         self, request: Request[WipeWritePermOfBrokerRequestHeader]
     ) -> Handled:
-        def change() -> Reply:
-            count = self._routes.tables.wipe_write_permission(request.header.broker_name)
+        def change() -> Generator[None, None, Reply]:
+            count = yield from self._routes.tables.wiping_write_permission(
+                request.header.broker_name)
             return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
-        return self._changes.do(change)
+        return self._changes.work(change())
 
     def add_write_permission(self, request: Request[AddWritePermOfBrokerRequestHeader]) -> Handled:
-        def change() -> Reply:
-            count = self._routes.tables.add_write_permission(request.header.broker_name)
+        def change() -> Generator[None, None, Reply]:
+            count = yield from self._routes.tables.adding_write_permission(
+                request.header.broker_name)
             return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
-        return self._changes.do(change)
+        return self._changes.work(change())
+
+
+def _check_size(body: bytes, size_max: int) -> None:
+    """:raises RequestRefused: when a body is longer than any of its code has to be."""
+    if len(body) > size_max:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                             f"the body has {len(body)} bytes, the limit is {size_max}")
 
 
 def _registered(

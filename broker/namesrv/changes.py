@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.remoting import Handled, Reply
@@ -31,6 +32,8 @@ class Changes:
     :param slices: where they are done.
     """
 
+    log = Logger()
+
     def __init__(self, slices: SlicedWork) -> None:
         self._slices = slices
         self._waiting: deque[tuple[_Work, Deferred[Any]]] = deque()
@@ -42,6 +45,13 @@ class Changes:
         :raises Exception: what the change raises, when it is done at once.
         """
         return self.work(_at_once(change)) if self._is_working else change()
+
+    def begin(self, work: Generator[None, None, None]) -> None:
+        """Do what nobody waits for, and what may take long, behind what came before it."""
+        handled = self.work(_unanswered(work))
+        if isinstance(handled, Deferred):
+            handled.addErrback(lambda failure: self.log.failure(
+                "a change of the tables failed", failure=failure))
 
     def work(self, change: _Work) -> Handled:
         """Begin what may take long, when what came before it is done.
@@ -69,6 +79,11 @@ class Changes:
             if self._waiting:
                 yield
         self._is_working = False
+
+
+def _unanswered(work: Generator[None, None, None]) -> _Work:
+    yield from work
+    return Reply()
 
 
 def _at_once(change: Callable[[], Reply]) -> _Work:

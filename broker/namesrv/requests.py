@@ -18,6 +18,7 @@ from twistmq.broker.namesrv.broker_requests import BrokerRequests
 from twistmq.broker.namesrv.changes import Changes
 from twistmq.broker.namesrv.config_requests import ConfigRequests
 from twistmq.broker.namesrv.kv_config import KVConfig
+from twistmq.broker.namesrv.room import RouteRoom
 from twistmq.broker.namesrv.route_info import RouteInfoManager
 from twistmq.broker.namesrv.route_requests import RouteRequests
 from twistmq.broker.namesrv.route_tables import RouteTables
@@ -71,15 +72,15 @@ class NameServer:
         self._running = False
         path = os.path.abspath(settings.text("kvConfigPath"))
         self.kv_config = KVConfig(io or RealDisk(), path, settings.int, in_thread)
-        tables = RouteTables()
+        tables = RouteTables(room=RouteRoom(lambda: settings.int("routes.size_max")))
+        #: Where registrations that take long are done, and what a lost connection leaves.
+        self.slices = SlicedWork(now_ms)
+        changes = Changes(self.slices)
         #: Brokers that come and go: ``tables`` has them by name, with their topics.
-        self.routes = RouteInfoManager(tables, settings.flag)
+        self.routes = RouteInfoManager(tables, settings.flag, later=changes.begin)
         self.views = RouteViews(tables, settings.flag)
         self._route_requests = RouteRequests(self.views, self.kv_config, settings)
-        #: Where registrations that take long are done.
-        self.slices = SlicedWork(now_ms)
-        self._broker_requests = BrokerRequests(
-            self.routes, self.kv_config, settings, Changes(self.slices))
+        self._broker_requests = BrokerRequests(self.routes, self.kv_config, settings, changes)
         self._config_requests = ConfigRequests(self.kv_config, settings)
 
     def handlers(self) -> list[AnyHandler]:

@@ -20,9 +20,15 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, NAMESRV_BROKERS_MAX
+from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, ROUTE_TEXT_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.namesrv.registration import MasterOfGroup, Registration, put_topics
+from twistmq.broker.namesrv.registration import (
+    MasterOfGroup,
+    Registration,
+    is_text_short,
+    put_topics,
+    why_refused,
+)
 from twistmq.broker.namesrv.route_tables import MASTER_ID, BrokerKey, BrokerLive, RouteTables
 from twistmq.broker.pauses import without_pauses
 from twistmq.broker.wire.bodies import DataVersion, QueueData
@@ -49,6 +55,7 @@ class RouteInfoManager:
     :param flag: a setting's value by name, asked each time, since settings may change.
     :param notify: sends a header to a broker's address when the lowest id of its group changed
         and ``notifyMinBrokerIdChanged`` is set.
+    :param later: does what may take long, behind other changes.
     """
 
     log = Logger()
@@ -56,10 +63,12 @@ class RouteInfoManager:
     def __init__(
         self, tables: RouteTables, flag: Callable[[str], bool],
         notify: Callable[[str, NotifyMinBrokerIdChangeRequestHeader], None] | None = None,
+        later: Callable[[Generator[None, None, None]], None] = without_pauses,
     ) -> None:
         self.tables = tables
         self._flag = flag
         self.notify = notify
+        self._later = later
         #: Registrations that were taken, the first of a broker or another one, and the others.
         self.taken_count = 0
         self.refused_count = 0
@@ -82,14 +91,12 @@ class RouteInfoManager:
 
         :returns: None when it is refused: a broker that is not known must not begin with
             exactly one topic, because that is how a single changed topic is sent.
-        :raises RequestRefused: when there are as many brokers as there may be.
+        :raises RequestRefused: when a name or an address is too long, there are as many brokers as
+            there may be, or no room for some topics: then the others are taken.
         """
-        if new.key not in self.tables.live and len(self.tables.live) >= NAMESRV_BROKERS_MAX:
-            self.refused_count += 1
-            self.log.warn("{address} is not registered as {name}: there are {count} brokers",
-                          address=new.address, name=new.broker_name, count=len(self.tables.live))
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
-                                 f"there are {len(self.tables.live)} brokers, which is the limit")
+        self._see(now_ms)
+        if why := why_refused(self.tables, new):
+            raise self._refused(new, why)
         group = self.tables.brokers.get(new.broker_name)
         addresses = group.broker_addrs if group else {}
         if self._is_outdated(new, addresses.get(new.broker_id)):
@@ -112,7 +119,7 @@ class RouteInfoManager:
         def is_current() -> bool:
             return self.tables.live.get(new.key) is live
 
-        yield from put_topics(
+        missing = yield from put_topics(
             self.tables, new, is_changed, is_current=is_current,
             drop_missing=self._flag("deleteTopicWithBrokerRegistration"))
         if not is_current():
@@ -121,7 +128,23 @@ class RouteInfoManager:
             return None
         if new.broker_id < lowest_before:
             self._tell_of_lowest(new.broker_name, ha_address=new.ha_address)
+        if missing:
+            # The broker is asked to register again, also when it asks before whether it should.
+            live.data_version = DataVersion()
+            raise self._refused(new, missing)
         return self._master_for(new)
+
+    def _refused(self, new: Registration, why: str) -> RequestRefused:
+        self.refused_count += 1
+        self.log.warn("the registration of {name} at {address} by {peer} is refused: {why}",
+                      name=new.broker_name, address=new.address,
+                      peer=new.channel.remote_address, why=why)
+        return RequestRefused(ResponseCode.SYSTEM_ERROR, why)
+
+    def _see(self, now_ms: int) -> None:
+        """Note the time."""
+        room = self.tables.room
+        room.now_ms = max(room.now_ms, now_ms)
 
     def _is_outdated(self, new: Registration, holder: str | None) -> bool:
         """Whether another address holds the broker id with a later state."""
@@ -207,14 +230,26 @@ class RouteInfoManager:
 
     # --- single topics
 
-    def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
+    def register_topic(
+        self, topic: str, queues: Sequence[QueueData], host: str | None = None
+    ) -> bool:
         """Make one topic known on brokers that are.
 
         Differs from Apache: a list with an unknown broker changes nothing, also when the topic
-        is known already.
+        is known already; and a topic is added from a broker's own host only, which is charged.
 
+        :param host: where the request comes from; None: from the brokers.
         :returns: whether all brokers were known.
+        :raises RequestRefused: when the topic's name is too long, a broker is another host's, or
+            there is no room for it.
         """
+        if not is_text_short(topic):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR,
+                                 f"the topic's name has over {ROUTE_TEXT_SIZE_MAX} bytes")
+        for each in queues:
+            if host is not None and not self.tables.room.is_charged(each.broker_name, host):
+                raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                     f"{each.broker_name} is not a broker of {host}")
         unknown = [each.broker_name for each in queues
                    if each.broker_name not in self.tables.brokers]
         if unknown:
@@ -222,7 +257,10 @@ class RouteInfoManager:
                           topic=topic, name=unknown[0])
             return False
         for each in queues:
-            self.tables.put_queues(topic, each)
+            if not self.tables.put_queues(topic, each):
+                self.log.warn("topic {topic} of {name} is not registered: there is no room",
+                              topic=topic, name=each.broker_name)
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, "there is no room for the topic")
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
@@ -239,6 +277,7 @@ class RouteInfoManager:
 
         Differs from Apache: under another name than the one it registered with it is not known.
         """
+        self._see(now_ms)
         live = self.tables.live_as(cluster, address, name)
         if live is not None:
             live.last_update_ms = now_ms
@@ -271,6 +310,7 @@ class RouteInfoManager:
 
         :returns: their connections, for the caller to close.
         """
+        self.tables.room.forget_old(now_ms)
         expired = {key: live for key, live in self.tables.live.items()
                    if live.last_update_ms + live.timeout_ms < now_ms}
         for key, live in list(expired.items())[:_NAMES_LOGGED_MAX]:
@@ -310,14 +350,24 @@ class RouteInfoManager:
                 continue
             if tables.brokers[name].enable_acting_master:
                 if MASTER_ID not in addresses:
-                    tables.wipe_write_permission(name)
+                    self._later(self._wiping(name))
                 if was_lowest:
                     self._tell_of_lowest(name, offline=key.address)
-        tables.drop_topics_of(gone)
+        if gone:
+            self._later(tables.dropping())
         for name in gone[:_NAMES_LOGGED_MAX]:
             self.log.info("broker {name} is gone", name=name)
         if len(gone) > _NAMES_LOGGED_MAX:
             self.log.info("{count} more brokers are gone", count=len(gone) - _NAMES_LOGGED_MAX)
+
+    def _wiping(self, name: str) -> Generator[None, None, None]:
+        """Let no producer choose a name without a master, as long as it has none."""
+        wiping = self.tables.wiping_write_permission(name)
+        while (group := self.tables.brokers.get(name)) and MASTER_ID not in group.broker_addrs:
+            try:
+                yield next(wiping)
+            except StopIteration:
+                return
 
     def _tell_of_lowest(
         self, name: str, *, offline: str | None = None, ha_address: str | None = None

@@ -11,7 +11,8 @@
 What always holds, and is tested: every address of a name in ``brokers`` has exactly one entry with
 that name in ``live`` and the reverse; no broker name is without an address, no cluster without a
 name, no topic without a queue; whatever names a broker, ``mappings`` apart, names one of
-``brokers``.
+``brokers``. But the queues of a name that is gone are taken out a part at a time: until then
+``queues_at`` leaves them out.
 
 What is asked of one broker must not look at all others, nor at all topics: who registers four
 thousand brokers, or one with a hundred thousand topics, would hold everybody up. So the tables are
@@ -26,16 +27,24 @@ Source: RouteInfoManager @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from twistmq.broker.constants import (
+    ROUTE_MAPPING_BYTES,
+    ROUTE_MAPPING_QUEUE_BYTES,
+    ROUTE_ROW_BYTES,
+)
+from twistmq.broker.namesrv.room import RouteRoom, host_of
+from twistmq.broker.pauses import without_pauses
 from twistmq.broker.wire.bodies import BrokerData, DataVersion, QueueData, TopicQueueMappingInfo
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting import Channel
 
-__all__ = ["MASTER_ID", "PERM_READ", "PERM_WRITE", "BrokerKey", "BrokerLive", "RouteTables"]
+__all__ = ["MASTER_ID", "PART_COUNT", "PERM_READ", "PERM_WRITE", "BrokerKey", "BrokerLive",
+           "RouteTables"]
 
 _K = TypeVar("_K")
 
@@ -43,6 +52,9 @@ MASTER_ID: Final = 0
 #: Bits of a queue's ``perm``.
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
+
+#: Topics that are worked at without a pause: a quarter of a millisecond.
+PART_COUNT: Final = 256
 
 
 class BrokerKey(NamedTuple):
@@ -89,6 +101,12 @@ class RouteTables:
     _keys_by_channel: dict[int, dict[BrokerKey, None]] = field(default_factory=dict)
     _clusters_by_name: dict[str, set[str]] = field(default_factory=dict)
     _queues_by_name: dict[str, dict[str, QueueData]] = field(default_factory=dict)
+    #: Names that are gone, and their queues, which are in ``topics`` still.
+    _gone: list[tuple[str, dict[str, QueueData]]] = field(default_factory=list)
+    #: What everybody may take of these tables.
+    room: RouteRoom = field(default_factory=RouteRoom, compare=False)
+    #: Characters of all topics' names: no list of them is shorter.
+    topic_chars: int = 0
 
     # --- brokers
 
@@ -106,12 +124,14 @@ class RouteTables:
         if known is not None:
             _drop_way(self._keys_by_channel, known.channel.channel_id, key)
         self.live[key] = live
+        self.room.came(key, host_of(live.channel.remote_address), live.channel.channel_id)
         self._keys_by_address.setdefault(key.address, {})[key] = None
         self._keys_by_channel.setdefault(live.channel.channel_id, {})[key] = None
 
     def drop_live(self, key: BrokerKey) -> BrokerLive:
         """Forget that a broker lives, and its filter servers; its name stays."""
         live = self.live.pop(key)
+        self.room.left(key)
         self.filter_servers.pop(key, None)
         _drop_way(self._keys_by_address, key.address, key)
         _drop_way(self._keys_by_channel, live.channel.channel_id, key)
@@ -133,7 +153,7 @@ class RouteTables:
     def drop_address(self, key: BrokerKey) -> bool:
         """Forget one live broker, and its name when no other broker has it.
 
-        :returns: whether the name is gone; its topics are the caller's to drop.
+        :returns: whether the name is gone; its topics are gone with it, see :meth:`dropping`.
         """
         name = self.drop_live(key).broker_name
         addresses = self.brokers[name].broker_addrs
@@ -142,6 +162,10 @@ class RouteTables:
         if addresses:
             return False
         del self.brokers[name]
+        self.room.name_left(name)
+        queues = self._queues_by_name.pop(name, None)
+        if queues:
+            self._gone.append((name, queues))
         for cluster in self._clusters_by_name.pop(name):
             names = self.clusters[cluster]
             names.remove(name)
@@ -155,42 +179,87 @@ class RouteTables:
         """The queues that a broker name has, by topic."""
         return self._queues_by_name.get(name, {})
 
-    def put_queues(self, topic: str, queue: QueueData) -> None:
-        """Take the queues that a broker name has of a topic."""
+    def queues_at(self, topic: str) -> Mapping[str, QueueData]:
+        """The queues of a topic by broker name; none of it, when it is not known."""
+        queues = self.topics.get(topic)
+        if queues is None:
+            return {}
+        if not self._gone:
+            return queues
+        return {name: queue for name, queue in queues.items()
+                if self.queues_of(name).get(topic) is queue}
+
+    def put_queues(self, topic: str, queue: QueueData) -> bool:
+        """Take the queues that a broker name has of a topic.
+
+        :returns: False when there is no room for them; then nothing changed.
+        """
         name = queue.broker_name
         assert name in self.brokers
         queues = self.topics.get(topic)
-        if queues is None:
-            queues = self.topics[topic] = {}
-        queues[name] = queue
         own = self._queues_by_name.get(name)
+        if queues is None or name not in queues:
+            if not self.room.take(name, _row_size(topic)):
+                return False
+            if queues is None:
+                queues = self.topics[topic] = {}
+                self.topic_chars += len(topic)
+        elif own is None or own.get(topic) is not queues[name]:
+            # What the name had before it was gone.
+            self._drop_mapping(topic, name)
+        queues[name] = queue
         if own is None:
             own = self._queues_by_name[name] = {}
         own[topic] = queue
+        return True
 
-    def drop_topics_of(self, names: Iterable[str]) -> None:
-        """Forget the queues of some broker names."""
-        topics = self.topics
-        for name in names:
-            for topic in self._queues_by_name.pop(name, ()):
-                queues = topics[topic]
-                del queues[name]
-                if not queues:
-                    del topics[topic]
-                self._drop_mapping(topic, name)
+    def put_mapping(self, topic: str, name: str, mapping: TopicQueueMappingInfo) -> bool:
+        """Take the logical queues of a topic that a broker name leads.
+
+        :returns: False when there is no room for them, or the name has no queues of the topic.
+        """
+        if topic not in self.queues_of(name):
+            return False
+        self._drop_mapping(topic, name)
+        if not self.room.take(name, _mapping_size(mapping)):
+            return False
+        self.mappings.setdefault(topic, {})[name] = mapping
+        return True
+
+    def dropping(self) -> Generator[None, None, None]:
+        """Take out the queues of names that are gone; yields where it can pause."""
+        count = 0
+        while self._gone:
+            name, own = self._gone[-1]
+            while own:
+                topic, queue = own.popitem()
+                if self.topics.get(topic, {}).get(name) is queue:
+                    self._drop_row(topic, name)
+                count += 1
+                if count % PART_COUNT == 0:
+                    yield
+            self._gone = [each for each in self._gone if each[1] is not own]
+
+    def _drop_row(self, topic: str, name: str) -> None:
+        """Take one queue out of ``topics``, and what depends on it."""
+        self._drop_mapping(topic, name)
+        queues = self.topics[topic]
+        del queues[name]
+        if not queues:
+            del self.topics[topic]
+            self.topic_chars -= len(topic)
+        self.room.give_back(name, _row_size(topic))
 
     def drop_queues(self, topic: str, names: Collection[str]) -> None:
         """Forget the queues that some broker names have of one topic."""
         queues = self.topics.get(topic, {})
         for name in [each for each in queues if each in names]:
-            del queues[name]
-            own = self._queues_by_name[name]
-            del own[topic]
-            if not own:
-                del self._queues_by_name[name]
-            self._drop_mapping(topic, name)
-        if not queues:
-            self.topics.pop(topic, None)
+            own = self._queues_by_name.get(name)
+            if own is not None and own.get(topic) is queues[name]:
+                del own[topic]
+                if not own:
+                    del self._queues_by_name[name]
+            self._drop_row(topic, name)
 
     def _drop_mapping(self, topic: str, name: str) -> None:
         """Forget the logical queues of a topic that a broker name leads, if it has any.
@@ -198,26 +267,56 @@ class RouteTables:
         Differs from Apache, which forgets none, and has them in routes of a topic made anew.
         """
         mappings = self.mappings.get(topic)
-        if mappings is not None and mappings.pop(name, None) is not None and not mappings:
-            del self.mappings[topic]
+        mapping = None if mappings is None else mappings.pop(name, None)
+        if mapping is not None:
+            self.room.give_back(name, _mapping_size(mapping))
+            if not mappings:
+                del self.mappings[topic]
 
     def drop_topic(self, topic: str) -> None:
         """Forget a topic on all brokers."""
         self.drop_queues(topic, list(self.topics.get(topic, ())))
 
-    def wipe_write_permission(self, name: str) -> int:
-        """Let no producer choose a broker name; :returns: how many topics it has."""
-        queues = self.queues_of(name)
-        for each in queues.values():
+    def wiping_write_permission(self, name: str) -> Generator[None, None, int]:
+        """Let no producer choose a broker name; yields where it can pause.
+
+        :returns: how many topics it has.
+        """
+        queues = list(self.queues_of(name).values())
+        for number, each in enumerate(queues, 1):
             each.perm &= ~PERM_WRITE
+            if number % PART_COUNT == 0:
+                yield
         return len(queues)
 
-    def add_write_permission(self, name: str) -> int:
-        """Let producers and consumers choose a name; :returns: how many topics it has."""
-        queues = self.queues_of(name)
-        for each in queues.values():
+    def adding_write_permission(self, name: str) -> Generator[None, None, int]:
+        """Let producers and consumers choose a name; yields where it can pause.
+
+        :returns: how many topics it has.
+        """
+        queues = list(self.queues_of(name).values())
+        for number, each in enumerate(queues, 1):
             each.perm = PERM_READ | PERM_WRITE
+            if number % PART_COUNT == 0:
+                yield
         return len(queues)
+
+    def wipe_write_permission(self, name: str) -> int:
+        """Do what :meth:`wiping_write_permission` does at once."""
+        return without_pauses(self.wiping_write_permission(name))
+
+    def add_write_permission(self, name: str) -> int:
+        """Do what :meth:`adding_write_permission` does at once."""
+        return without_pauses(self.adding_write_permission(name))
+
+
+def _row_size(topic: str) -> int:
+    """What a topic of one broker name counts as, bytes."""
+    return ROUTE_ROW_BYTES + len(topic)
+
+
+def _mapping_size(mapping: TopicQueueMappingInfo) -> int:
+    return ROUTE_MAPPING_BYTES + ROUTE_MAPPING_QUEUE_BYTES * len(mapping.curr_id_map)
 
 
 def _drop_way(ways: dict[_K, dict[BrokerKey, None]], begin: _K, key: BrokerKey) -> None:

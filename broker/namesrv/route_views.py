@@ -42,7 +42,7 @@ class RouteViews:
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic is; None when no broker has it."""
         tables = self._tables
-        queues = tables.topics.get(topic)
+        queues = tables.queues_at(topic)
         if not queues:
             return None
         groups = [_copy(tables.brokers[name]) for name in queues]

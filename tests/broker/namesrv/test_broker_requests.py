@@ -10,7 +10,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, KV_REPLY_SIZE_MAX
-from twistmq.broker.namesrv import route_info
 from twistmq.broker.namesrv.broker_requests import FILTER_SERVERS_VERSION_MIN
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE
 from twistmq.broker.namesrv.route_tables import BrokerKey
@@ -153,20 +152,6 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual(len([event for event in events if "size" in event]), 1)
         self.server.kv_config.put(ORDER_TOPIC_NAMESPACE, "k", "a:4")
         self.assertEqual(KVTable.decode(self.register().body).table, {"k": "a:4"})
-
-    def test_there_are_only_so_many_brokers(self) -> None:
-        """One more is refused and changes nothing; those that are known go on, and make room."""
-        self.patch(route_info, "NAMESRV_BROKERS_MAX", 2)
-        for number in (1, 2):
-            self.register(broker_name=f"b{number}", broker_addr=f"h{number}:1")
-        reply = self.register()
-        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
-        self.assertIn("2 brokers, which is the limit", reply.remark or "")
-        self.assertEqual(set(self.tables.brokers), {"b1", "b2"})
-        reply = self.register(broker_name="b1", broker_addr="h1:1")
-        self.assertEqual(reply.code, ResponseCode.SUCCESS)
-        self.server.routes.unregister("C", "h1:1", "b1")
-        self.assertEqual(self.register().code, ResponseCode.SUCCESS)
 
     def test_no_silence_is_endless(self) -> None:
         """A broker that asks for an eternity is forgotten within the hour."""

@@ -8,8 +8,10 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import ROUTE_ROW_BYTES
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.remoting import Handled, Reply
+from twistmq.broker.request.sliced_work import IDLE_PERIOD_MS
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
 from twistmq.broker.wire.bodies import (
     DataVersion,
@@ -53,6 +55,7 @@ class ChangesCase(SynchronousTestCase):
     def register(
         self, count: int, counter: int = 1, *, name: str = "a", address: str = ADDRESS,
         prefix: str = "T", compressed: bool = False, channel: StillChannel | None = None,
+        broker_id: int = 0, acting: bool | None = None,
     ) -> Handled:
         """A broker with so many topics registers."""
         topics = {f"{prefix}{number}": TopicConfig(f"{prefix}{number}", 4, 4)
@@ -62,7 +65,8 @@ class ChangesCase(SynchronousTestCase):
             RequestCode.REGISTER_BROKER,
             RegisterBrokerRequestHeader(
                 broker_name=name, broker_addr=address, cluster_name="C", ha_server_addr="h",
-                broker_id=0, compressed=compressed), body.encode(compressed),
+                broker_id=broker_id, compressed=compressed, enable_acting_master=acting),
+            body.encode(compressed),
             channel=channel or self.channel)
 
     def reply(self, answer: Handled) -> Reply:
@@ -78,6 +82,14 @@ class ChangesCase(SynchronousTestCase):
                 break
             self.step()
         return found[0] if found else Reply(failed[0].response_code, remark=str(failed[0]))
+
+    def finish(self) -> None:
+        """Take turns until nothing is left to be done."""
+        for _ in range(STEPS_MAX):
+            if self.server.slices.period_ms() == IDLE_PERIOD_MS:
+                return
+            self.step()
+        self.fail("it does not end")
 
     def unregister(self) -> Handled:
         return self.server.handle(RequestCode.UNREGISTER_BROKER, UnRegisterBrokerRequestHeader(
@@ -136,6 +148,7 @@ class OrderTests(ChangesCase):
         """A broker that goes is gone, and one that comes again is there."""
         answers = [self.register(MANY), self.unregister()]
         self.assertEqual([self.reply(each).code for each in answers], [0, 0])
+        self.finish()
         self.assertEqual((self.tables.topics, self.tables.live, self.tables.brokers), ({}, {}, {}))
         answers = [self.register(MANY), self.unregister(), self.register(MANY)]
         self.assertEqual([self.reply(each).code for each in answers], [0, 0, 0])
@@ -203,6 +216,7 @@ class LostTests(ChangesCase):
                     break
                 self.step()
             self.assertEqual(len(done), 1)
+            self.finish()
             self.assertEqual(
                 (self.tables.topics, self.tables.live, self.tables.brokers, self.tables.clusters),
                 ({}, {}, {}, {}))
@@ -211,6 +225,66 @@ class LostTests(ChangesCase):
             turns += 1
             self.channel = StillChannel()
         self.assertGreater(turns, MANY // (4 * 256))
+
+    def test_leaves_in_turns(self) -> None:
+        """Its topics have no route at once, and are taken out of the tables a part at a time."""
+        self.assertEqual(self.reply(self.register(MANY)).code, ResponseCode.SUCCESS)
+        self.register(3, name="b", address="10.0.0.2:1", channel=StillChannel())
+        self.lose()
+        sizes = [len(self.tables.topics)]
+        self.assertGreater(sizes[0], MANY // 2)
+        while self.server.slices.period_ms() != IDLE_PERIOD_MS:
+            gone = ResponseCode.TOPIC_NOT_EXIST
+            for topic, code in (
+                ("T0", ResponseCode.SUCCESS), ("T10", gone), (f"T{MANY - 1}", gone),
+            ):
+                self.assertEqual(self.server.ask(
+                    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                    GetRouteInfoRequestHeader(topic=topic)).code, code, msg=topic)
+            self.step()
+            sizes.append(len(self.tables.topics))
+        self.assertLessEqual(max(before - after for before, after in pairwise(sizes)), 4 * 256)
+        self.assertEqual(set(self.tables.topics), {"T0", "T1", "T2"})
+        self.assertEqual(self.tables.room.used_bytes("a"), 0)
+
+    def test_back_before_it_is_dropped(self) -> None:
+        """A registration that waited before the connection was lost counts with all its topics."""
+        self.assertEqual(self.reply(self.register(MANY)).code, ResponseCode.SUCCESS)
+        long = self.register(MANY, name="b", address="10.0.0.2:1", prefix="U",
+                             channel=StillChannel())
+        again = self.register(MANY - 7, 2, channel=StillChannel())
+        self.lose()
+        self.assertEqual([self.reply(each).code for each in (long, again)], [0, 0])
+        self.finish()
+        self.assertEqual(set(self.tables.queues_of("a")), {f"T{n}" for n in range(MANY - 7)})
+        self.assertEqual(len(self.tables.topics), 2 * MANY - 7)
+        self.assertEqual(self.tables.room.used_bytes("a"),
+                         sum(ROUTE_ROW_BYTES + len(f"T{n}") for n in range(MANY - 7)))
+
+    def test_a_slave_alone_loses_write_permission_in_turns(self) -> None:
+        """And keeps it when the master is back before its turn."""
+        self.register_master_and_slave()
+        self.lose()
+        self.assertEqual({each.perm for each in self.tables.queues_of("a").values()}, {4, 6})
+        self.finish()
+        self.assertEqual({each.perm for each in self.tables.queues_of("a").values()}, {4})
+        self.channel = StillChannel()
+        self.register_master_and_slave()
+        long = self.register(MANY, name="b", address="10.0.0.2:1", prefix="U",
+                             channel=StillChannel())
+        again = self.register(MANY, 9, acting=True, channel=StillChannel())
+        self.lose()
+        self.assertEqual([self.reply(each).code for each in (long, again)], [0, 0])
+        self.finish()
+        self.assertEqual({each.perm for each in self.tables.queues_of("a").values()}, {6})
+
+    def register_master_and_slave(self) -> None:
+        """The master comes by ``channel``."""
+        slave = StillChannel()
+        for answer in (self.register(MANY, self.looks, acting=True, channel=self.channel),
+                       self.register(2, address="10.0.0.3:1", broker_id=1, acting=True,
+                                     channel=slave)):
+            self.assertEqual(self.reply(answer).code, ResponseCode.SUCCESS)
 
     def test_comes_again(self) -> None:
         """Over a new connection it is there, with what it says there."""
