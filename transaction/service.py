@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -151,7 +151,12 @@ class TransactionService:
                 self._checking = checking
                 return None
             checking.pop(0)
-        return self.save_progress()
+        progress = self.set_progress()
+        if progress is None:
+            return None
+        # A crash before it is saved would have what was put back checked twice.
+        kernel = self._kernel
+        return progress.addCallback(lambda _: kernel.saves.save(kernel.consumer_offset))
 
     def _begin(self) -> list[HalfQueue]:
         """Begin a check of every half queue."""
@@ -184,8 +189,11 @@ class TransactionService:
                            offset=offset, saved=saved, least=least, most=most)
         return offset
 
-    def save_progress(self) -> Deferred[None] | None:
-        """Set the group's offsets to where the checks are, once what they stored is durable."""
+    def set_progress(self) -> Deferred[None] | None:
+        """Set the group's offsets to where the checks are, once what they stored is durable.
+
+        :returns: fires when they are set, or could not be; None: they were.
+        """
         offsets = {(topic, queue.queue_id): offset for queue in self._queues.values()
                    for topic, offset in ((HALF_TOPIC, queue.offset),
                                          (OP_HALF_TOPIC, queue.ops.consume(queue.offset)))}
@@ -194,10 +202,7 @@ class TransactionService:
                    if table.query(SYSTEM_GROUP, *key) != offset}
         if not changed:
             return None
-        durable = self._kernel.store.flushed(self._kernel.store.max_offset)
-        if durable is None:
-            self._set_offsets(changed)
-            return None
+        durable = self._kernel.store.flushed(self._kernel.store.max_offset) or succeed(None)
         return durable.addCallbacks(
             lambda _: self._set_offsets(changed),
             lambda failure: self.log.error("how far checks have come is not saved: {error}",
@@ -208,15 +213,13 @@ class TransactionService:
         for (topic, queue_id), offset in offsets.items():
             kernel.consumer_offset.commit(
                 kernel.broker_address, SYSTEM_GROUP, topic, queue_id, offset)
-        # A crash before they are saved would have what was put back checked twice.
-        kernel.persist((kernel.consumer_offset,))
 
     # --- stop
 
     def stop(self) -> Deferred[None] | None:
-        """Write the ends that wait, save how far checks have come."""
+        """Write the ends that wait, set how far checks have come: the kernel saves it."""
         if self._kernel.is_slave:
             return None
         self.batches.write()
         self.metrics.save()
-        return self.save_progress()
+        return self.set_progress()

@@ -82,16 +82,16 @@ class ConsumerOffsetTable(SavedTable):
         self._file.load(self._decode)
 
     def _decode(self, text: str) -> None:
-        saved = ConsumerOffsetSerializeWrapper.decode_saved(text.encode())
+        data = text.encode()
+        saved = ConsumerOffsetSerializeWrapper.decode_saved(data)
         _check(saved.offset_table)
         self.table = saved.offset_table
-        self._all_rows_changed()
+        self._file_rows.loaded(data, "offsetTable", self.table)
+        self._measure()
         if saved.data_version is not None:
             self.data_version.assign(saved.data_version)
 
-    def _all_rows_changed(self) -> None:
-        for key in self.table:
-            self._file_rows.changed(key)
+    def _measure(self) -> None:
         self.size_bytes = sum(map(_size, self.table, self.table.values()))
 
     def persist(self) -> None:
@@ -113,7 +113,7 @@ class ConsumerOffsetTable(SavedTable):
     def _file_parts(self) -> tuple[ConsumerOffsetSerializeWrapper, dict[str, list[bytes]]]:
         """What the file holds: a body with empty maps, and the rows of these."""
         frame = ConsumerOffsetSerializeWrapper({}, self.data_version, {})
-        return frame, {"offsetTable": self._file_rows.in_order(self.table),
+        return frame, {"offsetTable": self._file_rows.rows(),
                        "groupTopicMap": self._topic_rows or []}
 
     def _file_row(self, key: str) -> bytes | None:
@@ -336,8 +336,9 @@ class LmqConsumerOffsetTable(ConsumerOffsetTable):
         saved = LmqConsumerOffsetSerializeWrapper.decode_saved(text.encode())
         for key, offset in saved.lmq_offset_table.items():
             self.table[key] = {LIGHT_QUEUE_ID: offset}
+            self._file_rows.changed(key)
         _check(self.table)
-        self._all_rows_changed()
+        self._measure()
 
     def _is_of_map(self, group: str) -> bool:
         return not is_light(group)
@@ -345,8 +346,7 @@ class LmqConsumerOffsetTable(ConsumerOffsetTable):
     def _file_parts(self) -> tuple[ConsumerOffsetSerializeWrapper, dict[str, list[bytes]]]:
         light = self._light_keys()
         _, maps = super()._file_parts()
-        rows = self._file_rows
-        maps["offsetTable"] = rows.in_order(key for key in self.table if key not in light)
+        maps["offsetTable"] = self._file_rows.rows(but=light)
         maps["lmqOffsetTable"] = [encode_pretty_row(key, offset) for key, offset in light.items()]
         return LmqConsumerOffsetSerializeWrapper({}, self.data_version, {}, {}), maps
 

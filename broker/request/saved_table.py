@@ -8,13 +8,14 @@ Source: ConfigManager @5.3.3, which writes all of a table for each change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Protocol
 
 from twistmq.broker.pauses import without_pauses
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.wire.bodies import Body
-from twistmq.broker.wire.json_writer import join_pretty_rows
+from twistmq.broker.wire.json_writer import join_pretty_rows, pretty_rows
 
 __all__ = ["FileRows", "Persistable", "SavedTable", "Saving", "with_rows"]
 
@@ -34,8 +35,25 @@ class FileRows:
 
     def __init__(self, encode: Callable[[str], bytes | None]) -> None:
         self._encode = encode
+        #: By key, in the order of the table: a row that changes keeps its place in both.
         self._rows: dict[str, bytes] = {}
-        self._changed: dict[str, None] = {}
+        #: A plain dict finds its first key behind all that were deleted.
+        self._changed: OrderedDict[str, None] = OrderedDict()
+
+    def loaded(self, data: bytes, name: str, keys: Collection[str]) -> None:
+        """The table was read from a file: rows that stand there as they are written are kept.
+
+        :param data: the file.
+        :param name: of the map in it.
+        :param keys: those of the map, in its order.
+        """
+        rows = pretty_rows(data, name, keys)
+        if rows is None:
+            self._changed.update(dict.fromkeys(keys))
+            return
+        self._rows.update(rows)
+        for key in [key for key in self._changed if key in rows]:
+            del self._changed[key]
 
     def changed(self, key: str) -> None:
         """A row is there, changed, or is gone."""
@@ -45,8 +63,7 @@ class FileRows:
         """Write the rows that changed, in steps; some may change while it pauses."""
         while self._changed:
             for _ in range(min(_ROWS_AT_ONCE, len(self._changed))):
-                # From the end: to find the first, a dict passes all that were deleted before it.
-                key, _ = self._changed.popitem()
+                key, _ = self._changed.popitem(last=False)
                 try:
                     self._write_row(key)
                 except BaseException:
@@ -54,18 +71,22 @@ class FileRows:
                     raise
             yield
 
-    def _write_row(self, key: str) -> bytes:
+    def _write_row(self, key: str) -> None:
         row = self._encode(key)
         if row is None:
             self._rows.pop(key, None)
-            return b""
-        self._rows[key] = row
-        return row
+        else:
+            self._rows[key] = row
 
-    def in_order(self, keys: Iterable[str]) -> list[bytes]:
-        """The rows of these keys, which are in the table."""
-        rows = self._rows
-        return [rows.get(key) or self._write_row(key) for key in keys]
+    def rows(self, but: Collection[str] = ()) -> list[bytes]:
+        """All rows, once they are written.
+
+        :param but: keys whose rows are left out.
+        """
+        assert not self._changed, "rows wait to be written"
+        if not but:
+            return list(self._rows.values())
+        return [row for key, row in self._rows.items() if key not in but]
 
 
 class Persistable(Protocol):

@@ -72,11 +72,11 @@ class SubscriptionGroupTable(SavedTable):
         self._created_lines = LineRate(_LINES_A_MINUTE)
         self._full_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
-        self._all_rows_changed()
-
-    def _all_rows_changed(self) -> None:
         for group in self.table:
             self._file_rows.changed(group)
+        self._measure_rows()
+
+    def _measure_rows(self) -> None:
         self.rows_size = sum(map(row_size, self.table.values())) + sum(
             _forbidden_size(group, topic)
             for group, topics in self.forbidden.items() for topic in topics)
@@ -90,18 +90,19 @@ class SubscriptionGroupTable(SavedTable):
         self._file.load(self._decode)
 
     def _decode(self, text: str) -> None:
-        saved = SubscriptionGroupWrapper.decode_saved(text.encode())
+        data = text.encode()
+        saved = SubscriptionGroupWrapper.decode_saved(data)
         self.table.update(saved.subscription_group_table)
+        self._file_rows.loaded(data, "subscriptionGroupTable", saved.subscription_group_table)
         self.forbidden = saved.forbidden_table or {}
         self.data_version.assign(saved.data_version)
-        self._all_rows_changed()
+        self._measure_rows()
 
     def saving(self) -> Saving:
         """See SavedTable."""
         yield from self._file_rows.write()
         wrapper = SubscriptionGroupWrapper({}, self.data_version, self.forbidden)
-        return self._job(
-            wrapper, {"subscriptionGroupTable": self._file_rows.in_order(self.table)})
+        return self._job(wrapper, {"subscriptionGroupTable": self._file_rows.rows()})
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """A group; created when it is not there, the settings allow that and there is room.

@@ -105,6 +105,13 @@ class TableSaves:
         if table not in self.unsaved:
             self.log.error("{table} cannot be saved, which is tried again: {error}",
                            table=type(table).__name__, error=str(error))
+        self._keep_unsaved(table)
+
+    def _keep_unsaved(self, table: Persistable) -> None:
+        """Have a table saved again, at the stop too."""
+        if isinstance(table, SavedTable):
+            table.dirty = True
+        if table not in self.unsaved:
             self.unsaved.append(table)
 
     def _saved(self, table: Persistable) -> None:
@@ -135,8 +142,7 @@ class TableSaves:
         else:
             self.log.failure("{table} cannot be saved", failure=result,
                              table=type(table).__name__)
-            if table not in self.unsaved:
-                self.unsaved.append(table)
+            self._keep_unsaved(table)
         for done in waiting:
             done.callback(None)
         if table in self._waiting and table not in self._running:

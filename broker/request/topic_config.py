@@ -114,7 +114,8 @@ class TopicConfigTable(SavedTable):
         self._file.load(self._decode)
 
     def _decode(self, text: str) -> None:
-        saved = TopicConfigSerializeWrapper.decode_saved(text.encode())
+        data = text.encode()
+        saved = TopicConfigSerializeWrapper.decode_saved(data)
         for name, config in saved.topic_config_table.items():
             if name != config.topic_name or not can_be_directory(name):
                 raise ValueError(f"{name!r}, {config}: there cannot be such a topic")
@@ -125,6 +126,7 @@ class TopicConfigTable(SavedTable):
         if compacted:
             self.log.warn("cleanup.policy=COMPACTION of {count} topics, of another broker's, has "
                           "no meaning here: their messages go by age", count=compacted)
+        self._file_rows.loaded(data, "topicConfigTable", saved.topic_config_table)
         self.data_version.assign(saved.data_version)
         if self.rows_size > TOPIC_ROWS_SIZE_MAX:
             self.log.error("{count} topics are too many: name servers and tools cannot be told of "
@@ -134,7 +136,7 @@ class TopicConfigTable(SavedTable):
         """See SavedTable."""
         yield from self._file_rows.write()
         return self._job(TopicConfigSerializeWrapper({}, self.data_version),
-                         {"topicConfigTable": self._file_rows.in_order(self.table)})
+                         {"topicConfigTable": self._file_rows.rows()})
 
     def _file_row(self, topic: str) -> bytes | None:
         config = self.table.get(topic)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
-__all__ = ["ObjectKey", "encode", "encode_pretty", "encode_pretty_row", "join_pretty_rows"]
+__all__ = ["ObjectKey", "encode", "encode_pretty", "encode_pretty_row", "join_pretty_rows",
+           "pretty_rows"]
 
 
 class ObjectKey(msgspec.Struct, frozen=True):
@@ -61,6 +62,31 @@ def join_pretty_rows(rows: Iterable[bytes]) -> bytes:
     """Write the map of such rows."""
     joined = b",".join(rows)
     return b"{%b\n\t}" % joined if joined else b"{}"
+
+
+def pretty_rows(data: bytes, name: str, keys: Collection[str]) -> dict[str, bytes] | None:
+    """Find the rows of a map in what a config file holds.
+
+    :param name: of the map, a member of the whole.
+    :param keys: those of the map, in its order.
+    :returns: by key what ``encode_pretty_row`` would have to write; None when the file is of
+        another form, as one that somebody edited may be.
+    """
+    _, begin, rest = data.partition(b'\n\t"%b":{\n\t\t"' % name.encode())
+    text, end, _ = rest.partition(b"\n\t}")
+    if not begin or not end:
+        return None
+    # No text has a line's end in it: a comma and a line of two tabs are between two rows.
+    found = text.split(b',\n\t\t"')
+    if len(found) != len(keys):
+        return None
+    rows: dict[str, bytes] = {}
+    key_text = _PrettyWriter([]).text
+    for key, row in zip(keys, found, strict=True):
+        if not row.endswith(b"}") or not row.startswith(key_text(key)[1:].encode() + b":"):
+            return None
+        rows[key] = b'\n\t\t"' + row
+    return rows
 
 
 _SPECIAL: Final = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')

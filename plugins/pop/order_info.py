@@ -113,15 +113,15 @@ class OrderInfos(SavedTable):
                 self._note_free((topic, group, queue_id), info)
 
     def _decode(self, text: str) -> None:
-        self._table = _OrderInfoTable.decode_saved(text.encode()).table
-        for key in self._table:
-            self._file_rows.changed(key)
+        data = text.encode()
+        self._table = _OrderInfoTable.decode_saved(data).table
+        self._file_rows.loaded(data, "table", self._table)
 
     def saving(self) -> Saving:
         """See SavedTable."""
         yield from self._forgetting_old(self._kernel.now_ms())
         yield from self._file_rows.write()
-        return self._job(_OrderInfoTable(), {"table": self._file_rows.in_order(self._table)})
+        return self._job(_OrderInfoTable(), {"table": self._file_rows.rows()})
 
     def _file_row(self, key: str) -> bytes | None:
         queues = self._table.get(key)

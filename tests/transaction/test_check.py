@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from tests.kernel_case import run_all
 from tests.transaction.case import (
@@ -13,7 +14,9 @@ from tests.transaction.case import (
 )
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.request import consumer_offset
 from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from twistmq.broker.wire.json_writer import encode_pretty_row
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import MessageRecord, decode_record, record_again
 from twistmq.transaction import check, plugin
@@ -159,6 +162,46 @@ class CheckTests(TransactionTestCase):
         self.restart()
         self.assertEqual(self.progress(), (5, 1))
         self.assertEqual(self.asked(60_000), [])
+
+    def test_many_offsets_are_saved_beside_others(self) -> None:
+        """A save of what groups committed holds the reactor for a slice; it ends the check."""
+        kernel = self.box.kernel
+        self.must_end(self.half(), ROLLBACK)
+        for number in range(1000):
+            kernel.consumer_offset.commit("", f"g{number}", "T", 0, number)
+
+        def encode(key: str, row: object) -> bytes:
+            self.box.now_ms += 1
+            return encode_pretty_row(key, row)
+
+        self.patch(consumer_offset, "encode_pretty_row", encode)
+        [task] = [task for task in kernel.periodic_tasks if task.name == "check half messages"]
+        self.box.now_ms += TIMEOUT_MS
+        begin_ms = self.box.now_ms
+        waiting: Any = task.run(self.box.now_ms)
+        while self.service.period_ms() == 1:
+            waiting = task.run(self.box.now_ms)
+        self.assertLess(self.box.now_ms - begin_ms, 100)
+        self.assertNoResult(waiting)
+        kernel.slices.finish()
+        self.successResultOf(waiting)
+        self.assertIn(b"CID_RMQ_SYS_TRANS", self.disk.read_file(
+            "/store/config/consumerOffset.json"))
+
+    def test_stop_saves_once(self) -> None:
+        """What is set at a stop is saved with all other offsets, once they are all set."""
+        saved: list[int] = []
+        table = self.box.kernel.consumer_offset
+        for number in range(2 * check.STEP_COUNT):
+            self.half(b"%d" % number)
+        self.box.now_ms += TIMEOUT_MS
+        self.service.step(self.box.now_ms)
+        self.assertEqual(self.service.period_ms(), 1, msg="the check goes on")
+        save = table.persist
+        self.patch(table, "persist", lambda: saved.append(self.progress()[0]) or save())
+        self.restart()
+        self.assertEqual(saved, [self.progress()[0]])
+        self.assertGreater(saved[0], 0)
 
     def test_role(self) -> None:
         """A slave does not check; made master it goes on from the group's offsets."""

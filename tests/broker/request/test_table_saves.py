@@ -107,6 +107,7 @@ class TableSavesTests(SynchronousTestCase):
         self.run_job()
         self.successResultOf(waiting)
         self.assertEqual(self.saves.unsaved, [self.table])
+        self.assertTrue(self.table.dirty, msg="a stop would not save it")
         for _ in range(5):
             self.saves.step(0)
             self.run_job()
