@@ -72,6 +72,7 @@ __all__ = [
     "SINGLE_TOPIC_SIZE_MAX",
     "STALL_SECONDS",
     "STALL_WARN_SECONDS",
+    "STORE_LOOK_INTERVAL_MS",
     "TLS_HANDSHAKE_SECONDS",
     "TOPIC_QUEUES_MAX",
     "TOPIC_ROWS_KEPT",
@@ -273,6 +274,10 @@ FLUSH_STEP_ITEM_BYTES_MAX: Final = 1024 * 1024
 #: indexed again after a crash, some 3 us a message. At full rate it is a round every three seconds.
 INDEX_FLUSH_INTERVAL_MS: Final = 10_000
 INDEX_FLUSH_BYTES: Final = 10 * 1024 * 1024
+
+#: Ms between two looks whether the running store's folders and open commit-log files are still
+#: where they were and as long: a few microseconds each, and what is acknowledged meanwhile is lost.
+STORE_LOOK_INTERVAL_MS: Final = 1_000
 
 #: Ms between two writes of the checkpoint. Source: DefaultMessageStore.addScheduleTask.
 CHECKPOINT_FLUSH_INTERVAL_MS: Final = 1_000

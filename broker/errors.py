@@ -9,6 +9,7 @@
       StoreError                the store could not do what was asked
         StoreFull               the disk is full: sends are refused, reads go on
         StoreClosed             the store is stopping or does not accept writes
+          StoreGone             files of the running store were removed, renamed or cut
         MessageIllegal          the record does not fit the format's limits
         StoreDamaged            a file on disk is not what its format says
       RemotingError             a request of ours to another server failed
@@ -43,6 +44,7 @@ __all__ = [
     "StoreDamaged",
     "StoreError",
     "StoreFull",
+    "StoreGone",
     "WireError",
 ]
 
@@ -99,6 +101,13 @@ class StoreClosed(StoreError):
 
     response_code = ResponseCode.SERVICE_NOT_AVAILABLE
     retriable = True
+
+
+class StoreGone(StoreClosed):
+    """The folder or the commit log of the running store was removed, renamed, replaced or cut.
+
+    Differs from Apache, whose broker writes on into files that nobody finds.
+    """
 
 
 class MessageIllegal(StoreError):

@@ -25,6 +25,7 @@ __all__ = [
     "IConsumerFilters",
     "IFilterLanguage",
     "IFlowControl",
+    "IHeldDirectory",
     "IMessageStore",
     "IStoreFile",
     "IStoreIO",
@@ -234,8 +235,24 @@ class IStoreFile(Interface):
         It promises nothing and does not fail: what the disk has to say is said by the sync.
         """
 
+    def length() -> int:
+        """How long the file is on disk, bytes: ``size``, unless somebody else changed that."""
+
+    def is_there() -> bool:
+        """Whether its path still leads to this file: not so once it is removed or renamed."""
+
     def close() -> None:
         """Close the file; a second time does nothing."""
+
+
+class IHeldDirectory(Interface):
+    """A directory that one store uses and no other."""
+
+    def is_at(path: str) -> bool:
+        """Whether a path leads to it, by whatever links."""
+
+    def release() -> None:
+        """Let others use it."""
 
 
 class IStoreIO(Interface):
@@ -317,6 +334,14 @@ class IStoreIO(Interface):
 
         :returns: what gives it up.
         :raises StoreError: when another process, or another store of this one, holds it.
+        """
+
+    def hold_directory(path: str) -> IHeldDirectory:
+        """Take a directory for one store, without a file in it. Where the file system has no such
+        locks, that others do not use it is not known.
+
+        :raises StoreError: when another process, or another store of this one, holds it.
+        :raises OSError: when it does not exist or may not be read.
         """
 
     def disk_used_ratio(path: str) -> float:

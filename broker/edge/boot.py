@@ -1,8 +1,9 @@
 """From a command line to the settings of a start: checks, derived values, what ``-p`` prints.
 
 Exit statuses are Apache's: 0 when the settings were printed, 1 for a bad command line, 255 (its
--1) for a start that failed, 253 (its -3) for settings that cannot be a broker's or a store that
-cannot be loaded, 252 (its -4) for two ways of replication at once. 254 (its -2) is not used:
+-1) for a start that failed, also for a store that could not be stopped cleanly, 253 (its -3) for
+settings that cannot be a broker's or a store that cannot be loaded, 252 (its -4) for two ways of
+replication at once. 254 (its -2) is not used:
 Differs from Apache: ROCKETMQ_HOME is not needed, because nothing is read from an installation
 folder.
 

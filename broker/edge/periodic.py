@@ -11,6 +11,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.edge.factory import StallWatch
+from twistmq.broker.errors import StoreError
+from twistmq.broker.log_rate import Outage
 from twistmq.broker.periodic import PeriodicTask
 
 __all__ = ["PeriodicService"]
@@ -34,6 +36,8 @@ class PeriodicService(Service):
         self._tasks = tasks
         self._stalls = stalls
         self._calls: dict[PeriodicTask, IDelayedCall] = {}
+        #: Tasks that fail each time.
+        self._outages: dict[PeriodicTask, Outage] = {}
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
@@ -54,10 +58,20 @@ class PeriodicService(Service):
         begin = self._monotonic()
         waiting = maybeDeferred(task.run, self._now_ms())
         self._stalls.observe(task.name, self._monotonic() - begin)
-        waiting.addErrback(self._failed, task).addBoth(lambda _: self._again(task))
+        waiting.addCallbacks(self._done, self._failed, (task,), {}, (task,))
+        waiting.addBoth(lambda _: self._again(task))
+
+    def _done(self, _: object, task: PeriodicTask) -> None:
+        if self._outages:
+            self._outages.pop(task, None)
 
     def _failed(self, failure: Failure, task: PeriodicTask) -> None:
-        self.log.failure("periodic task {task} failed", failure=failure, task=task.name)
+        if failure.check(StoreError) is None:
+            self.log.failure("periodic task {task} failed", failure=failure, task=task.name)
+        elif self._outages.setdefault(task, Outage()).begins():
+            # The store says so for as long as its files are not there.
+            self.log.error("periodic task {task} failed: {error}", error=str(failure.value),
+                           task=task.name)
 
     def _again(self, task: PeriodicTask) -> None:
         if self.running:

@@ -55,7 +55,7 @@ class Starter:
         self._prints = prints
         self.kind = kind
         self.settings = settings
-        #: The exit status, once the start failed.
+        #: The exit status of a start that failed.
         self.status = boot.EXIT_OK
         self.service: Any
         if kind == "up":
@@ -77,8 +77,7 @@ class Starter:
             namesrv = self.service.namesrv if self.kind == "up" else self.service
             found += namesrv.name_server.hooks.notices
         if self.kind != "namesrv":
-            broker = self.service.broker if self.kind == "up" else self.service
-            found += broker.kernel.hooks.notices
+            found += self._broker().kernel.hooks.notices
         return found
 
     def _warn(self, text: str) -> None:
@@ -93,8 +92,7 @@ class Starter:
             if self._prints:
                 print(line, flush=True)
         if self.kind != "namesrv":
-            broker = self.service.broker if self.kind == "up" else self.service
-            for address, why in broker.name_servers.unreached.items():
+            for address, why in self._broker().name_servers.unreached.items():
                 self._warn(f"the name server {address} does not know this broker yet, which tries "
                            f"again and again: {why}")
 
@@ -133,6 +131,21 @@ class Starter:
         # At once when the reactor runs, else when it does: a start may fail before that.
         self._reactor.callWhenRunning(self._stop)
 
+    def end_status(self) -> int:
+        """The exit status once all is stopped: not 0 where the store could not be, either."""
+        if self.status or self.kind == "namesrv":
+            return self.status
+        fault = self._broker().kernel.store.stop_fault
+        if not fault:
+            return boot.EXIT_OK
+        if self._prints:
+            print(f"twistmq: the store could not be stopped cleanly: {fault}", file=sys.stderr,
+                  flush=True)
+        return boot.EXIT_FAILED
+
+    def _broker(self) -> Any:
+        return self.service.broker if self.kind == "up" else self.service
+
     def _stop(self) -> None:
         with contextlib.suppress(ReactorNotRunning):  # a signal came first
             self._reactor.stop()
@@ -161,7 +174,7 @@ def process_reactor() -> Any:
 def run(kind: str, settings: Settings) -> int:
     """Run a service until a signal stops it: no acknowledged message is lost by SIGTERM.
 
-    :returns: the exit status; 0 after a signal.
+    :returns: the exit status; after a signal 0, if the store could be stopped cleanly.
     :raises SettingsError: when it cannot even be made.
     """
     begin_logging(kind, boot.log_folder(settings), settings)
@@ -171,7 +184,7 @@ def run(kind: str, settings: Settings) -> int:
         "before", "shutdown", starter.service.stopService)
     reactor.callWhenRunning(starter.service.startService)
     reactor.run()
-    return starter.status
+    return starter.end_status()
 
 
 class VersionOptions(usage.Options):
@@ -286,10 +299,11 @@ def makeService(options: Options) -> IService:
 
     def end() -> None:
         # twistd has no way to be told a status; it has removed its files when this runs.
-        if starter.status:
+        status = starter.end_status()
+        if status:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(starter.status)
+            os._exit(status)
 
     atexit.register(end)
     parent = MultiService()

@@ -22,6 +22,7 @@ from twistmq.broker.errors import (
     RequestRefused,
     StoreClosed,
     StoreFull,
+    StoreGone,
 )
 from twistmq.broker.remoting import (
     Handled,
@@ -384,7 +385,7 @@ class SendRequests:
                 "lmq consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w.")
         if isinstance(error, MessageIllegal):
             return self._illegal()
-        if not isinstance(error, (StoreFull, StoreClosed)):
+        if isinstance(error, StoreGone) or not isinstance(error, (StoreFull, StoreClosed)):
             return error
         log, queues = self._kernel.store.disk_ratios()
         return RequestRefused(

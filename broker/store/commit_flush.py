@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.constants import PAGE_SIZE_BYTES
 from twistmq.broker.errors import StoreError
+from twistmq.broker.log_rate import Outage
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.settings import StoreSettings
 
@@ -26,6 +27,10 @@ __all__ = ["CommitFlush", "RunSync"]
 #: now and makes the job; and one to call there when the job is done, with the failure if it failed.
 #: No Deferred: what is sent one at a time waits for all that stands between a sync and its reply.
 RunSync = Callable[[Callable[[], Callable[[], None]], Callable[[Failure | None], None]], None]
+
+
+class _NotBegun(Exception):
+    """A sync could not be begun, which says nothing of what is written."""
 
 
 class CommitFlush:
@@ -54,6 +59,7 @@ class CommitFlush:
         self._running = False
         self._waiting: list[tuple[int, Deferred[None]]] = []
         self._last_ms = 0
+        self._outage = Outage()
 
     def flushed(self, offset: int) -> Deferred[None] | None:
         """Wait until the log is on disk up to an offset; None when it is.
@@ -98,13 +104,29 @@ class CommitFlush:
         """Begin a sync: what is written up to now is what it covers."""
         self._target = self._log.max_offset
         self._target_timestamp = self._log.last_store_timestamp
-        return self._log.sync_job()
+        try:
+            return self._log.sync_job()
+        except (StoreError, OSError) as error:
+            text = str(error)
+
+        def fail() -> None:
+            raise _NotBegun(text)
+
+        return fail
 
     def _done(self, failure: Failure | None) -> None:
         """The sync that ran is over."""
         self._running = False
+        if self.failure is not None:
+            # The log was given up meanwhile.
+            return
         if failure is None:
+            self._outage.ends()
             self._synced()
+        elif failure.check(_NotBegun):
+            if self._outage.begins():
+                self.log.error("the commit log cannot be flushed, which is tried again: {error}",
+                               error=str(failure.value))
         else:
             self._failed(failure)
 
@@ -120,8 +142,12 @@ class CommitFlush:
             waiting.callback(None)
 
     def _failed(self, failure: Failure) -> None:
-        self.failure = StoreError(f"the commit log cannot be flushed: {failure.value}")
         self.log.failure("flush failed, the store accepts no more messages", failure=failure)
+        self.give_up(StoreError(f"the commit log cannot be flushed: {failure.value}"))
+
+    def give_up(self, error: StoreError) -> None:
+        """Sync no more; who waits, and who will, gets the error."""
+        self.failure = error
         waiting, self._waiting = self._waiting, []
         for _, each in waiting:
             each.errback(self.failure)

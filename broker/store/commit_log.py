@@ -17,7 +17,7 @@ from typing import Final
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OPEN_LOG_FILES_MAX
-from twistmq.broker.errors import StoreError, StoreFull
+from twistmq.broker.errors import StoreDamaged, StoreError, StoreFull
 from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 from twistmq.broker.wire.record import (
@@ -75,6 +75,10 @@ class CommitLog:
         self._io = io
         self._files = OpenFiles(io, OPEN_LOG_FILES_MAX, self._closed)
         self._directory_changed = False
+        #: Files that are not as long as they were made, by path: nothing of them is read.
+        self._cut: dict[str, StoreDamaged] = {}
+        #: Files of which it was logged that they are not there, or cut.
+        self._told: set[str] = set()
         #: (offset, bytes) of writes that failed and may have left something.
         self._failed: list[tuple[int, int]] = []
         #: Why nothing that is written counts as durable any more.
@@ -124,7 +128,7 @@ class CommitLog:
                         self._make_room(file, start, offset + len(data), len(data))
                     # The disk writes while queues and index are.
                     file.begin_sync(offset - start, len(data))
-        except StoreFull:
+        except StoreError:
             self._erase(done)
             raise
         except OSError as error:
@@ -136,7 +140,7 @@ class CommitLog:
         """Open the file that starts here, making it when the log comes to it."""
         path = segment_path(self.directory, start)
         if self.starts and start <= self.starts[-1]:
-            return self._files.open(path)
+            return self._open(path)
         self.on_new_file(start)
         file = self._files.allocate(path, self.file_size)
         self.starts.append(start)
@@ -206,6 +210,8 @@ class CommitLog:
         """Make the job that puts everything written so far on disk; run it on a thread.
 
         Call ``synced`` when it is done: until then its files stay open.
+
+        :raises StoreError, OSError: when a file cannot be opened; no sync was begun then.
         """
         first = self.flushed_offset - self.flushed_offset % self.file_size
         paths = [
@@ -215,7 +221,11 @@ class CommitLog:
         ]
         # Pinned before they are opened: they may be more than stay open otherwise.
         self._files.pinned.update(paths)
-        files = [self._files.open(path) for path in paths]
+        try:
+            files = [self._open(path) for path in paths]
+        except (StoreError, OSError):
+            self._files.pinned.clear()
+            raise
         directory = self.directory if self._directory_changed else None
         self._directory_changed = False
         io = self._io
@@ -273,7 +283,7 @@ class CommitLog:
             return None
         if not self.starts or start > self.starts[-1]:
             return None
-        return self._files.open(segment_path(self.directory, start)).read_at(offset - start, size)
+        return self._open(segment_path(self.directory, start)).read_at(offset - start, size)
 
     def read_record(self, offset: int) -> bytes | None:
         """Copy the record that starts at an offset; None when no record starts there."""
@@ -300,10 +310,65 @@ class CommitLog:
         index = (start - self.min_offset) // self.file_size
         if not self.starts or not 0 <= index < len(self.starts):
             return
-        file = self._files.open(segment_path(self.directory, start))
+        file = self._open(segment_path(self.directory, start))
         self._map = file.read_map()
         self._map_start = start
         self._map_end = start + self.file_size
+
+    # --- what others do to the files
+
+    def _open(self, path: str) -> IStoreFile:
+        """Open a file of the log, or find it open.
+
+        :raises StoreDamaged: when somebody removed or cut it.
+        """
+        if self._cut and path in self._cut:
+            raise self._cut[path].with_traceback(None)
+        try:
+            file = self._files.open(path)
+        except FileNotFoundError:
+            raise self._gone(path, "was removed or renamed") from None
+        if file.size != self.file_size:
+            raise self._gone(path, f"was cut to {file.size} bytes")
+        return file
+
+    def _gone(self, path: str, how: str) -> StoreDamaged:
+        """An error that says how a file is gone; it is logged once a file."""
+        error = StoreDamaged(f"the commit-log file {path} {how}")
+        if path not in self._told:
+            self._told.add(path)
+            self.log.error("{error}: its messages cannot be read", error=str(error))
+        return error
+
+    def look(self) -> str:
+        """Look whether the open files are where they were, and as long.
+
+        Of one that was cut nothing is read from now on: to touch a map behind a file's end kills
+        the process. One that was removed or renamed is read as long as it is open.
+
+        :returns: how the file that is written, or one that is not flushed, is gone; empty: it is
+            not. Of others it is logged.
+        """
+        fault = ""
+        for path, file in list(self._files):
+            length = file.length()
+            if length != self.file_size:
+                how = f"was cut to {length} bytes"
+            elif not file.is_there():
+                how = "was removed, renamed or replaced"
+            else:
+                continue
+            start = int(path.rpartition("/")[2])
+            if start == self.starts[-1] or start + self.file_size > self.flushed_offset:
+                fault = f"the commit-log file {path} {how}"
+                self._told.add(path)
+            if length != self.file_size and path not in self._cut:
+                self._cut[path] = self._gone(path, how)
+                self._closed(path)
+            elif path not in self._told:
+                self._told.add(path)
+                self.log.error("the commit-log file {path} {how}", path=path, how=how)
+        return fault
 
     # --- cutting and closing
 

@@ -3,7 +3,8 @@
 Files are written with ``pwrite`` and mapped for reading only: a write into a mapped hole of a full
 disk would kill the process, a failing ``pwrite`` is an error like any other. The lock is taken
 twice, with ``fcntl`` because that is what a Java broker on the same directory looks at, and with
-``flock`` because the former does not hold against this very process.
+``flock`` because the former does not hold against this very process. Directories are locked by
+their descriptors: a file in the commit log's would be one too many for Apache's broker.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from typing import Final
 from zope.interface import implementer
 
 from twistmq.broker.errors import StoreError, StoreFull
-from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.interfaces import IHeldDirectory, IStoreFile, IStoreIO, ReadMap
 
-__all__ = ["RealDisk", "RealFile"]
+__all__ = ["HeldDirectory", "RealDisk", "RealFile"]
 
 #: Bytes that clear_from and rewrite write at a time.
 _CLEAR_SIZE: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+#: What a lock that another holds gives.
+_HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 #: Linux's sync_file_range(descriptor, offset, size, flags); None on other systems.
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 if _sync_file_range is not None:
@@ -42,6 +45,15 @@ def _full_or_same(error: OSError, path: str) -> Exception:
     if error.errno in _FULL:
         return StoreFull(f"the disk is full: {path}")
     return error
+
+
+def _leads_to(path: str, descriptor: int) -> bool:
+    """Whether a path is that of an open file or directory."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))
 
 
 def _written_parts(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
@@ -106,6 +118,14 @@ class RealFile:
         if _sync_file_range is not None:
             _sync_file_range(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
+    def length(self) -> int:
+        """See IStoreFile."""
+        return os.fstat(self._descriptor).st_size
+
+    def is_there(self) -> bool:
+        """See IStoreFile."""
+        return _leads_to(self.path, self._descriptor)
+
     def close(self) -> None:
         """See IStoreFile."""
         if self._map is not None:
@@ -114,6 +134,25 @@ class RealFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@implementer(IHeldDirectory)
+class HeldDirectory:
+    """A directory whose descriptor is open and locked.
+
+    :param descriptor: owned from here on.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def is_at(self, path: str) -> bool:
+        """See IHeldDirectory."""
+        return _leads_to(path, self._descriptor)
+
+    def release(self) -> None:
+        """See IHeldDirectory."""
+        os.close(self._descriptor)
 
 
 @implementer(IStoreIO)
@@ -253,6 +292,18 @@ class RealDisk:
             raise StoreError(f"the store is in use by another broker: {path}") from error
         os.pwrite(descriptor, b"lock", 0)
         return lambda: os.close(descriptor)
+
+    def hold_directory(self, path: str) -> HeldDirectory:
+        """See IStoreIO."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _HELD:
+                os.close(descriptor)
+                raise StoreError(f"the folder is in use by another broker: {path}") from error
+            # NFS locks what is open for writing only, as no directory is; others have no locks.
+        return HeldDirectory(descriptor)
 
     def disk_used_ratio(self, path: str) -> float:
         """See IStoreIO."""

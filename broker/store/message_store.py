@@ -21,9 +21,16 @@ from zope.interface import implementer
 from twistmq.broker.constants import (
     PULL_SIZE_BYTES_MAX,
     QUEUE_TAILS_TOTAL_BYTES_MAX,
+    STORE_LOOK_INTERVAL_MS,
 )
-from twistmq.broker.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
-from twistmq.broker.interfaces import IMessageStore, IStoreIO
+from twistmq.broker.errors import (
+    MessageIllegal,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    StoreGone,
+)
+from twistmq.broker.interfaces import IHeldDirectory, IMessageStore, IStoreIO
 from twistmq.broker.pauses import without_pauses
 from twistmq.broker.store.append_loop import (
     EncodedRecords,
@@ -103,7 +110,13 @@ class MessageStore:
         self._running = self._crashed = False
         self._abort_path = settings.path("abort")
         self._unlock: Callable[[], None] | None = None
-        self._sampled_ms = 0
+        #: The folders of store, commit log and consume queues, by their paths.
+        self._held: dict[str, IHeldDirectory] = {}
+        #: What became of them, or of the log's files, while the store ran.
+        self._gone: StoreGone | None = None
+        #: Why the last stop was not a clean one; empty: it was.
+        self.stop_fault = ""
+        self._sampled_ms = self._looked_ms = 0
         self._make_bitmap: FilterBitmap | None = None
         self._log = CommitLog(io, settings.commit_log_path, settings.mapped_file_size_commit_log,
                               settings.sync_flush)
@@ -199,8 +212,14 @@ class MessageStore:
 
     def _load(self) -> None:
         crashed = self._crashed = self._io.exists(self._abort_path)
+        self._hold(self.settings.store_path_root_dir)
         self._checkpoint.load()
         require_commit_log(self._io, self.settings, self._checkpoint.values, crashed)
+        self._io.make_directory(self._log.directory)
+        self._hold(self._log.directory)
+        queues = self.settings.path("consumequeue")
+        if self._io.exists(queues):
+            self._hold(queues)
         self._log.load()
         if not self._log.starts:
             for path in (self.settings.store_path_root_dir, self.settings.commit_log_path):
@@ -217,6 +236,11 @@ class MessageStore:
             self.settings, self._log, self._queues, self._index, self._dispatch, crashed
         )
         self._upkeep.durable_offset = recovery.run(self._checkpoint.values)
+
+    def _hold(self, path: str) -> None:
+        """Keep other stores from a folder, which another root may have as its commit log's."""
+        if not any(held.is_at(path) for held in self._held.values()):
+            self._held[path] = self._io.hold_directory(path)
 
     def _load_extensions(self) -> QueueExtensions | None:
         """Extensions of queue entries, if there are any or are to be."""
@@ -252,9 +276,13 @@ class MessageStore:
         was_running, self._running = self._running, False
         try:
             if was_running:
+                self._look()
+                if self._gone is not None:
+                    raise self._gone
                 await self._finish()
         except (StoreError, OSError) as error:
-            self.log.error("the store could not be stopped cleanly: {error}", error=error)
+            self.stop_fault = str(error)
+            self.log.error("the store could not be stopped cleanly: {error}", error=str(error))
         finally:
             self.close()
 
@@ -283,6 +311,9 @@ class MessageStore:
         self._queues.files.close()
         if self._index is not None:
             self._index.close()
+        for held in self._held.values():
+            held.release()
+        self._held.clear()
         if self._unlock is not None:
             self._unlock()
             self._unlock = None
@@ -391,7 +422,7 @@ class MessageStore:
         if offset != log.max_offset:
             raise StoreError(f"bytes of {offset} cannot be stored at {log.max_offset}")
         if self._flush.failure is not None:
-            raise self._flush.failure
+            raise self._flush.failure.with_traceback(None)
         writes = []
         at = 0
         while at < len(data):
@@ -416,7 +447,8 @@ class MessageStore:
         if not self._running or not self.writable:
             raise StoreClosed("the store does not accept messages")
         if self._flush.failure is not None:
-            raise self._flush.failure
+            # It would keep the frames of all that it was raised to.
+            raise self._flush.failure.with_traceback(None)
         if self.log_retention.disk_full:
             raise StoreFull("the disk is fuller than diskSpaceWarningLevelRatio")
         if self._queues.tail_bytes > QUEUE_TAILS_TOTAL_BYTES_MAX:
@@ -542,14 +574,33 @@ class MessageStore:
         """Do what is due, for a few milliseconds at most. Call it every 50 ms or so."""
         if not self._running:
             return
+        if not 0 <= now_ms - self._looked_ms < STORE_LOOK_INTERVAL_MS:
+            self._looked_ms = now_ms
+            self._look()
         self._flush.flush_due(now_ms)
         if now_ms - self._sampled_ms >= _SAMPLE_INTERVAL_MS:
             self._sampled_ms = now_ms
             self.stats.sample(now_ms)
         self.dispatch_step()
+        if self._gone is not None:
+            # Queues and index would go where nobody finds them.
+            return
         self._upkeep.step(now_ms)
         if self._warmer is not None and not self.log_retention.disk_full:
             self._warmer.step()
+
+    def _look(self) -> None:
+        """Take no more messages when the folder or the file that they go to is not there."""
+        gone = [path for path, held in self._held.items() if not held.is_at(path)]
+        fault = (f"the folder {gone[0]} was removed, renamed or replaced" if gone
+                 else self._log.look())
+        if not fault or self._gone is not None:
+            return
+        self._gone = StoreGone(f"{fault} while the store ran")
+        if self._flush.failure is None:
+            self._flush.give_up(self._gone)
+        self.log.error("{error}: it takes no more messages until it is started again",
+                       error=str(self._gone))
 
     def _log_flushed(self, timestamp: int) -> None:
         if timestamp > 0:

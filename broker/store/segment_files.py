@@ -9,7 +9,7 @@ Source: MappedFileQueue @5.3.3.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
@@ -118,6 +118,10 @@ class OpenFiles:
 
     def __len__(self) -> int:
         return len(self._files)
+
+    def __iter__(self) -> Iterator[tuple[str, IStoreFile]]:
+        """The path of each file that is open, and the file."""
+        return iter(self._files.items())
 
     def _keep(self, path: str, file: IStoreFile) -> IStoreFile:
         """Enter a file that was opened, closing others beyond the limit."""

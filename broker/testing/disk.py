@@ -14,7 +14,7 @@ from collections.abc import Callable
 from zope.interface import implementer
 
 from twistmq.broker.errors import StoreError, StoreFull
-from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.interfaces import IHeldDirectory, IStoreFile, IStoreIO, ReadMap
 
 __all__ = ["FaultyDisk", "FileContents", "MemoryDisk", "MemoryFile"]
 
@@ -77,9 +77,35 @@ class MemoryFile:
         assert self._open, self.path
         self._disk.begun.append((self.path, position, size))
 
+    def length(self) -> int:
+        """See IStoreFile."""
+        return self._contents.size
+
+    def is_there(self) -> bool:
+        """See IStoreFile."""
+        return self._disk.has(self.path, self._contents)
+
     def close(self) -> None:
         """See IStoreFile."""
         self._open = False
+
+
+@implementer(IHeldDirectory)
+class HeldDirectory:
+    """A directory of a MemoryDisk that is held."""
+
+    def __init__(self, disk: MemoryDisk, path: str, locks: set[str]) -> None:
+        self._disk = disk
+        self._path = path
+        self._locks = locks
+
+    def is_at(self, path: str) -> bool:
+        """See IHeldDirectory."""
+        return path.rstrip("/") == self._path and self._disk.exists(self._path)
+
+    def release(self) -> None:
+        """See IHeldDirectory."""
+        self._locks.discard(self._path)
 
 
 @implementer(IStoreIO)
@@ -216,6 +242,16 @@ class MemoryDisk:
         self.write_file(path, b"lock")
         return lambda: self._locks.discard(path)
 
+    def hold_directory(self, path: str) -> HeldDirectory:
+        """See IStoreIO."""
+        path = path.rstrip("/")
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no directory", path)
+        if path in self._locks:
+            raise StoreError(f"the folder is in use by another broker: {path}")
+        self._locks.add(path)
+        return HeldDirectory(self, path, self._locks)
+
     def disk_used_ratio(self, path: str) -> float:
         """See IStoreIO."""
         return self.used_ratio if self.exists(path) else -1.0
@@ -231,6 +267,16 @@ class MemoryDisk:
     def process_id(self) -> int:
         """See IStoreIO."""
         return 4711
+
+    def has(self, path: str, contents: FileContents) -> bool:
+        """Whether a path is that of a file."""
+        return self._files.get(path) is contents
+
+    def cut(self, path: str, size: int) -> None:
+        """Cut a file, as somebody else does: who has it open finds it shorter."""
+        contents = self._contents(path)
+        contents.size = size
+        contents.data[size:] = bytes(len(contents.data) - size)
 
     def _contents(self, path: str) -> FileContents:
         """Find a file or fail as the real disk does."""

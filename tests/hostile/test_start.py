@@ -108,6 +108,16 @@ class FailingStartTests(HostileCase):
                          f"storePathRootDir={self.servers.data / 'store'}", logs)
         self.assertTrue((self.servers.data / "store" / "abort").exists())
 
+    def test_commit_log_is_locked(self) -> None:
+        """The running broker's log under another root, also by a link: it would be overwritten."""
+        log = self.servers.data / "store" / "commitlog"
+        link = self.folder / "link"
+        link.symlink_to(log)
+        for path in (log, link):
+            self.assertFails(
+                EXIT_REFUSED, f"the folder is in use by another broker: {path}", *self.up(
+                    self.folder / "data", f"storePathCommitLog={path}"))
+
     def test_several_folders_for_the_log(self) -> None:
         """Apache's broker puts files into each in turn; here one name would be made of both."""
         both = f"{self.folder / 'a'},{self.folder / 'b'}"

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, Logger, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge.factory import StallWatch
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.periodic import PeriodicTask
 
 
@@ -51,6 +53,24 @@ class PeriodicTests(SynchronousTestCase):
         self.start(self.runs.append, period_ms=lambda: next(periods))
         self.run_until(3000)
         self.assertEqual(self.runs, [1000, 1300, 2100])
+
+    def test_store_that_cannot_be_read(self) -> None:
+        """One line without a traceback, until it was well in between."""
+        events: list[LogEvent] = []
+        self.patch(PeriodicService, "log", Logger(observer=events.append))
+
+        def read(now_ms: int) -> None:
+            self.runs.append(now_ms)
+            if len(self.runs) != 4:
+                raise StoreDamaged("the file is gone")
+
+        self.start(read)
+        self.run_until(2300)
+        self.assertEqual((len(self.runs), len(events)), (3, 1))
+        self.assertNotIn("log_failure", events[0])
+        self.assertIn("the file is gone", formatEvent(events[0]))
+        self.run_until(4300)
+        self.assertEqual((len(self.runs), len(events)), (7, 2))
 
     def test_one_that_raises_runs_again(self) -> None:
         """An error is logged, and the task runs in the next period."""

@@ -139,6 +139,18 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual(starter.status, 253)
         self.assertEqual(self.reactor.stops, 2)
 
+    def test_store_that_is_not_stopped(self) -> None:
+        """The process ends with a status and a line that say so; a clean stop has neither."""
+        service = fake_broker()
+        service.kernel.store = SimpleNamespace(stop_fault="")
+        starter = self.starter("broker", broker_settings(None, {}), service)
+        self.assertEqual((starter.end_status(), self.err.getvalue()), (0, ""))
+        service.kernel.store.stop_fault = "the disk is full"
+        with contextlib.redirect_stderr(self.err):
+            self.assertEqual(starter.end_status(), 255)
+        self.assertEqual(self.err.getvalue(),
+                         "twistmq: the store could not be stopped cleanly: the disk is full\n")
+
     def test_given_up(self) -> None:
         """A signal in mid-start is no failure."""
         service = fake_broker()
