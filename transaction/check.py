@@ -24,6 +24,7 @@ from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequest
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
 from twistmq.transaction.half import (
+    born_ms,
     check_body,
     checks_of,
     discarded_record,
@@ -44,6 +45,11 @@ __all__ = ["HalfQueue"]
 STEP_COUNT: Final = 64
 STEP_BYTES: Final = 1024 * 1024
 STEP_MS: Final = 4
+#: Bytes of half messages that are put back because their own time has not come, in so many ms:
+#: each check writes them anew, without end if they say so. Others are asked about at once, and
+#: given up after transactionCheckMax checks. Apache's broker writes them all.
+UNASKED_BYTES: Final = 4 * 1024 * 1024
+UNASKED_MS: Final = 30_000
 #: Half messages known to be ended that are passed as one.
 PASSED_COUNT: Final = 1000
 #: Entries of the half queue that are read at once.
@@ -77,11 +83,15 @@ class HalfQueue:
         self._bytes = 0
         #: Groups whose half messages could not be checked; said once a check.
         self._without_producer: set[str] = set()
+        #: Bytes put back unasked since a time, Unix ms; whether it was said that they are too many.
+        self._unasked_bytes = self._unasked_ms = 0
+        self._unasked_full = False
 
     def begin(self) -> None:
         """Begin a check; :meth:`step` goes on with it."""
         self._end = self._kernel.store.max_offset_in_queue(HALF_TOPIC, self.queue_id)
         self._without_producer.clear()
+        self._unasked_full = False
 
     def step(self) -> bool:
         """Do some of the check; :returns: whether there is more to do."""
@@ -107,7 +117,7 @@ class HalfQueue:
         settings = self._kernel.settings
         properties = message.properties_map()
         timeout_ms = settings.int("transactionTimeOut")
-        age_ms = now_ms - message.born_timestamp
+        age_ms = now_ms - born_ms(message)
         own_ms = immunity_ms(properties, timeout_ms)
         if own_ms is None and 0 <= age_ms < timeout_ms:
             return False
@@ -129,7 +139,7 @@ class HalfQueue:
         ):
             return self._discard(message, properties)
         try:
-            if own_ms is not None and age_ms < own_ms:
+            if own_ms is not None and age_ms < own_ms and self._may_wait(message.size, now_ms):
                 self._put_back(half_again(message, properties))
             else:
                 self._check(message, properties, checks + 1)
@@ -140,6 +150,20 @@ class HalfQueue:
             self.log.error("half message {offset} of queue {queue_id} cannot be put back: {error}",
                            offset=self.offset, queue_id=self.queue_id, error=str(error))
             return False
+        return True
+
+    def _may_wait(self, size: int, now_ms: int) -> bool:
+        """Whether a half message may be put back unasked, because of its own time."""
+        if not 0 <= now_ms - self._unasked_ms < UNASKED_MS:
+            self._unasked_ms, self._unasked_bytes = now_ms, 0
+        if self._unasked_bytes + size > UNASKED_BYTES:
+            if not self._unasked_full:
+                self._unasked_full = True
+                self.log.warn("half messages of queue {queue_id} have their producers asked before "
+                              "their own time: those that wait for it are over {size} bytes",
+                              queue_id=self.queue_id, size=UNASKED_BYTES)
+            return False
+        self._unasked_bytes += size
         return True
 
     def _advance(self) -> None:

@@ -26,7 +26,13 @@ from twistmq.broker.wire.record import (
     StoredMessage,
     decode_record,
 )
-from twistmq.transaction.half import final_record, immunity_ms, origin_of, require_same
+from twistmq.transaction.half import (
+    born_ms,
+    final_record,
+    immunity_ms,
+    origin_of,
+    require_same,
+)
 from twistmq.transaction.recent import Half
 
 if TYPE_CHECKING:
@@ -168,7 +174,7 @@ class EndTransaction:
         timeout_ms = self._kernel.settings.int("transactionTimeOut")
         own_ms = immunity_ms(properties, timeout_ms)
         if (own_ms is not None and not header.from_transaction_check
-                and now_ms - message.born_timestamp > max(own_ms, timeout_ms)):
+                and now_ms - born_ms(message) > max(own_ms, timeout_ms)):
             raise RequestRefused(
                 ResponseCode.ILLEGAL_OPERATION,
                 "the message's own time for its first check is over, its producer will be asked")

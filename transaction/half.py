@@ -26,7 +26,7 @@ from twistmq.broker.wire.record import (
     record_again,
 )
 
-__all__ = ["check_body", "checks_of", "discarded_record", "final_record", "half_again",
+__all__ = ["born_ms", "check_body", "checks_of", "discarded_record", "final_record", "half_again",
            "immunity_ms", "make_half", "origin_of", "require_same", "resumed_record"]
 
 #: What a broker says in the properties of a half message, and no sender has to.
@@ -92,6 +92,7 @@ def half_again(
         properties[names.TRANSACTION_CHECK_TIMES] = str(checks)
     properties[names.TRAN_PREPARED_QUEUE_OFFSET] = str(origin_of(message, properties))
     record = record_again(message, properties)
+    record.born_timestamp = born_ms(message)
     record.properties = format_properties(properties)
     return record
 
@@ -154,6 +155,14 @@ def checks_of(properties: Mapping[str, str]) -> int:
     """How often the producer of a half message was asked how it ended."""
     text = properties.get(names.TRANSACTION_CHECK_TIMES, "")
     return int(text) if _is_number(text) else 0
+
+
+def born_ms(message: StoredMessage | MessageRecord) -> int:
+    """When a half message was born, Unix ms; none is born after it was stored.
+
+    Differs from Apache, where one that says so is too young for everything until then.
+    """
+    return min(message.born_timestamp, message.store_timestamp)
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:

@@ -327,6 +327,41 @@ class ImmunityTests(TransactionTestCase):
             self.assertEqual(self.asked(30_000), [])
         self.assertEqual((self.bodies(), self.given_up()), ([b"half"], []))
 
+    def test_birth_to_come(self) -> None:
+        """A half message is not younger than it is stored: its limits hold, copies say so too."""
+        self.half(b"x", born_ms=self.box.now_ms + 10**15, CHECK_IMMUNITY_TIME_IN_SECONDS="9")
+        self.assertEqual(self.asked(8_999), [])
+        stored_ms = self.box.now_ms - 8_999
+        self.assertEqual({each.born_timestamp for each in self.halves()[1:]}, {stored_ms})
+        self.assertEqual(self.asked(1), [b"x"])
+        self.half(b"y", born_ms=self.box.now_ms + 10**15)
+        self.assertIn(b"y", self.asked(TIMEOUT_MS))
+        self.half(b"z", born_ms=self.box.now_ms + 10**15,
+                  CHECK_IMMUNITY_TIME_IN_SECONDS="1" + "0" * 17)
+        hours = self.box.kernel.settings.int("fileReservedTime")
+        self.assertNotIn(b"z", self.asked(hours * 3_600_000))
+        self.asked(1)
+        self.assertIn(b"z", self.given_up())
+
+    def test_end_after_its_time(self) -> None:
+        """A birth to come does not let a producer end it after its own time either."""
+        half = self.half(b"x", born_ms=self.box.now_ms + 10**15, CHECK_IMMUNITY_TIME_IN_SECONDS="9")
+        self.box.now_ms += 9_001
+        self.assertEqual(self.end(half, COMMIT)[0], ResponseCode.ILLEGAL_OPERATION)
+
+    def test_what_is_written_is_bounded(self) -> None:
+        """More than a bound of those that wait for their time are asked about, and given up."""
+        self.patch(check, "UNASKED_BYTES", 1500)
+        body = b"b" * 300
+        for number in range(4):
+            self.half(body + b"%d" % number, CHECK_IMMUNITY_TIME_IN_SECONDS="1" + "0" * 17)
+        self.assertTrue(750 < self.halves()[0].size <= 1500, self.halves()[0].size)
+        self.assertEqual(len(self.asked(1000)), 3)
+        for _ in range(10):
+            self.asked(1000)
+        self.assertEqual(len(self.given_up()), 4)
+        self.assertEqual(len(self.halves()), 4 + 1 + 4 * 2)
+
     def test_no_number(self) -> None:
         """Then it is the broker's."""
         self.immune(b"x", "soon")
