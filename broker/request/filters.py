@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from twistmq.broker.codes import ResponseCode
@@ -89,6 +89,15 @@ class TagFilter:
         #: See MessageFilter.
         self.size_bytes: int = (sys.getsizeof(codes) + _NUMBER_BYTES * len(codes)
                                 if self._sorted is None else sys.getsizeof(self._sorted))
+
+    @property
+    def tag_count(self) -> int:
+        """Tags with a hash of their own."""
+        return len(self._codes) if self._sorted is None else len(self._sorted)
+
+    def tags_codes(self) -> Iterable[int]:
+        """Their hashes."""
+        return self._codes if self._sorted is None else self._sorted
 
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None

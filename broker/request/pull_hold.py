@@ -1,8 +1,9 @@
 """Long polling: pulls that found nothing wait here until a message comes or their time is up.
 
 Thousands may wait on one queue. They are looked at, and run again, in rounds: a round goes through
-the pulls of a queue in the order they came, for a few milliseconds at a time, with everybody's turn
-in between. Reasons to wake that come meanwhile make the next round of that queue.
+the pulls of a queue that a reason concerns in the order they came, for a few milliseconds at a
+time, with everybody's turn in between. Reasons to wake that come meanwhile make the next round of
+that queue. A message concerns those that may want its tag, see ``waiting_by_tag``.
 
 Source: PullRequestHoldService @5.3.3.
 """
@@ -21,6 +22,7 @@ from twisted.logger import Logger
 from twistmq.broker.constants import HELD_PULLS_MAX, TURN_SECONDS
 from twistmq.broker.remoting import Handled, Reply, Request
 from twistmq.broker.request.filters import wants_any
+from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.store.message_store import MessageFilter
 from twistmq.broker.wire.record import MessageRecord
 
@@ -42,28 +44,31 @@ class _HeldPull:
     request: Request[Any]
     #: First queue offset that ends the wait.
     offset: int
-    message_filter: MessageFilter | None
+    #: None: every message.
+    wants: MessageFilter | None
     deadline_ms: int
     #: Runs the pull again; it must not be held a second time.
     run_again: Callable[[Request[Any], int], Handled]
     #: Fires with the reply, or with None when nobody can read one.
     reply: Deferred[Any]
+    is_over: bool = False
 
 
 #: Says whether a wait is over.
 _Ends = Callable[[_HeldPull], bool]
+#: Whose waits a reason may end: those who may want one of these records; None: everybody's.
+_Reason = tuple[_Ends, Sequence[MessageRecord] | None]
 
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """One way through the pulls of a queue."""
+    """One way through pulls of a queue."""
 
     pulls: list[_HeldPull]
-    reasons: list[_Ends]
+    ends: list[_Ends]
     at: int = 0
-    kept: list[_HeldPull] = field(default_factory=list)
     #: Reasons of the next round.
-    later: list[_Ends] = field(default_factory=list)
+    later: list[_Reason] = field(default_factory=list)
 
 
 class PullHold:
@@ -73,7 +78,7 @@ class PullHold:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._held: dict[tuple[str, int], list[_HeldPull]] = {}
+        self._held: dict[tuple[str, int], WaitingByTag[_HeldPull]] = {}
         #: The queues whose pulls are gone through, the next to go on with in front.
         self._rounds: OrderedDict[tuple[str, int], _Round] = OrderedDict()
         self._is_going_on = False
@@ -97,9 +102,13 @@ class PullHold:
         header = request.header
         held = _HeldPull(request, header.queue_offset, message_filter,
                          request.now_ms + timeout_ms, run_again, Deferred())
-        self._held.setdefault((header.topic, header.queue_id), []).append(held)
+        key = header.topic, header.queue_id
+        waiting = self._held.get(key)
+        if waiting is None:
+            waiting = self._held[key] = WaitingByTag()
+        waiting.add(held)
         self.count += 1
-        request.kept_bytes = getattr(message_filter, "size_bytes", 0)
+        request.kept_bytes = getattr(message_filter, "size_bytes", 0) + index_size(message_filter)
         return held.reply
 
     def arrived(self, records: Sequence[MessageRecord]) -> None:
@@ -109,11 +118,11 @@ class PullHold:
         arrived: dict[tuple[str, int], list[MessageRecord]] = {}
         for record in records:
             key = (record.topic, record.queue_id)
-            if key in self._held or key in self._rounds:
+            if key in self._held:
                 arrived.setdefault(key, []).append(record)
         end_ms = self._turn_end_ms()
         for key, there in arrived.items():
-            self._wake(key, partial(_wants_any, there), end_ms)
+            self._wake(key, (partial(_wants_any, there), there), end_ms)
 
     def check(self, now_ms: int) -> None:
         """End the waits whose time is up or whose message came unnoticed; run periodically."""
@@ -122,12 +131,12 @@ class PullHold:
             if (topic, queue_id) in self._rounds:
                 continue
             maximum = self._kernel.store.max_offset_in_queue(topic, queue_id)
-            self._wake((topic, queue_id), partial(_is_over, now_ms, maximum), end_ms)
+            self._wake((topic, queue_id), (partial(_is_over, now_ms, maximum), None), end_ms)
 
     def release_all(self) -> None:
         """End all waits: the broker stops."""
-        for key in [*self._rounds, *self._held]:
-            self._wake(key, _always, None)
+        for key in list(self._held):
+            self._wake(key, _EVERYBODY, None)
         while self._rounds:
             key = next(iter(self._rounds))
             self._go_on(key, self._rounds[key], None)
@@ -138,25 +147,42 @@ class PullHold:
             return None
         return self._kernel.now_ms() + TURN_SECONDS * 1000
 
-    def _wake(self, key: tuple[str, int], ends: _Ends, end_ms: float | None) -> None:
-        """End the waits of one queue for which ``ends`` is true, now or soon.
+    def _wake(self, key: tuple[str, int], reason: _Reason, end_ms: float | None) -> None:
+        """End the waits of one queue for which there is a reason, now or soon.
 
         :param end_ms: when to make way; None: the round is not cut.
         """
         running = self._rounds.get(key)
         if running is not None:
             if len(running.later) >= _REASONS_MAX:
-                running.later = [_always]
-            running.later.append(ends)
+                running.later = [_EVERYBODY]
+            running.later.append(reason)
             return
-        pulls = self._held.pop(key, None)
-        if not pulls:
+        running = self._begin(key, [reason])
+        if running is None:
             return
-        self._rounds[key] = _Round(pulls, [ends])
-        self._go_on(key, self._rounds[key], end_ms)
+        self._go_on(key, running, end_ms)
         if self._rounds and not self._is_going_on and self._kernel.run_soon is not None:
             self._is_going_on = True
             self._kernel.run_soon(self._take_turn)
+
+    def _begin(self, key: tuple[str, int], reasons: Sequence[_Reason]) -> _Round | None:
+        """Begin a round for these reasons; :returns: None when they concern nobody."""
+        waiting = self._held.get(key)
+        if waiting is None:
+            return None
+        came: list[MessageRecord] = []
+        for _, records in reasons:
+            if records is None:
+                pulls = list(waiting)
+                break
+            came += records
+        else:
+            pulls = waiting.candidates(came)
+        if not pulls:
+            return None
+        running = self._rounds[key] = _Round(pulls, [ends for ends, _ in reasons])
+        return running
 
     def _take_turn(self) -> None:
         """Go on with the rounds that are not done, each in its turn."""
@@ -179,25 +205,33 @@ class PullHold:
             while running.at < len(running.pulls):
                 held = running.pulls[running.at]
                 running.at += 1
-                if any(ends(held) for ends in running.reasons):
-                    self.count -= 1
+                if held.is_over:
+                    # It was named twice.
+                    continue
+                if any(ends(held) for ends in running.ends):
+                    self._leave(key, held)
                     self._run(held, now_ms())
                     looks = _LOOKS
                 else:
-                    running.kept.append(held)
                     looks += 1
                 if looks >= _LOOKS and end_ms is not None:
                     looks = 0
                     if now_ms() >= end_ms:
                         return False
             del self._rounds[key]
-            # What came meanwhile came later.
-            pulls = running.kept + self._held.pop(key, [])
-            if not running.later or not pulls:
-                if pulls:
-                    self._held[key] = pulls
+            following = self._begin(key, running.later) if running.later else None
+            if following is None:
                 return True
-            running = self._rounds[key] = _Round(pulls, running.later)
+            running = following
+
+    def _leave(self, key: tuple[str, int], held: _HeldPull) -> None:
+        """The wait of a pull is over."""
+        held.is_over = True
+        self.count -= 1
+        waiting = self._held[key]
+        waiting.remove(held)
+        if not waiting:
+            del self._held[key]
 
     @staticmethod
     def _run(held: _HeldPull, now_ms: int) -> None:
@@ -216,14 +250,17 @@ class PullHold:
 
 def _wants_any(records: Sequence[MessageRecord], held: _HeldPull) -> bool:
     """Whether a pull wants one of these records."""
-    return wants_any(held.message_filter, records)
+    return wants_any(held.wants, records)
 
 
 def _is_over(now_ms: int, max_offset: int, held: _HeldPull) -> bool:
     """Whether a pull need not wait longer."""
     return (held.deadline_ms <= now_ms or not held.request.channel.active
-            or (held.message_filter is None and held.offset < max_offset))
+            or (held.wants is None and held.offset < max_offset))
 
 
 def _always(held: _HeldPull) -> bool:
     return True
+
+
+_EVERYBODY: Final[_Reason] = _always, None

@@ -9,7 +9,7 @@ Source: PopLongPollingService, PopRequest @5.3.3.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from twistmq.broker.constants import TURN_SECONDS
 from twistmq.broker.remoting import Reply, Request
 from twistmq.broker.request.filters import wants_any
+from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.store.get_message import MessageFilter
 from twistmq.broker.wire.record import MessageRecord
 from twistmq.plugins.pop.offsets import QueueKey
@@ -76,9 +77,9 @@ class PopHold:
     def __init__(self, kernel: Kernel, newest_first: bool = False) -> None:
         self._kernel = kernel
         self._newest_first = newest_first
-        self._waiting: dict[QueueKey, dict[Waiting, None]] = {}
-        #: The groups that wait, by topic; how many keys of each there are.
-        self._groups: dict[str, dict[str, int]] = {}
+        self._waiting: dict[QueueKey, WaitingByTag[Waiting]] = {}
+        #: The groups that wait, by topic; for which queues.
+        self._groups: dict[str, dict[str, dict[int, None]]] = {}
         #: Some of them are over, as many as this.
         self._deadlines: list[tuple[int, int, Waiting]] = []
         self._over_count = 0
@@ -106,28 +107,29 @@ class PopHold:
         """Let a request wait; it is not full and there is time."""
         self._enter(waiting)
         heappush(self._deadlines, (waiting.deadline_ms - _AHEAD_MS, next(self._numbers), waiting))
-        waiting.request.kept_bytes = getattr(waiting.wants, "size_bytes", 0)
+        waiting.request.kept_bytes = (
+            getattr(waiting.wants, "size_bytes", 0) + index_size(waiting.wants))
         return waiting.reply
 
     def _enter(self, waiting: Waiting) -> None:
         key = waiting.key
         there = self._waiting.get(key)
         if there is None:
-            there = self._waiting[key] = {}
+            there = self._waiting[key] = WaitingByTag()
             groups = self._groups.setdefault(key[0], {})
-            groups[key[1]] = groups.get(key[1], 0) + 1
-        there[waiting] = None
+            groups.setdefault(key[1], {})[key[2]] = None
+        there.add(waiting)
         self.count += 1
 
     def _leave(self, waiting: Waiting) -> None:
         key = waiting.key
         there = self._waiting[key]
-        del there[waiting]
+        there.remove(waiting)
         self.count -= 1
         if not there:
             del self._waiting[key]
             groups = self._groups[key[0]]
-            groups[key[1]] -= 1
+            del groups[key[1]][key[2]]
             if not groups[key[1]]:
                 del groups[key[1]]
                 if not groups:
@@ -154,8 +156,9 @@ class PopHold:
 
     def wake_any(self, topic: str, group: str) -> None:
         """There are messages of a topic: wake one that pops it, whichever queue it asked for."""
-        if group in self._groups.get(topic, ()):
-            self._wake(next(key for key in self._waiting if key[:2] == (topic, group)), None)
+        queue_ids = self._groups.get(topic, {}).get(group)
+        if queue_ids:
+            self._wake((topic, group, next(iter(queue_ids))), None)
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
         """There may be messages: wake one that waits for any queue and one that waits for this."""
@@ -167,7 +170,14 @@ class PopHold:
         there = self._waiting.get(key)
         if not there:
             return
-        for waiting in reversed(there) if self._newest_first else there:
+        found: Iterable[Waiting]
+        if records is not None:
+            found = there.candidates(records)
+            if self._newest_first:
+                found = reversed(found)
+        else:
+            found = reversed(there) if self._newest_first else there
+        for waiting in found:
             if not waiting.is_due and waiting.request.channel.active and (
                     records is None or wants_any(waiting.wants, records)):
                 self.look_soon(waiting)

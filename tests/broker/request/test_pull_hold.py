@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -11,6 +12,7 @@ from tests.broker.request.test_filters import Equals
 from tests.cost import GROWTH_MAX, growth
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.request.pull_hold import _Round
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.kernel import KernelBox, Peer
@@ -135,6 +137,27 @@ class WakeTests(PullHoldTestCase):
         self.send(b"3", tag="c")
         self.advance(15_000)
         self.assertEqual(self.replies(late), [(ResponseCode.PULL_RETRY_IMMEDIATELY, [])])
+
+    def test_cost_of_other_tags(self) -> None:
+        """A message that none of thousands of pulls wants costs no more than where few wait."""
+        # Here the two tags share no place.
+        self.patch(waiting_by_tag, "_SALT", 0x9E3779B97F4A7C15)
+        self.box.kernel.topic_config.table["T"].read_queue_nums = 16
+        self.box.kernel.topic_config.table["T"].write_queue_nums = 16
+        queue_ids = count(1)
+
+        def prepare(pulls: int) -> Callable[[], object]:
+            queue_id = next(queue_ids)
+            for _ in range(pulls):
+                self.pull(0, queue_id=queue_id, expression="never")
+            return lambda: [self.send(b"x", queue_id=queue_id, tag="a") for _ in range(100)]
+
+        self.assertLess(growth(prepare, 1000), 2)
+        peer = self.pull(100, queue_id=1, expression="never")
+        waiting = self.hold.count
+        self.send(b"y", queue_id=1, tag="never")
+        self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"y"])])
+        self.assertEqual(self.hold.count, waiting - 1001)
 
     def test_memory_of_tags(self) -> None:
         """What a filter of many tags takes counts as held, and is no more than its text, which is

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from tests.cost import GROWTH_MAX, growth
 from tests.plugins.pop.case import PopTestCase, popped_of
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import HELD_REQUEST_BYTES
+from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.testing.kernel import Peer
 from twistmq.broker.wire.headers.pop import (
     NotificationRequestHeader,
@@ -99,6 +101,27 @@ class HoldTests(PopTestCase):
         handlers = self.box.kernel.dispatcher.handlers
         for code in (RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION):
             self.assertTrue(handlers[code].waits, msg=code.name)
+
+    def test_cost_of_other_tags(self) -> None:
+        """A message that none of hundreds of pops wants costs no more than where few wait."""
+        self.patch(waiting_by_tag, "_SALT", 0x9E3779B97F4A7C15)
+        numbers = count()
+
+        def prepare(pops: int) -> Callable[[], object]:
+            topic = f"T{next(numbers)}"
+            self.send(b"x", topic=topic)
+            for group in range(4):
+                self.pop(group=f"g{group}", topic=topic)
+                for _ in range(pops // 4):
+                    self.wait_pop(self.box.peer(), group=f"g{group}", topic=topic,
+                                  expression="never")
+            return lambda: [self.send(b"x", topic=topic, tag="a") for _ in range(100)]
+
+        self.assertLess(growth(prepare, 1000), 2)
+        group = self.box.peer()
+        self.wait_pop(group, group="g0", topic="T0", expression="never")
+        self.send(b"y", topic="T0", tag="never")
+        self.assertEqual(self.service.hold.waiting(("T0", "g0", -1)), 250)
 
     def test_own_queue(self) -> None:
         """A pop of one queue waits for that."""
