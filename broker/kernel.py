@@ -206,6 +206,7 @@ class Kernel:
 
     async def _start(self) -> None:
         """The part of a start that has a store to close when it fails."""
+        self.topic_config.make_again(self.store.queues(), self.store.has_batch_queues)
         self.store.start()
         self.transaction_service = self.hooks.transaction_service(self)
         self.flow_control = self.hooks.flow_control(self)

@@ -47,6 +47,8 @@ PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 _READ_WRITE = PERM_READ | PERM_WRITE
 #: What the row of a topic takes besides its name, which is in it twice, and attributes, bytes.
 _ROW_SIZE: Final = 200
+#: Topics that one line names.
+_NAMED_MAX: Final = 20
 #: Lines of topics created on demand that are written of a minute.
 _LINES_A_MINUTE: Final = 100
 
@@ -74,6 +76,7 @@ class TopicConfigTable(SavedTable):
         self.rows_size = 0
         #: Says whether there is a group; the kernel knows.
         self.is_group: Callable[[str], bool] = _is_no_group
+        self._was_saved = False
         self._created_lines = LineRate(_LINES_A_MINUTE)
         self._full_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
@@ -111,7 +114,46 @@ class TopicConfigTable(SavedTable):
 
     def load(self) -> None:
         """Take over what was saved; :raises StoreDamaged: when it cannot be read."""
-        self._file.load(self._decode)
+        self._was_saved = self._file.load(self._decode)
+
+    def make_again(self, queues: Mapping[str, Collection[int]],
+                   is_batch: Callable[[str], bool]) -> None:
+        """Look at topics that have queues and are not in the table; none loses its queues.
+
+        Where nothing was saved, as when the folder ``config`` was removed, they are made again,
+        with the queues there are. Else each was deleted, by a request that a kill cut short, or
+        came after the backup that was put back: they stay as they are. One line names them.
+        Differs from Apache, whose broker knows none of them until somebody sends.
+
+        :param queues: ids of queues by topic.
+        :param is_batch: whether a topic's queues are batch queues.
+        """
+        unknown = sorted(topic for topic in queues
+                         if topic not in self.table and not topic_names.is_light(topic))
+        if not unknown:
+            return
+        names = ", ".join(unknown[:_NAMED_MAX]) + (", ..." if len(unknown) > _NAMED_MAX else "")
+        if self._was_saved:
+            self.log.warn(
+                "{count} topics have queues and no configuration: {names}. Their messages can be "
+                "read when the topics are made again (updateTopic); cleanUnusedTopic removes the "
+                "queues", count=len(unknown), names=names)
+            return
+        made = 0
+        for topic in unknown:
+            count = min(max(queues[topic]) + 1, TOPIC_QUEUES_MAX)
+            config = TopicConfig(topic, count, count, _READ_WRITE)
+            if is_batch(topic):
+                config.attributes = {QUEUE_TYPE: BATCH_QUEUE}
+            try:
+                self.require_room((config,), kept=0)
+            except RequestRefused:
+                break
+            self._changed(config)
+            made += 1
+        self.log.warn("no configuration was saved: {made} of {count} topics are made again with "
+                      "the queues that are there: {names}. Permissions, attributes, groups and "
+                      "offsets are those of new ones", made=made, count=len(unknown), names=names)
 
     def _decode(self, text: str) -> None:
         data = text.encode()

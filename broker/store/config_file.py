@@ -68,7 +68,8 @@ class ConfigFile:
     def save(self, text: str) -> bool:
         """Replace the file; the old one becomes the backup.
 
-        :returns: whether anything was written: text that is saved already is not written again.
+        :returns: whether anything was written: text that is saved already is not written again,
+            unless somebody removed the file.
         :raises StoreFull: when the disk is full; the old file stays.
         """
         return self.save_bytes(text.encode("utf-8"))
@@ -76,7 +77,7 @@ class ConfigFile:
     def save_bytes(self, data: bytes) -> bool:
         """The same with the text's bytes; may be called on a thread, one call at a time."""
         digest = _digest(data)
-        if digest == self._saved:
+        if digest == self._saved and self._io.exists(self.path):
             return False
         self._io.make_directory(self.path.rpartition("/")[0])
         self._io.write_file_atomically(self.path, data, keep_backup=True)

@@ -39,6 +39,7 @@ from twistmq.broker.store.append_loop import (
     give_back_offsets,
     place_records,
 )
+from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.commit_flush import CommitFlush, RunSync
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.config_file import ConfigFile
@@ -753,6 +754,11 @@ class MessageStore:
     def queues(self) -> dict[str, list[int]]:
         """List the topics that have queues, with the queues' ids in order."""
         return {topic: sorted(by_id) for topic, by_id in self._queues.by_topic.items() if by_id}
+
+    def has_batch_queues(self, topic: str) -> bool:
+        """Whether the queues that a topic has are batch queues."""
+        return any(isinstance(queue, BatchQueue)
+                   for queue in self._queues.by_topic.get(topic, {}).values())
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Find a queue; for plugins that read entries themselves."""

@@ -46,6 +46,13 @@ class ConfigFileTests(SynchronousTestCase):
         self.assertFalse(other.save("[1]"))
         self.assertTrue(other.save("[2]"))
 
+    def test_removed_file_is_written_again(self) -> None:
+        """With its folder."""
+        self.file.save("[1]")
+        self.disk.remove("/store/config")
+        self.assertTrue(self.file.save("[1]"))
+        self.assertEqual(self.disk.read_file(PATH), b"[1]")
+
     def test_backup_is_used(self) -> None:
         """For a file that is empty, damaged, no text or missing."""
         for damaged in (b"", b"  \n", b"[2", b"\xff\xfe", None):
