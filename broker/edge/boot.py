@@ -24,7 +24,6 @@ from twistmq.broker.edge.address_server_url import (
     address_server_url,
     asks_address_server,
 )
-from twistmq.broker.edge.logs import level_filter
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
 from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
 from twistmq.broker.settings import Settings
@@ -158,6 +157,9 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
 
 def name_server_settings(up: Settings) -> Settings:
     """The name server's part of the settings of ``twistmq up``."""
+    # Not above: who asks for a page of help needs no part of Twisted.
+    from twistmq.broker.edge.logs import level_filter
+
     names = {row.name for row in namesrv_rows()} - {"listenPort", "configBlackList"}
     stored = up.text("configStorePath")
     settings = Settings.load(namesrv_rows(), stored if os.path.exists(stored) else None)

@@ -25,12 +25,17 @@ from twistmq.broker.namesrv.route_tables import RouteTables
 from twistmq.broker.namesrv.route_views import RouteViews
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Channel
+from twistmq.broker.request.long_answers import CONTINUE_PERIOD_MS as ANSWERS_PERIOD_MS
+from twistmq.broker.request.long_answers import LongAnswers
 from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS, SlicedWork
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.disk import RealDisk
 
 __all__ = ["NameServer"]
 
+#: Connections for which a long list is made at a time, each as long as a frame, and a long route.
+_LISTS_MAX: Final = 4
+_ROUTES_MAX: Final = 16
 _FIRST_SCAN_MS: Final = 5
 _FIRST_PRINT_MS: Final = 60_000
 _PRINT_INTERVAL_MS: Final = 600_000
@@ -79,7 +84,11 @@ class NameServer:
         #: Brokers that come and go: ``tables`` has them by name, with their topics.
         self.routes = RouteInfoManager(tables, settings.flag, later=changes.begin)
         self.views = RouteViews(tables, settings.flag)
-        self._route_requests = RouteRequests(self.views, self.kv_config, settings)
+        #: Where lists of many topics, and routes of many brokers, are made.
+        self.long_lists = LongAnswers(now_ms, _LISTS_MAX)
+        self.long_routes = LongAnswers(now_ms, _ROUTES_MAX)
+        self._route_requests = RouteRequests(
+            self.views, self.kv_config, settings, self.long_lists, self.long_routes)
         self._broker_requests = BrokerRequests(self.routes, self.kv_config, settings, changes)
         self._config_requests = ConfigRequests(self.kv_config, settings)
 
@@ -95,6 +104,10 @@ class NameServer:
                          _PRINT_INTERVAL_MS, lambda now_ms: self.kv_config.log_size()),
             PeriodicTask("go on with long registrations", CONTINUE_PERIOD_MS,
                          self.slices.period_ms, self.slices.step),
+            PeriodicTask("go on with long lists", ANSWERS_PERIOD_MS,
+                         self.long_lists.period_ms, self.long_lists.step),
+            PeriodicTask("go on with long routes", ANSWERS_PERIOD_MS,
+                         self.long_routes.period_ms, self.long_routes.step),
         ]
 
     def start(self, now_ms: int) -> None:

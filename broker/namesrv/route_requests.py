@@ -5,18 +5,30 @@ Source: ClientRequestProcessor, DefaultRequestProcessor, ZoneRouteRPCHook @5.3.3
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 import msgspec
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
+from twistmq.broker.namesrv.route_bodies import (
+    check_size,
+    cluster_info_body,
+    route_body,
+    topic_list_body,
+)
 from twistmq.broker.namesrv.route_views import (
+    LONG_COUNT,
     UNIT_FLAG,
     UNIT_SUB_FLAG,
     RouteViews,
     filter_by_zone,
 )
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.pauses import without_pauses
+from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.long_answers import LongAnswers, Work
 from twistmq.broker.settings import Settings
 from twistmq.broker.topic_names import APPLY_TOPIC_SUGGESTION
 from twistmq.broker.wire.bodies import (
@@ -33,6 +45,8 @@ from twistmq.broker.wire.headers.namesrv import (
 
 __all__ = ["RouteRequests", "ZonedGetRouteInfoRequestHeader"]
 
+AnyRequest = Request[Any]
+
 
 class ZonedGetRouteInfoRequestHeader(GetRouteInfoRequestHeader):
     """A question for a route with the fields that a client's hook adds."""
@@ -42,14 +56,22 @@ class ZonedGetRouteInfoRequestHeader(GetRouteInfoRequestHeader):
 
 
 class RouteRequests:
-    """Handlers of these requests."""
+    """Handlers of these requests.
 
-    def __init__(self, views: RouteViews, kv_config: KVConfig, settings: Settings) -> None:
+    :param long_lists: where lists of many rows are made; ``long_routes``: routes of many brokers.
+    """
+
+    def __init__(
+        self, views: RouteViews, kv_config: KVConfig, settings: Settings,
+        long_lists: LongAnswers, long_routes: LongAnswers,
+    ) -> None:
         self._views = views
         self._kv_config = kv_config
         self._settings = settings
         #: When the name server started, Unix ms.
         self.started_ms = 0
+        self._long_lists = long_lists
+        self._long_routes = long_routes
 
     def handlers(self) -> list[AnyHandler]:
         code = RequestCode
@@ -68,17 +90,23 @@ class RouteRequests:
             RequestHandler(code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, self.unit_sub_no_unit_topics),
         ]
 
-    def route(self, request: Request[ZonedGetRouteInfoRequestHeader]) -> Reply:
+    def route(self, request: Request[ZonedGetRouteInfoRequestHeader]) -> Handled:
         """Where is a topic?
 
         Differs from Apache: a route cut down to a zone keeps the JSON form its asker reads.
         """
-        header = request.header
         if self._settings.flag("needWaitForService"):
             ready_ms = self.started_ms + self._settings.int("waitSecondsForService") * 1000
             if request.now_ms < ready_ms:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
-        route = self._views.route(header.topic)
+        work = self._route(request)
+        if self._views.brokers_of(request.header.topic) <= LONG_COUNT:
+            return without_pauses(work)
+        return self._long_routes.answer(work, request.channel)
+
+    def _route(self, request: Request[ZonedGetRouteInfoRequestHeader]) -> Work:
+        header = request.header
+        route = yield from self._views.routing(header.topic)
         if route is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -89,39 +117,77 @@ class RouteRequests:
         zone_name = (header.zone_name or "").strip()
         if zone_name and (header.zone_mode or "").lower() == "true":
             route = filter_by_zone(route, zone_name)
-        if wants_standard_json(request.command.version, header):
-            return Reply(body=route.encode_standard())
-        return Reply(body=route.encode())
+        standard = wants_standard_json(request.command.version, header)
+        if len(route.broker_datas) > LONG_COUNT:
+            return Reply(body=(yield from route_body(route, standard=standard)))
+        return Reply(body=route.encode_standard() if standard else route.encode())
 
-    def cluster_info(self, request: Request[EmptyHeader]) -> Reply:
-        return Reply(body=self._views.cluster_info().encode())
+    def cluster_info(self, request: Request[EmptyHeader]) -> Handled:
+        if self._views.broker_count <= LONG_COUNT:
+            return Reply(body=self._views.cluster_info().encode())
+
+        def work() -> Work:
+            return Reply(body=(yield from cluster_info_body(self._views)))
+
+        return self._long_lists.answer(work(), request.channel)
 
     def member_group(self, request: Request[GetBrokerMemberGroupRequestHeader]) -> Reply:
         group = self._views.member_group(request.header.cluster_name, request.header.broker_name)
         return Reply(body=GetBrokerMemberGroupResponseBody(group).encode())
 
-    def all_topics(self, request: Request[EmptyHeader]) -> Reply:
+    def all_topics(self, request: Request[EmptyHeader]) -> Handled:
         self._check_enabled("enableAllTopicList")
-        return Reply(body=self._views.all_topics().encode())
+        # Of some that are counted here the broker is gone, but not many, and not for long.
+        return self._topic_list(request, self._views.all_topics(), self._views.topic_chars)
 
-    def topics_of_cluster(self, request: Request[GetTopicsByClusterRequestHeader]) -> Reply:
-        return self._topic_list(self._views.topics_of_cluster(request.header.cluster))
-
-    def system_topics(self, request: Request[EmptyHeader]) -> Reply:
-        return Reply(body=self._views.system_topics().encode())
-
-    def unit_topics(self, request: Request[EmptyHeader]) -> Reply:
-        return self._topic_list(self._views.topics_with_flags(UNIT_FLAG))
-
-    def unit_sub_topics(self, request: Request[EmptyHeader]) -> Reply:
-        return self._topic_list(self._views.topics_with_flags(UNIT_SUB_FLAG))
-
-    def unit_sub_no_unit_topics(self, request: Request[EmptyHeader]) -> Reply:
-        return self._topic_list(self._views.topics_with_flags(UNIT_SUB_FLAG, UNIT_FLAG))
-
-    def _topic_list(self, topics: TopicList) -> Reply:
+    def topics_of_cluster(self, request: Request[GetTopicsByClusterRequestHeader]) -> Handled:
         self._check_enabled("enableTopicList")
-        return Reply(body=topics.encode())
+        return self._topic_list(request, self._views.topics_of_cluster(request.header.cluster))
+
+    def system_topics(self, request: Request[EmptyHeader]) -> Handled:
+        names, address = self._views.system_topics()
+        if len(names) <= LONG_COUNT:
+            return Reply(body=TopicList(set(names), address).encode())
+
+        def work() -> Work:
+            return Reply(body=(yield from topic_list_body(names, address)))
+
+        return self._long_lists.answer(work(), request.channel)
+
+    def unit_topics(self, request: Request[EmptyHeader]) -> Handled:
+        return self._topics_with_flags(request, UNIT_FLAG)
+
+    def unit_sub_topics(self, request: Request[EmptyHeader]) -> Handled:
+        return self._topics_with_flags(request, UNIT_SUB_FLAG)
+
+    def unit_sub_no_unit_topics(self, request: Request[EmptyHeader]) -> Handled:
+        return self._topics_with_flags(request, UNIT_SUB_FLAG, UNIT_FLAG)
+
+    def _topics_with_flags(
+        self, request: Request[EmptyHeader], required: int, excluded: int = 0
+    ) -> Handled:
+        self._check_enabled("enableTopicList")
+        return self._topic_list(request, self._views.topics_with_flags(required, excluded))
+
+    def _topic_list(
+        self, request: AnyRequest, choosing: Generator[None, None, list[str]], chars: int = 0
+    ) -> Handled:
+        """A list of topics.
+
+        :param chars: of all their names at least.
+        """
+        def work() -> Work:
+            # Refused before any work is done for it.
+            check_size("topicList", chars)
+            names = yield from choosing
+            if len(names) <= LONG_COUNT:
+                return Reply(body=TopicList(set(names)).encode())
+            return Reply(body=(yield from topic_list_body(names)))
+
+        # A short one waits for nobody's long one.
+        if self._views.topic_count <= LONG_COUNT:
+            return without_pauses(work())
+        return self._long_lists.answer(work(), request.channel)
 
     def _check_enabled(self, setting: str) -> None:
         if not self._settings.flag(setting):

@@ -5,20 +5,32 @@ Source: RouteInfoManager (pickupTopicRouteData and the getters), ZoneRouteRPCHoo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
-from twistmq.broker.namesrv.route_tables import MASTER_ID, PERM_WRITE, BrokerKey, RouteTables
+from twistmq.broker.namesrv.route_tables import (
+    MASTER_ID,
+    PART_COUNT,
+    PERM_WRITE,
+    BrokerKey,
+    RouteTables,
+)
+from twistmq.broker.pauses import without_pauses
 from twistmq.broker.wire.bodies import (
     BrokerData,
     BrokerMemberGroup,
     ClusterInfo,
     QueueData,
-    TopicList,
     TopicRouteData,
 )
 
-__all__ = ["UNIT_FLAG", "UNIT_SUB_FLAG", "RouteViews", "filter_by_zone"]
+__all__ = ["LONG_COUNT", "UNIT_FLAG", "UNIT_SUB_FLAG", "RouteViews", "filter_by_zone"]
+
+#: Brokers or topics of which an answer is made at once: more are a long answer.
+LONG_COUNT: Final = 256
+
+#: Topics that are looked at without a pause: half a millisecond.
+_PART_COUNT: Final = 1024
 
 #: Bits of a topic's ``topicSysFlag``. Source: TopicSysFlag.
 UNIT_FLAG: Final = 1
@@ -39,32 +51,47 @@ class RouteViews:
         self._tables = tables
         self._flag = flag
 
+    def brokers_of(self, topic: str) -> int:
+        """How many brokers have a topic, at most."""
+        return len(self._tables.topics.get(topic, ()))
+
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic is; None when no broker has it."""
+        return without_pauses(self.routing(topic))
+
+    def routing(self, topic: str) -> Generator[None, None, TopicRouteData | None]:
+        """Do what :meth:`route` does; yields where it can pause.
+
+        Brokers that leave meanwhile are left out.
+        """
         tables = self._tables
-        queues = tables.queues_at(topic)
-        if not queues:
+        if not tables.queues_at(topic):
             return None
-        groups = [_copy(tables.brokers[name]) for name in queues]
-        route = TopicRouteData(
-            queue_datas=list(queues.values()), broker_datas=groups,
-            filter_server_table=self._filter_servers(groups),
-            topic_queue_mapping_by_broker=tables.mappings.get(topic))
-        if self._flag("supportActingMaster") and not topic.startswith(_MEMBER_TOPIC_PREFIX):
-            for group in groups:
-                assert group.broker_name is not None
-                _let_slave_stand_in(group, queues[group.broker_name])
+        route = TopicRouteData(topic_queue_mapping_by_broker=tables.mappings.get(topic))
+        may_stand_in = self._flag("supportActingMaster") and not topic.startswith(
+            _MEMBER_TOPIC_PREFIX)
+        for number, (name, queue) in enumerate(list(tables.queues_at(topic).items()), 1):
+            known = tables.brokers.get(name)
+            if known is None:
+                continue
+            group = _copy(known)
+            route.filter_server_table.update(self._filter_servers(group))
+            if may_stand_in:
+                _let_slave_stand_in(group, queue)
+            route.queue_datas.append(queue)
+            route.broker_datas.append(group)
+            if number % PART_COUNT == 0:
+                yield
         return route
 
-    def _filter_servers(self, groups: list[BrokerData]) -> dict[str, list[str]]:
+    def _filter_servers(self, group: BrokerData) -> dict[str, list[str]]:
         if not self._tables.filter_servers:
             return {}
         found = {}
-        for group in groups:
-            for address in group.broker_addrs.values():
-                key = BrokerKey(group.cluster or "", address, group.broker_name or "")
-                if key in self._tables.filter_servers:
-                    found[address] = self._tables.filter_servers[key]
+        for address in group.broker_addrs.values():
+            key = BrokerKey(group.cluster or "", address, group.broker_name or "")
+            if key in self._tables.filter_servers:
+                found[address] = self._tables.filter_servers[key]
         return found
 
     def cluster_info(self) -> ClusterInfo:
@@ -76,31 +103,69 @@ class RouteViews:
         group = self._tables.brokers.get(broker_name)
         return BrokerMemberGroup(cluster, broker_name, group.broker_addrs if group else {})
 
-    def all_topics(self) -> TopicList:
-        return TopicList(set(self._tables.topics))
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are, at most."""
+        return len(self._tables.topics)
 
-    def topics_of_cluster(self, cluster: str) -> TopicList:
+    @property
+    def topic_chars(self) -> int:
+        """Characters of all their names."""
+        return self._tables.topic_chars
+
+    @property
+    def broker_count(self) -> int:
+        """How many broker names there are."""
+        return len(self._tables.brokers)
+
+    def all_topics(self) -> Generator[None, None, list[str]]:
+        """Every topic; as all lists of topics, yields where it can pause."""
+        return (yield from self._chosen(lambda topic, queues: True))
+
+    def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
         """The topics that a broker of the cluster has; none for a cluster that is not known."""
-        names = self._tables.clusters.get(cluster, set())
-        return TopicList(set().union(*[self._tables.queues_of(name) for name in names]))
+        found: dict[str, None] = {}
+        for name in list(self._tables.clusters.get(cluster, ())):
+            topics = list(self._tables.queues_of(name))
+            for begin in range(0, len(topics), _PART_COUNT):
+                found.update(dict.fromkeys(topics[begin:begin + _PART_COUNT]))
+                yield
+            yield
+        return list(found)
 
-    def system_topics(self) -> TopicList:
+    def system_topics(self) -> tuple[list[str], str | None]:
         """Names of clusters and brokers, which are topics too, and an address to ask for more."""
         tables = self._tables
         names = set(tables.clusters).union(*tables.clusters.values())
         group = next(iter(tables.brokers.values()), None)
         address = group.broker_addrs[min(group.broker_addrs)] if group else None
-        return TopicList(names, address)
+        return list(names), address
 
-    def topics_with_flags(self, required: int, excluded: int = 0) -> TopicList:
+    def topics_with_flags(
+        self, required: int, excluded: int = 0
+    ) -> Generator[None, None, list[str]]:
         """The topics whose flags, on the broker first known to have them, are these.
 
         :param required: bits that must be set.
         :param excluded: bits that must not be set.
         """
-        return TopicList({
-            topic for topic, queues in self._tables.topics.items()
-            if next(iter(queues.values())).topic_sys_flag & (required | excluded) == required})
+        return (yield from self._chosen(
+            lambda topic, queues:
+            next(iter(queues.values())).topic_sys_flag & (required | excluded) == required))
+
+    def _chosen(
+        self, is_chosen: Callable[[str, Mapping[str, QueueData]], bool]
+    ) -> Generator[None, None, list[str]]:
+        """Topics that are there, and something says yes to."""
+        tables = self._tables
+        chosen: list[str] = []
+        for number, topic in enumerate(list(tables.topics), 1):
+            queues = tables.queues_at(topic)
+            if queues and is_chosen(topic, queues):
+                chosen.append(topic)
+            if number % _PART_COUNT == 0:
+                yield
+        return chosen
 
 
 def _copy(group: BrokerData) -> BrokerData:

@@ -39,13 +39,17 @@ _Answer = tuple[Work, Channel | None, Deferred[Any]]
 
 
 class LongAnswers:
-    """The answers one broker is making.
+    """The answers one server is making.
 
     :param now_ms: the clock.
+    :param connections_max: for which an answer is made at a time.
     """
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, now_ms: Callable[[], int], connections_max: int = CONNECTIONS_MAX
+    ) -> None:
         self._now_ms = now_ms
+        self._connections_max = connections_max
         #: By channel id; the connection whose turn it is in front.
         self._waiting: OrderedDict[int, deque[_Answer]] = OrderedDict()
         self._count = 0
@@ -63,7 +67,7 @@ class LongAnswers:
                 return reply
         own = self._waiting.get(channel.channel_id, ())
         if len(own) >= CONNECTION_ANSWERS_MAX or self._count >= ANSWERS_MAX or (
-                not own and len(self._waiting) >= CONNECTIONS_MAX):
+                not own and len(self._waiting) >= self._connections_max):
             work.close()
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,

@@ -227,7 +227,8 @@ class RoutesMachine(RuleBasedStateMachine):
             assert [group.broker_name for group in route.broker_datas] == list(queues)
             for group in route.broker_datas:
                 assert group.broker_addrs
-                assert all(any(BrokerKey(cluster, address, group.broker_name) in self.tables.live
+                assert all(any(BrokerKey(cluster, address, group.broker_name or "")
+                               in self.tables.live
                                for cluster in ("C", "D"))
                            for address in group.broker_addrs.values())
 

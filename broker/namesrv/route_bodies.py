@@ -1,0 +1,137 @@
+"""The bodies of routes and lists that may be long, written a part at a time.
+
+Each is the body that the same class of ``wire.bodies`` writes in one call. Its long member is
+written in parts, and a list that no frame holds is refused as soon as that is known.
+
+Source: none; Apache's name server builds the whole, and its asker closes the connection over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from twistmq.broker.errors import ReplyTooLong
+from twistmq.broker.namesrv.route_views import LONG_COUNT, RouteViews
+from twistmq.broker.wire import json_dialect
+from twistmq.broker.wire.bodies import ClusterInfo, TopicList, TopicRouteData
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+
+__all__ = ["BODY_SIZE_MAX", "check_size", "cluster_info_body", "route_body", "topic_list_body"]
+
+#: Rows that are written without a pause, some two milliseconds, and names.
+_PART_ROWS: Final = 64
+_PART_NAMES: Final = 4096
+
+#: Bytes of a body that fits into a frame with its header.
+BODY_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
+
+_Body = Generator[None, None, bytes]
+
+
+class _Parts:
+    """The rows of one member."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._parts: list[bytes] = []
+        self.size_bytes = 0
+
+    def add(self, rows: bytes) -> None:
+        """Take rows that are separated by commas.
+
+        :raises ReplyTooLong: when no frame holds them.
+        """
+        self._parts.append(rows)
+        self.size_bytes += len(rows) + 1
+        check_size(self._name, self.size_bytes)
+
+    def into(self, body: bytes, brackets: bytes) -> bytes:
+        """A body with the rows in place of none.
+
+        In a text each quote has a backslash before it: the name is found as a key only.
+        """
+        empty = b'"%b":%b' % (self._name.encode(), brackets)
+        begin, found, end = body.partition(empty)
+        assert found, self._name
+        return b"".join((begin, empty[:-1], b",".join(self._parts), brackets[1:], end))
+
+
+def check_size(name: str, size_bytes: int) -> None:
+    """:raises ReplyTooLong: when no frame holds a member of so many bytes, or more."""
+    if size_bytes > BODY_SIZE_MAX:
+        raise ReplyTooLong(f"{name} has over {BODY_SIZE_MAX} bytes, a frame may have "
+                           f"{FRAME_SIZE_MAX}: ask for less")
+
+
+def _written(
+    name: str, rows: Iterable[Any], body: bytes, make: Callable[[list[Any]], Any],
+    brackets: bytes = b"[]", *, standard: bool = False, count: int = _PART_ROWS,
+) -> _Body:
+    """A body with rows in place of a member's none; yields after each part.
+
+    :param make: the list, set or map that some rows are.
+    :param count: rows of a part.
+    """
+    parts = _Parts(name)
+    left = iter(rows)
+    while part := list(islice(left, count)):
+        parts.add(json_dialect.encode(make(part), quote_int_keys=standard)[1:-1])
+        yield
+    return parts.into(body, brackets)
+
+
+def topic_list_body(
+    names: Sequence[str], broker_addr: str | None = None, chars: int = 0
+) -> _Body:
+    """A TopicList.
+
+    :param names: each once.
+    :param chars: of all names at least.
+    :raises ReplyTooLong: when it does not fit into a frame.
+    """
+    # Two quotes and a comma each.
+    check_size("topicList", chars + 3 * len(names))
+    return (yield from _written(
+        "topicList", names, TopicList(set(), broker_addr).encode(), tuple, count=_PART_NAMES))
+
+
+def cluster_info_body(views: RouteViews) -> _Body:
+    """A ClusterInfo of all brokers.
+
+    :raises ReplyTooLong: when it does not fit into a frame.
+    """
+    info = views.cluster_info()
+    body = yield from _written(
+        "brokerAddrTable", [(name, group) for name, group in info.broker_addr_table.items()],
+        ClusterInfo().encode(), dict, b"{}")
+    clusters = _Parts("clusterAddrTable")
+    for cluster, names in list(info.cluster_addr_table.items()):
+        key = json_dialect.encode(cluster, quote_int_keys=False)
+        if len(names) <= LONG_COUNT:
+            clusters.add(key + b":" + json_dialect.encode(set(names), quote_int_keys=False))
+        else:
+            members = yield from _written("names", list(names), b'"names":[]', tuple,
+                                          count=_PART_NAMES)
+            clusters.add(key + members.removeprefix(b'"names"'))
+        yield
+    check_size("brokerAddrTable", len(body) + clusters.size_bytes)
+    return clusters.into(body, b"{}")
+
+
+def route_body(route: TopicRouteData, *, standard: bool) -> _Body:
+    """A TopicRouteData; its ``route`` is of the asker alone.
+
+    :param standard: whether as plain JSON.
+    :raises ReplyTooLong: when it does not fit into a frame.
+    """
+    bare = TopicRouteData(route.order_topic_conf,
+                          topic_queue_mapping_by_broker=route.topic_queue_mapping_by_broker)
+    body = bare.encode_standard() if standard else bare.encode()
+    body = yield from _written("queueDatas", route.queue_datas, body, list, standard=standard)
+    body = yield from _written("brokerDatas", route.broker_datas, body, list, standard=standard)
+    body = yield from _written("filterServerTable", route.filter_server_table.items(), body, dict,
+                               b"{}", standard=standard)
+    check_size("brokerDatas", len(body))
+    return body

@@ -1,0 +1,206 @@
+"""Routes and lists of many rows: the same bytes, a part at a time, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, ReplyTooLong
+from twistmq.broker.namesrv import route_bodies, route_views
+from twistmq.broker.namesrv.route_bodies import route_body, topic_list_body
+from twistmq.broker.namesrv.route_views import LONG_COUNT, UNIT_SUB_FLAG
+from twistmq.broker.pauses import without_pauses
+from twistmq.broker.remoting import Handled, Reply
+from twistmq.broker.testing.name_server import (
+    PortlessNameServer,
+    StillChannel,
+    make_registration,
+)
+from twistmq.broker.wire.bodies import (
+    ClusterInfo,
+    TopicList,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
+
+BROKERS = 700
+#: More turns than anything here takes.
+STEPS_MAX = 2000
+#: Texts in which a place to write rows into could be found by mistake.
+TRICKS = ('"queueDatas":[]', '\\"brokerDatas":[]', 'x","filterServerTable":{}', "é\u2028\x00")
+
+
+class LongCase(SynchronousTestCase):
+    """A name server with many brokers, in which each look at the clock takes a millisecond."""
+
+    def setUp(self) -> None:
+        self.looks = 0
+        self.server = PortlessNameServer(clock=self.look)
+        self.tables = self.server.routes.tables
+        self.channels = []
+        for number in range(BROKERS):
+            channel = StillChannel()
+            channel.remote_address = f"10.0.{number % 50}.1:{number}"
+            self.channels.append(channel)
+            odd = TRICKS[number] if number < len(TRICKS) else ""
+            self.server.routes.register(make_registration(
+                f"h{number}:1", {"T": 6, f"U{number}{odd}": 6}, name=f"b{number}{odd}",
+                cluster=f"C{number % 2}", filter_servers=["f:1", odd], zone_name=odd,
+                channel=channel), 0)
+
+    def look(self) -> int:
+        self.looks += 1
+        return self.looks
+
+    def ask(self, code: int, *, version: int = 479, **fields: Any) -> Handled:
+        return self.server.handle(code, fields, version=version)
+
+    def reply(self, answer: Handled) -> tuple[Reply, int]:
+        """The reply, and how many turns it took."""
+        if isinstance(answer, Reply):
+            return answer, 0
+        assert isinstance(answer, Deferred)
+        found: list[Reply] = []
+        failed: list[BrokerError] = []
+        answer.addCallbacks(found.append, lambda failure: failed.append(failure.value))
+        for turn in range(STEPS_MAX):
+            if failed:
+                return Reply(failed[0].response_code, remark=str(failed[0])), turn
+            if found:
+                return found[0], turn
+            self.server.long_lists.step(self.looks)
+            self.server.long_routes.step(self.looks)
+        raise self.failureException("no answer")
+
+
+class SameBytesTests(LongCase):
+    """What is written in parts is what is written in one call."""
+
+    def test_route(self) -> None:
+        """In both forms; each takes several turns, and a short one waits for none of them."""
+        route = self.server.views.route("T")
+        assert route is not None
+        for version, body in ((479, route.encode_standard()), (317, route.encode())):
+            answer = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T", version=version)
+            short = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="U9")
+            self.assertIsInstance(short, Reply)
+            reply, turns = self.reply(answer)
+            self.assertEqual(reply.body, body)
+            self.assertGreater(turns, 5)
+
+    def test_route_with_all_there_is(self) -> None:
+        """Order configuration and mappings stay what they are, whatever they say."""
+        whole = self.server.views.route("T")
+        assert whole is not None
+        for trick in TRICKS:
+            whole.order_topic_conf = trick
+            whole.topic_queue_mapping_by_broker = {
+                trick: TopicQueueMappingInfo(trick, bname="queueDatas"),
+                "queueDatas": TopicQueueMappingInfo("brokerDatas")}
+            self.assertEqual(without_pauses(route_body(whole, standard=False)), whole.encode())
+            self.assertEqual(without_pauses(route_body(whole, standard=True)),
+                             whole.encode_standard())
+        empty = TopicRouteData()
+        self.assertEqual(without_pauses(route_body(empty, standard=False)), empty.encode())
+
+    def test_cluster_info(self) -> None:
+        """Every name and every cluster."""
+        reply, turns = self.reply(self.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
+        self.assertGreater(turns, 2)
+        info = ClusterInfo.decode(reply.body)
+        self.assertEqual(info.broker_addr_table, self.tables.brokers)
+        self.assertEqual(info.cluster_addr_table, self.tables.clusters)
+        self.assertEqual(len(reply.body), len(self.server.views.cluster_info().encode()))
+
+    def test_lists(self) -> None:
+        """Each topic once."""
+        for queue in self.tables.topics["T"].values():
+            queue.topic_sys_flag = UNIT_SUB_FLAG
+        cluster = {topic for name in self.tables.clusters["C0"]
+                   for topic in self.tables.queues_of(name)}
+        names = {*self.tables.clusters, *self.tables.brokers}
+        for code, asked, topics in (
+            (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "", set(self.tables.topics)),
+            (RequestCode.GET_TOPICS_BY_CLUSTER, "C0", cluster),
+            (RequestCode.GET_TOPICS_BY_CLUSTER, "no", set()),
+            (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, "", names),
+            (RequestCode.GET_UNIT_TOPIC_LIST, "", set()),
+            (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, "", {"T"}),
+            (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, "", {"T"}),
+        ):
+            reply, _ = self.reply(self.ask(code, cluster=asked))
+            found = TopicList.decode(reply.body)
+            self.assertEqual(found.topic_list, topics, msg=str(code))
+            self.assertEqual(len(reply.body), len(TopicList(topics, found.broker_addr).encode()))
+
+
+class ChangeTests(LongCase):
+    """Brokers that leave while an answer about them is made."""
+
+    def test_they_leave(self) -> None:
+        """Who is gone when its part is written is not in it; nobody is there twice."""
+        self.patch(route_views, "PART_COUNT", 32)
+        answers = [self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T"),
+                   self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)]
+        for number in range(100, 600):
+            self.server.connection_lost(self.channels[number])
+        route = TopicRouteData.decode(self.reply(answers[0])[0].body)
+        self.assertEqual(len(route.broker_datas), len(route.queue_datas))
+        self.assertLess(len(route.broker_datas), BROKERS)
+        self.assertGreaterEqual(len(route.broker_datas), BROKERS - 500)
+        self.assertEqual(self.reply(answers[1])[0].code, ResponseCode.SUCCESS)
+        route = TopicRouteData.decode(
+            self.reply(self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T"))[0].body)
+        self.assertEqual(len(route.broker_datas), BROKERS - 500)
+
+
+class TooLongTests(LongCase):
+    """What no frame holds."""
+
+    def test_refused_while_it_is_made(self) -> None:
+        """With the reason; the rest is not made."""
+        for code in (RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO):
+            before = self.looks
+            self.assertEqual(self.reply(self.ask(code, topic="T"))[0].code, ResponseCode.SUCCESS)
+            whole = self.looks - before
+            self.patch(route_bodies, "BODY_SIZE_MAX", 9_000)
+            before = self.looks
+            with self.assertRaises(ReplyTooLong) as caught:
+                self.ask(code, topic="T")
+            self.assertIn("over 9000 bytes", str(caught.exception))
+            self.assertLess(self.looks - before, whole // 2)
+            self.patch(route_bodies, "BODY_SIZE_MAX", 10**9)
+
+    def test_refused_before_it_is_made(self) -> None:
+        """Of topics the length of all names is known."""
+        self.patch(route_bodies, "BODY_SIZE_MAX", 2_000)
+        self.patch(route_views.RouteViews, "_chosen", self.fail)
+        with self.assertRaises(ReplyTooLong):
+            self.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        with self.assertRaises(ReplyTooLong):
+            next(topic_list_body(["t"] * 700))
+
+    def test_as_long_as_a_frame(self) -> None:
+        """A list that just fits is answered."""
+        names = [f"{number}" for number in range(LONG_COUNT + 1)]
+        body = without_pauses(topic_list_body(names))
+        self.patch(route_bodies, "BODY_SIZE_MAX", len(body))
+        self.assertEqual(without_pauses(topic_list_body(names)), body)
+
+
+class BusyTests(LongCase):
+    """Many ask for long lists at a time."""
+
+    def test_others(self) -> None:
+        """They are told to ask later; routes and lists of few are answered."""
+        answers = [self.ask(RequestCode.GET_BROKER_CLUSTER_INFO) for _ in range(4)]
+        with self.assertRaises(BrokerError) as caught:
+            self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        self.assertEqual(caught.exception.response_code, ResponseCode.SYSTEM_BUSY)
+        self.assertIsInstance(self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="U9"), Reply)
+        route, _ = self.reply(self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T"))
+        self.assertEqual(route.code, ResponseCode.SUCCESS)
+        self.assertEqual({self.reply(each)[0].code for each in answers}, {ResponseCode.SUCCESS})
