@@ -29,7 +29,8 @@ class SkipsTests(SynchronousTestCase):
         def find(program: str) -> str | None:
             return program if program in here else None
 
-        log = f"12 passed\nSKIPPED [2] tests/interop/test_x.py:33: {reason}\n=== 2 skipped in 3.1s ===\n"
+        log = (f"12 passed\nSKIPPED [2] tests/interop/test_x.py:33: {reason}\n"
+               "=== 2 skipped in 3.1s ===\n")
         found: list[str] = load().faults(log, without, find)
         return found
 

@@ -101,8 +101,8 @@ class TransactionTestCase(SynchronousTestCase):
         """
         fields = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"U-{body.decode()}",
                   **properties}
-        header = send_header(topic, born_ms or self.box.now_ms, queue_id=queue_id, tag="red", keys="k",
-                             properties=fields)
+        header = send_header(topic, born_ms or self.box.now_ms, queue_id=queue_id, tag="red",
+                             keys="k", properties=fields)
         header.sys_flag = SYS_TRANSACTION_PREPARED if fields["TRAN_MSG"] == "true" else 0
         return self.box.ask(RequestCode.SEND_MESSAGE_V2, header, body)
 

@@ -20,7 +20,8 @@ class PluginTests(ClusterCase):
         box = self.boxes[A]
         found = TopicConfigSerializeWrapper.decode(box.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body)
         assert found.topic_queue_mapping_detail_map is not None
-        self.assertEqual(set(found.topic_queue_mapping_detail_map[TOPIC]["hostedQueues"]), {0, 1})
+        hosted = found.topic_queue_mapping_detail_map[TOPIC]["hostedQueues"]
+        self.assertEqual(set(hosted), {"0", "1"})
         self.assertEqual(found.mapping_data_version, self.mappings().data_version)
         for compressed in (False, True):
             body = RegisterBrokerBody.decode(box.kernel.registration(compressed)(), compressed)
