@@ -26,7 +26,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.settings import Setting, SettingCheck
 
 if TYPE_CHECKING:
     from twistmq.acl.table import AccountTable
@@ -65,11 +65,15 @@ def home_of(settings: Settings) -> str:
 
 
 @hookimpl
+def register_setting_checks() -> Sequence[SettingCheck]:
+    return [SettingCheck(
+        ("aclEnable", "rocketmqHome", "rocketmq.acl.plain.file", "storePathRootDir"),
+        lambda settings: _read_accounts(settings, lambda: 0))]
+
+
+@hookimpl
 def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
     """Read the accounts; :raises SettingsError: when a file has no meaning."""
-    if not kernel.settings.flag("aclEnable"):
-        # Whoever asks for it while the broker runs is told at once what the next start would say.
-        kernel.settings.checks.append(lambda after: _read_accounts(after, kernel.now_ms))
     table = _read_accounts(kernel.settings, kernel.now_ms)
     if table is None:
         return None

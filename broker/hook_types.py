@@ -18,7 +18,7 @@ __all__ = ["SHOWN", "Member", "ShownType", "shown_types"]
 
 #: Module and classes, in the order of the page.
 SHOWN: Final = (
-    ("settings", ("Setting",)),
+    ("settings", ("Setting", "SettingCheck")),
     ("remoting", ("RequestHandler", "Request", "Reply", "Channel")),
     ("periodic", ("PeriodicTask",)),
     ("store.inspect.plugin_files", ("PluginFiles", "FilesCheck")),

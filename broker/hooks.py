@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +28,7 @@ from twistmq.broker.metrics import MetricFamily
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.plugin_checks import misfit, require_hooks_that_run, setting_fault
 from twistmq.broker.remoting import Reply, RequestHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.settings import Setting, SettingCheck, Settings
 
 if TYPE_CHECKING:
     import click
@@ -186,6 +186,25 @@ class Hooks:
             owners |= {row.name: f"plugin {plugin}" for row in own}
             rows = own + rows
         return rows
+
+    def collect_setting_checks(self) -> list[SettingCheck]:
+        """The checks of all plugins; one that fails by a fault of its own says nothing."""
+        return [replace(check, run=self._checked(implementation, check.run))
+                for implementation in self._implementations("register_setting_checks")
+                for check in self._rows_of("register_setting_checks", implementation, SettingCheck)]
+
+    def _checked(
+        self, implementation: Implementation, run: Callable[[Settings], object]
+    ) -> Callable[[Settings], object]:
+        def checked(settings: Settings) -> None:
+            try:
+                run(settings)
+            except (SettingsError, BrokerError):
+                raise
+            except FAULTS:
+                self._raised("register_setting_checks", implementation)
+
+        return checked
 
     def collect_commands(self) -> list[click.Command]:
         import click  # only the command line needs it, and it is a slow import

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
-    from twistmq.broker.settings import Setting
+    from twistmq.broker.settings import Setting, SettingCheck
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.store.recovery import TagsCode
     from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
@@ -69,9 +69,19 @@ def register_settings() -> Sequence[Setting] | None:
 
     Called before the settings are read. All answers are joined. A name without a dot is Apache's:
     its row names Apache's class as ``source``. A plugin with a setting that the kernel or a plugin
-    before it has is left out whole. What only the plugin can judge of a value it judges at the
-    start, and before a tool changes it, by a function in ``kernel.settings.checks``.
-    Cost class: once.
+    before it has is left out whole. What only the plugin can judge of a value it judges by
+    ``register_setting_checks``. Cost class: once.
+    """
+
+
+@hookspec
+def register_setting_checks() -> Sequence[SettingCheck] | None:
+    """Say what a start demands of settings, beside what their rows say.
+
+    Called when the settings were read, by a start and by ``twistmq doctor``. A check raises
+    SettingsError, or a BrokerError for what there is on the host; that stops the start, or refuses
+    the change of a tool, for which ``settings.running`` has what runs. One that raises anything
+    else is logged and passes. It must not wait. Cost class: once, and each change of a tool.
     """
 
 

@@ -22,7 +22,7 @@ def resolved(settings: Settings, name: str) -> str:
         raise settings.error(name, "is no host's address or name")
     try:
         found = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
+    except (OSError, TypeError, ValueError) as error:  # of what no host can be called
         why = getattr(error, "strerror", None) or str(error)
         raise settings.error(name, f"is no host that can be found: {why}") from None
     found.sort(key=lambda row: row[0] != socket.AF_INET)

@@ -172,7 +172,6 @@ class Kernel:
         self.claimed_properties: frozenset[str] = frozenset()
         self.periodic_tasks: list[PeriodicTask] = []
         self.dispatcher = Dispatcher({}, hooks)
-        settings.checks.append(self._check_settings)
         settings.on_change.append(self._settings_changed)
         store.on_dispatch.append(self._dispatched)
         store.on_arrival.append(self._arrived)
@@ -333,12 +332,6 @@ class Kernel:
             self.hooks.arrived(self, records)
 
     # --- events
-
-    def _check_settings(self, after: Settings) -> None:
-        """:raises SettingsError: when the next start would fail with these."""
-        after.store_settings()
-        if after.flag("aclEnable") and not self.hooks.has_access_validators:
-            raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")
 
     def _settings_changed(self, changes: Mapping[str, SettingValue]) -> None:
         """Hand changes on to those that do not ask for settings each time."""

@@ -5,6 +5,9 @@ SETTINGS.md. The rows are in ``setting_rows``; a plugin adds its own through ``r
 Names and defaults are Apache's, so a ``broker.conf`` written for Apache's broker works; settings
 of ours have a dot in their names. The command line wins over the file, the file over defaults.
 
+What a start demands of values beyond that is in :class:`SettingCheck` objects: a start, the doctor,
+and a change by a tool make the same ones.
+
 A key that no row declares is kept and named in one warning. Differs from Apache: a value of the
 wrong type or out of bounds stops the start instead of being skipped in silence, because a typing
 error in ``flushDiskType`` must not cost messages.
@@ -19,15 +22,18 @@ import copy
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from difflib import get_close_matches
+from typing import Any, Final, Literal, Self
 
+from twistmq.broker.apache_settings import UNREAD
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.properties_file import decode_properties, parse_properties, with_changes
 from twistmq.broker.store.settings import WHOLE_ENTRIES, StoreSettingFault, StoreSettings
 
-__all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingKind", "SettingValue", "Settings"]
+__all__ = ["INT_MAX", "LONG_MAX", "Setting", "SettingCheck", "SettingKind", "SettingValue",
+           "Settings", "similar_name"]
 
 #: The greatest values of Java's int and long.
 INT_MAX: Final = 2**31 - 1
@@ -39,6 +45,8 @@ SettingKind = Literal["int", "float", "flag", "text", "path", "names"]
 
 COMMAND_LINE: Final = "command line"
 UPDATE: Final = "update"
+#: How alike an unknown name and a setting's must be for a slip, 0.0 to 1.0.
+_SLIP: Final = 0.9
 #: What is shown in place of a secret.
 _SECRET: Final = "******"
 
@@ -111,6 +119,21 @@ class Setting:
         return SettingsError(f"{self.name}={text} ({place}): the value {why}")
 
 
+@dataclass(frozen=True, slots=True)
+class SettingCheck:
+    """What a start demands of settings, beside that the value of each has a meaning by itself.
+
+    :param names: the settings that it looks at; a tool's change of any of them is checked by it.
+    :param run: raises SettingsError or BrokerError when a start with the settings would fail. It
+        must not wait for others: a tool's change is checked while nobody else is served.
+    :param part: the part of ``twistmq doctor`` that tells more of the same; empty: none does.
+    """
+
+    names: tuple[str, ...]
+    run: Callable[[Settings], object]
+    part: str = ""
+
+
 def _whole(text: str) -> int:
     if not re.fullmatch("[+-]?[0-9]+", text):
         raise ValueError(text)
@@ -162,9 +185,15 @@ class Settings:
         self._places: dict[str, str] = {}
         #: The file that :meth:`save` changes; None: nothing is saved.
         self.file: str | None = None
-        #: Called by :meth:`update` with the settings as the next start would find them; each
-        #: raises SettingsError when it would not start with them.
-        self.checks: list[Callable[[Settings], object]] = []
+        #: What a start demands of these settings, whichever plugins there are.
+        self.checks: list[SettingCheck] = []
+        #: What it demands besides: of the host, and for the plugins in use.
+        self.start_checks: list[SettingCheck] = []
+        #: Gives settings the defaults that follow from others.
+        self.derive: Callable[[Settings], None] | None = None
+        #: Of what the next start would find: the settings of the process that runs. None: these are
+        #: those of a start.
+        self.running: Settings | None = None
         #: Called after :meth:`update` with what changed.
         self.on_change: list[Callable[[Mapping[str, SettingValue]], None]] = []
         self.add_rows(rows)
@@ -252,22 +281,27 @@ class Settings:
         """Change settings while running: all of them, or none when one has no meaning.
 
         Those that are read at the start only keep the value they have; tools and the file are
-        told the new one. A key that nothing declares and the file does not have is ignored, as
-        Apache does.
+        told the new one. So are those that Apache's broker has and nothing here reads, and what
+        the file has for another program. Differs from Apache, which ignores a key that it does not
+        know, and answers that it was set.
 
         :param save: write them to the file as well.
         :returns: the settings that have another value now.
-        :raises SettingsError: when a value has no meaning, no tool may change it, the next start
-            would fail with it, or the file cannot be written.
+        :raises SettingsError: when a name or value has no meaning, no tool may change it, the next
+            start would fail with it, or the file cannot be written.
+        :raises BrokerError: when the next start would fail with it, for what there is on the host.
         """
         for name in changes:
             if name in self._rows and self._rows[name].is_fixed:
                 raise SettingsError(f"{name}: it is read at the start, no tool may change it")
+            if not self._is_known(name):
+                guess = similar_name(name, self._rows)
+                raise SettingsError(f"{name}: there is no such setting"
+                                    + (f", did you mean {guess}?" if guess else ""))
         wanted = {name: self._rows[name].parse(text, UPDATE)
                   for name, text in changes.items() if name in self._rows}
         after = self._at_next_start(wanted, changes)
-        for check in self.checks:
-            check(after)
+        after.check({name for name in changes if after._accepted(name) != self._accepted(name)})
         if save:
             after.save(changes)
         changed = {name: value for name, value in wanted.items()
@@ -276,7 +310,7 @@ class Settings:
         self._pending = {name: value for name, value in after._values.items()
                          if value != self._values[name]}
         self._unknown, self._places = after._unknown, after._places
-        self._given.update(wanted)
+        self._given = after._given
         if changed:
             for listener in self.on_change:
                 listener(changed)
@@ -287,12 +321,55 @@ class Settings:
     ) -> Settings:
         """A copy, with changes, as the next start finds it."""
         after = copy.copy(self)
+        after.running = self
         after._values = {**self._values, **self._pending, **wanted}
         after._pending = {}
+        after._given = {*self._given, *wanted}
         after._places = {**self._places, **dict.fromkeys(wanted, UPDATE)}
-        after._unknown = {**self._unknown, **{name: (changes[name], UPDATE)
-                                              for name in self._unknown.keys() & changes.keys()}}
+        after._unknown = {**self._unknown, **{name: (text, UPDATE)
+                                              for name, text in changes.items()
+                                              if name not in self._rows}}
+        if self.derive is not None:
+            self.derive(after)
         return after
+
+    def _is_known(self, name: str) -> bool:
+        """Whether a tool may set it: a setting, one of Apache's, one of another program's."""
+        return name in self._rows or name in self._unknown or name in UNREAD
+
+    def _accepted(self, name: str) -> SettingValue | None:
+        """What the next start would find, for now."""
+        if name in self._unknown:
+            return self._unknown[name][0]
+        return self._pending.get(name, self._values.get(name))
+
+    def is_new(self, name: str) -> bool:
+        """Whether a start has yet to show that it can use the value."""
+        return self.running is None or self._accepted(name) != self.running._accepted(name)
+
+    def check(self, changed: Collection[str] | None = None) -> None:
+        """Make the checks of a start.
+
+        :param changed: only those that look at one of these; None: all.
+        :raises SettingsError, BrokerError: the first that one raises.
+        """
+        for check in (*self.checks, *self.start_checks):
+            if changed is None or not check.names or not set(check.names).isdisjoint(changed):
+                check.run(self)
+
+    def anew(self) -> Self:
+        """The same as a start reads them, before it has heard of any plugin."""
+        again = type(self)(self.own_rows)
+        again.running, again.checks, again.file = self.running, self.checks, self.file
+        own = {row.name for row in self.own_rows}
+        again._values = {name: value for name, value in self._values.items() if name in own}
+        again._places = self._places
+        again._given = self._given & own
+        # What plugins declare is a text until they are there.
+        again._unknown = {**self._unknown, **{
+            name: (setting_text(self._values[name]), self._places.get(name, UPDATE))
+            for name in self._given - own}}
+        return again
 
     def pending(self, names: Iterable[str]) -> list[str]:
         """Those of some settings that have another value from the next start on."""
@@ -393,6 +470,13 @@ class Settings:
         value = self._values[name]
         assert isinstance(value, int), name
         return value
+
+
+def similar_name(name: str, known: Iterable[str]) -> str:
+    """The setting that was meant, if a name is one with a slip; "" if it is not."""
+    by_lower = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), by_lower, 1, _SLIP)
+    return by_lower[near[0]] if near else ""
 
 
 def _shown(row: Setting, value: SettingValue) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import SETTINGS_SIZE_MAX
-from twistmq.broker.errors import RequestRefused, SettingsError
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
 from twistmq.broker.properties_file import decode_properties, parse_properties
 from twistmq.broker.remoting import Reply
 from twistmq.broker.settings import Settings, SettingValue
@@ -48,7 +48,9 @@ def change_settings(
                                  f"{refused[0]}: no tool may change it here, it is changed in the "
                                  "file")
         return changes, settings.update(changes, save=True)
-    except SettingsError as error:
+    except (SettingsError, BrokerError) as error:
+        if isinstance(error, RequestRefused):
+            raise
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
 

@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.address_server_url import (
     ADDRESS_SERVER,
     address_server_url,
     asks_address_server,
 )
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
+from twistmq.broker.ports import ports_of
 from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
-from twistmq.broker.settings import Settings
+from twistmq.broker.settings import SettingCheck, Settings, similar_name
 from twistmq.broker.tls_options import tls_notices
 
 __all__ = [
@@ -76,8 +75,6 @@ _LOCAL: Final = "127.0.0.1"
 _LOOPBACK: Final = (_LOCAL, "::1", "localhost")
 #: Addresses that are any address of the host: one can listen on them, not connect to them.
 WILDCARDS: Final = ("0.0.0.0", "::", "")
-#: How alike an unknown name and a setting's must be for a slip, 0.0 to 1.0.
-_SLIP: Final = 0.9
 
 
 class StartRefused(SettingsError):
@@ -104,9 +101,8 @@ def namesrv_settings(file: str | None, overrides: Mapping[str, str]) -> Settings
     :raises SettingsError: when they cannot be a name server's.
     """
     settings = Settings.load(namesrv_rows(), file, overrides)
-    _check_name_server(settings)
-    refuse_unread(settings)
-    settings.checks += [_check_name_server, refuse_unread]
+    settings.checks += [_NAMESRV, _UNREAD]
+    settings.check()
     if file is not None:
         settings.put_default("configStorePath", file)
     settings.file = settings.text("configStorePath")
@@ -120,8 +116,7 @@ def broker_settings(file: str | None, overrides: Mapping[str, str]) -> Settings:
     """
     settings = Settings.load(broker_rows(), file, overrides)
     settings.file = file or settings.text("brokerConfigPath")
-    _check_broker(settings)
-    settings.checks += [_check_values, refuse_unread]
+    _make_broker(settings, _BROKER_CHECKS)
     return settings
 
 
@@ -148,18 +143,13 @@ def up_settings(data: str, file: str | None, overrides: Mapping[str, str]) -> Se
     settings.put_default("brokerConfigPath", settings.file)
     for name in ("bindAddress", "brokerIP1", "brokerIP2"):
         settings.put_default(name, _LOCAL)
-    _check_name_server(settings)
-    _check_broker(settings)
-    _check_ports(settings)
-    settings.checks += [_check_name_server, _check_values, refuse_unread, _check_ports]
+    _make_broker(settings, (_NAMESRV, *_BROKER_CHECKS, SettingCheck(
+        ("namesrv.port", "listenPort"), _check_ports)))
     return settings
 
 
 def name_server_settings(up: Settings) -> Settings:
     """The name server's part of the settings of ``twistmq up``."""
-    # Not above: who asks for a page of help needs no part of Twisted.
-    from twistmq.broker.edge.logs import level_filter
-
     names = {row.name for row in namesrv_rows()} - {"listenPort", "configBlackList"}
     stored = up.text("configStorePath")
     settings = Settings.load(namesrv_rows(), stored if os.path.exists(stored) else None)
@@ -167,7 +157,7 @@ def name_server_settings(up: Settings) -> Settings:
         if row.name in names:
             settings.put_from(up, row.name)
     settings.put("listenPort", up.int("namesrv.port"))
-    settings.checks += [_check_name_server, level_filter]
+    settings.checks += [_NAMESRV, _UNREAD]
     settings.file = stored
     return settings
 
@@ -196,10 +186,19 @@ def _check_name_server(settings: Settings) -> None:
             raise StartRefused(EXIT_REFUSED, f"{name}=true: {missing}")
 
 
-def _check_broker(settings: Settings) -> None:
+def _make_broker(settings: Settings, checks: Sequence[SettingCheck]) -> None:
     """Refuse what cannot be a broker's settings, and derive what others decide."""
-    _check_values(settings)
+    settings.checks += checks
+    settings.check()
+    # Plugins may declare what nothing reads without them: it is looked at when they are there.
+    settings.checks.append(_UNREAD)
     settings.put("brokerId", 0)
+    settings.derive = _derive
+    _derive(settings)
+
+
+def _derive(settings: Settings) -> None:
+    """Give settings the defaults that follow from others."""
     settings.put_default("storePathCommitLog",
                          os.path.join(settings.text("storePathRootDir"), "commitlog"))
     port = settings.int("listenPort")
@@ -207,13 +206,13 @@ def _check_broker(settings: Settings) -> None:
     settings.put_default("haListenPort", min(port + 1, _PORT_MAX) if port else 0)
 
 
-def _check_values(settings: Settings) -> None:
-    """Refuse what cannot be a broker's settings."""
-    _check_replication(settings)
+def _check_names(settings: Settings) -> None:
     for name in ("brokerName", "brokerClusterName"):
         if re.fullmatch(r"[\w.%|-]+", settings.text(name)) is None:
             raise settings.error(name, "must be letters, digits and . _ - % |, at least one")
-    _check_name_servers(settings.text("namesrvAddr"))
+
+
+def _check_address_server(settings: Settings) -> None:
     if settings.flag(ADDRESS_SERVER):
         address_server_url(settings)
 
@@ -257,23 +256,30 @@ def _check_replication(settings: Settings) -> None:
 
 def _check_ports(settings: Settings) -> None:
     """Refuse a name server's port that is one of the broker's, where both are in one process."""
-    port, main = settings.int("namesrv.port"), settings.int("listenPort")
-    if not port or not main:
-        return
-    for other, whose in ((main, "the broker's"), (main - VIP_PORT_DISTANCE,
-                                                  "the broker's VIP port, two below its own")):
-        if port == other:
-            raise settings.error(
-                "namesrv.port", f"is {whose}: listenPort={main}; choose another for one of them")
+    whose = ports_of(settings).get(settings.int("namesrv.port"))
+    if whose is not None:
+        raise settings.error("namesrv.port", f"is {whose}; choose another for one of them")
 
 
-def _check_name_servers(text: str) -> None:
+def _check_name_servers(settings: Settings) -> None:
+    text = settings.text("namesrvAddr")
     for address in text.split(";") if text.strip() else []:
         host, _, port = address.strip().rpartition(":")
         if address.strip() and not (host and port.isdecimal() and int(port) <= _PORT_MAX):
             raise StartRefused(
                 EXIT_REFUSED, f"The Name Server Address[{text}] illegal, please set it as follows, "
                               '"127.0.0.1:9876;192.168.0.1:9876"')
+
+
+_NAMESRV: Final = SettingCheck(tuple(_OTHER_NAME_SERVERS), _check_name_server)
+_BROKER_CHECKS: Final = (
+    SettingCheck((*_REPLICATION, "brokerRole"), _check_replication),
+    SettingCheck(("brokerName", "brokerClusterName"), _check_names),
+    SettingCheck(("namesrvAddr",), _check_name_servers),
+    SettingCheck((ADDRESS_SERVER, "rmqAddressServerDomain", "rmqAddressServerSubGroup"),
+                 _check_address_server),
+)
+_UNREAD: Final = SettingCheck((*_ACL_2, "storeType"), refuse_unread)
 
 
 def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> list[str]:
@@ -296,14 +302,14 @@ def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> li
 
 def unknown_names(settings: Settings) -> list[str]:
     """Settings that nothing reads, each with the one that was meant if it is one with a slip."""
-    known = {row.name.lower(): row.name for row in settings.rows}
+    known = [row.name for row in settings.rows]
     return [_with_guess(name, known) for name in sorted(settings.unknown)]
 
 
-def _with_guess(name: str, known: Mapping[str, str]) -> str:
+def _with_guess(name: str, known: Collection[str]) -> str:
     """An unknown name, and the setting that was meant if it is one with a slip."""
-    near = get_close_matches(name.lower(), known, 1, _SLIP)
-    return f"{name} (did you mean {known[near[0]]}?)" if near else name
+    meant = similar_name(name, known)
+    return f"{name} (did you mean {meant}?)" if meant else name
 
 
 def _address_notices(settings: Settings) -> list[str]:

@@ -127,6 +127,7 @@ class BrokerService(Service):
 
     async def _start(self) -> None:
         try:
+            self.settings.check()
             await self.kernel.start()
             self._kernel_started = True
             self._turns.start(self.kernel.flow_control)

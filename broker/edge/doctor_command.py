@@ -65,7 +65,7 @@ def examine(
     """
     from twistmq.broker.edge.doctor.host_checks import Host, host_findings
     from twistmq.broker.edge.doctor.network_checks import network_findings
-    from twistmq.broker.edge.doctor.settings_checks import read_settings
+    from twistmq.broker.edge.doctor.settings_checks import read_settings, start_findings
     from twistmq.broker.edge.doctor.store_checks import store_findings
     from twistmq.broker.edge.doctor.tls_checks import tls_findings
 
@@ -78,4 +78,5 @@ def examine(
     found += network_findings(kind, settings, host, running=running)
     if kind != "namesrv":
         found += store_findings(settings, host.now_ms, running=running)
+    found += start_findings(settings, found, running=running)
     return found

@@ -12,6 +12,8 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.server import Request, Site
 
+from twistmq.broker.ports import LISTENING
+
 __all__ = ["HttpPort"]
 
 #: Whoever watches needs one or two, and a person a few more.
@@ -145,9 +147,11 @@ class HttpPort:
         except CannotListenError as error:
             raise error.socketError from None
         self.port: int = self._listening.getHost().port
+        LISTENING.add(self.port)
 
     def stop(self) -> Deferred[None]:
         """Listen no more, and cut off the connections there are."""
+        LISTENING.discard(self.port)
         stopped: Deferred[None] = maybeDeferred(self._listening.stopListening)
         for protocol in list(self._connections.protocols):
             protocol.transport.abortConnection()

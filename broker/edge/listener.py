@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from twistmq.broker.edge.closing import close_connection
 from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.protocol import RemotingProtocol
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.ports import LISTENING, cannot_listen
 
 __all__ = ["ListenerService"]
 
@@ -46,15 +46,17 @@ class ListenerService(Service):
             self._listening = self._reactor.listenTCP(
                 self.port, self.factory, self._backlog, self.interface)
         except CannotListenError as error:
-            why = getattr(error.socketError, "strerror", None) or error.socketError
-            raise BrokerError(f"cannot listen on {self.interface}:{self.port} ({self._purpose}): "
-                              f"{why}") from None
+            raise cannot_listen(
+                self.interface, self.port, self._purpose, error.socketError) from None
         self.port = self._listening.getHost().port
+        LISTENING.add(self.port)
         super().startService()  # type: ignore[no-untyped-call]
 
     def stop_listening(self) -> Deferred[object]:
         """Take no more connections; those there are stay."""
         listening, self._listening = self._listening, None
+        if listening:
+            LISTENING.discard(self.port)
         return maybeDeferred(listening.stopListening) if listening else succeed(None)
 
     def stopService(self) -> Deferred[object]:

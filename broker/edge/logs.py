@@ -106,7 +106,6 @@ class LogLevels:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._predicate = level_filter(settings)
-        settings.checks.append(level_filter)
         settings.on_change.append(self._settings_changed)
 
     def __call__(self, event: LogEvent) -> Any:

@@ -109,6 +109,7 @@ class NamesrvService(Service):
 
     async def _start(self) -> None:
         raise_open_files_limit()
+        self.settings.check()
         self._threads.start()
         self._hooks_started = True
         await self.name_server.hooks.start_namesrv(self.name_server)

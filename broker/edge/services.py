@@ -5,8 +5,9 @@ Each has ``started``, a Deferred that fires once it answers or fails with why it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
@@ -17,18 +18,27 @@ from twistmq.broker.edge.broker_service import BrokerService
 from twistmq.broker.edge.clock import connections_max
 from twistmq.broker.edge.limits import ConnectionCount
 from twistmq.broker.edge.namesrv_service import NamesrvService
+from twistmq.broker.edge.start_checks import broker_host_checks, namesrv_host_checks
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
-from twistmq.broker.settings import Settings
+from twistmq.broker.kernel_checks import kernel_checks
+from twistmq.broker.settings import SettingCheck, Settings
 
 __all__ = ["UpService", "declare_plugins", "load_hooks", "load_namesrv_hooks",
            "make_broker_service", "make_namesrv_service", "make_up_service"]
 
 
-def load_hooks(settings: Settings, plugins: Sequence[tuple[str, object]] = ()) -> Hooks:
-    """Import the plugins the settings allow, and let them declare settings of their own.
+#: The settings that say which plugins are used.
+_PLUGINS: Final = ("plugins.enabled", "plugins.disabled")
+
+
+def load_hooks(
+    settings: Settings, plugins: Sequence[tuple[str, object]] = (), *, on_disk: bool = True
+) -> Hooks:
+    """Import the plugins the settings allow, and let them declare settings and checks of their own.
 
     :param plugins: (name, plugin) that are there without being installed, as in a test.
+    :param on_disk: whether the store is on a disk of the host's; else it is a test's.
     :raises SettingsError: when a plugin that is asked for is not installed, or a setting asks for
         what neither kernel nor plugins have.
     """
@@ -36,7 +46,27 @@ def load_hooks(settings: Settings, plugins: Sequence[tuple[str, object]] = ()) -
     hooks = Hooks([*found.plugins, *plugins], found.notices)
     settings.add_rows(hooks.collect_settings(settings.own_rows))
     refuse_unread(settings)
+    settings.start_checks = [
+        *kernel_checks(hooks), *broker_host_checks(on_disk=on_disk),
+        _plugins_check(lambda after: [load_hooks(after, plugins, on_disk=on_disk)])]
     return hooks
+
+
+def _plugins_check(load: Callable[[Settings], object]) -> SettingCheck:
+    """That a start finds the plugins it is told to use, and has with them what it needs.
+
+    :param load: finds them, and adds the checks that go with them.
+    """
+    def run(settings: Settings) -> None:
+        if settings.running is None:
+            return  # who starts has just found them
+        anew = settings.anew()
+        load(anew)
+        for check in anew.start_checks:
+            if check.names != _PLUGINS:
+                check.run(anew)
+
+    return SettingCheck(_PLUGINS, run)
 
 
 def load_namesrv_hooks(
@@ -58,6 +88,9 @@ def load_namesrv_hooks(
         for row in rows:
             settings.put_from(up, row.name)
     refuse_unread(settings)
+    settings.start_checks = [
+        *namesrv_host_checks("listenPort" if up is None else "namesrv.port"),
+        *hooks.collect_setting_checks()]
     return hooks
 
 
@@ -96,6 +129,20 @@ def make_up_service(
     return UpService(reactor, namesrv_settings, broker_settings)
 
 
+def _check_namesrv_of_up(plugins: Sequence[tuple[str, object]], settings: Settings) -> None:
+    """Make the checks of the name server that would start beside a broker.
+
+    :raises SettingsError, BrokerError: when it would not start.
+    """
+    if settings.running is None:
+        return  # it makes them itself
+    anew = settings.anew()
+    namesrv = name_server_settings(anew)
+    load_namesrv_hooks(namesrv, plugins, up=anew)
+    namesrv.running = settings.running
+    namesrv.check()
+
+
 class UpService(MultiService):
     """A name server and a broker in one process: the broker starts once the other answers.
 
@@ -111,13 +158,16 @@ class UpService(MultiService):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         connections = ConnectionCount(connections_max)
-        hooks = load_hooks(broker_settings, plugins)
+        hooks = load_hooks(broker_settings, plugins, on_disk=io is None)
         self.namesrv = NamesrvService(
             reactor, namesrv_settings,
             load_namesrv_hooks(namesrv_settings, namesrv_plugins, up=broker_settings), connections,
             "namesrv.port", watched_alone=False)
         self.broker = BrokerService(reactor, broker_settings, hooks, io, connections)
         self.broker.kernel.name_server = self.namesrv.name_server
+        broker_settings.start_checks.append(SettingCheck(
+            tuple(row.name for row in namesrv_settings.rows if row.at_start), partial(
+                _check_namesrv_of_up, namesrv_plugins)))
         self.namesrv.setServiceParent(self)  # type: ignore[no-untyped-call]
         self.started: Deferred[UpService] = Deferred()
 

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
+from twistmq.broker.kernel_checks import kernel_checks
 from twistmq.broker.remoting import Request
 from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
@@ -119,6 +120,7 @@ class KernelBox:
         hooks = Hooks(plugins)
         rows = [*broker_rows(), *hooks.collect_settings(broker_rows())]
         self.settings = Settings.load(rows, overrides={**_SETTINGS, **(settings or {})})
+        self.settings.start_checks += kernel_checks(hooks)
         store = MessageStore(self.settings.store_settings(), self.disk, self._now, execute)
         self.kernel = Kernel(self.settings, store, hooks, self._now)
         self._peers = 0

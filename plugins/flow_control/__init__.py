@@ -17,10 +17,15 @@ from twistmq.broker import hookimpl
 from twistmq.broker.interfaces import IFlowControl
 from twistmq.broker.metrics import MetricFamily
 from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.settings import Setting
+from twistmq.broker.settings import Setting, SettingCheck
 from twistmq.plugins.flow_control.classes import KIND_SETTINGS
 from twistmq.plugins.flow_control.guard import PAGE_CACHE, QUEUE_BYTES, SWITCH, FlowControl
-from twistmq.plugins.flow_control.rate_limits import RATE_SETTINGS, RateLimits, read_topic_rates
+from twistmq.plugins.flow_control.rate_limits import (
+    RATE_SETTINGS,
+    TOPIC_RATES,
+    RateLimits,
+    read_topic_rates,
+)
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -61,6 +66,11 @@ def register_settings() -> Sequence[Setting]:
 
 
 @hookimpl
+def register_setting_checks() -> Sequence[SettingCheck]:
+    return [SettingCheck((TOPIC_RATES,), read_topic_rates)]
+
+
+@hookimpl
 def provide_flow_control(kernel: Kernel) -> IFlowControl:
     return flow_control_of(kernel)
 
@@ -72,7 +82,6 @@ def on_start(kernel: Kernel) -> None:
             _set_rates(kernel)
 
     _set_rates(kernel)
-    kernel.settings.checks.append(read_topic_rates)
     kernel.settings.on_change.append(settings_changed)
 
 

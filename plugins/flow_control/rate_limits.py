@@ -19,7 +19,7 @@ from twistmq.broker.settings import Setting, Settings
 if TYPE_CHECKING:
     from twistmq.broker.request.send_context import SendBatch
 
-__all__ = ["RATE_SETTINGS", "RateLimits", "read_topic_rates"]
+__all__ = ["RATE_SETTINGS", "TOPIC_RATES", "RateLimits", "read_topic_rates"]
 
 CLIENT_RATE: Final = "flow_control.client_rate_max"
 TOPIC_RATE: Final = "flow_control.topic_rate_max"

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from twisted.internet.defer import Deferred
 
 from twistmq.broker import hookimpl
-from twistmq.broker.settings import Setting
+from twistmq.broker.settings import Setting, SettingCheck, Settings
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -68,6 +68,31 @@ def register_settings() -> Sequence[Setting]:
                 "twistmq_namesrv_rpc_latency_seconds: a broker has no other metric that costs "
                 "something for each request.", at_start=True),
     )
+
+
+@hookimpl
+def register_setting_checks() -> Sequence[SettingCheck]:
+    return (
+        SettingCheck(("metricsExporterType", "metricsLabel"), _require_library),
+        SettingCheck(("metricsExporterType", "metricsPromExporterPort", "metricsPromExporterHost",
+                      "bindAddress", "listenPort", "namesrv.port"), _require_port, "port"),
+    )
+
+
+def _require_library(settings: Settings) -> None:
+    """:raises SettingsError: when there is none, or a label has no meaning."""
+    if settings.text("metricsExporterType") == "PROM":
+        from twistmq.plugins.metrics.setting_checks import require_library
+
+        require_library(settings)
+
+
+def _require_port(settings: Settings) -> None:
+    """:raises SettingsError: when it cannot be listened on."""
+    if settings.text("metricsExporterType") == "PROM":
+        from twistmq.plugins.metrics.setting_checks import require_port_of_pages
+
+        require_port_of_pages(settings)
 
 
 @hookimpl

@@ -6,7 +6,6 @@ made gets the same. A name server has few numbers, which are made at once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -22,6 +21,7 @@ from twistmq.plugins.metrics import broker_families, lag_families, process_famil
 from twistmq.plugins.metrics.namesrv_families import PREFIX as NAMESRV_PREFIX
 from twistmq.plugins.metrics.pages import HealthChecks, root_page
 from twistmq.plugins.metrics.rpc_latency import RpcLatency
+from twistmq.plugins.metrics.setting_checks import MISSING, interface_of, read_labels
 
 if TYPE_CHECKING:
     from twistmq.broker.hooks import Hooks
@@ -38,7 +38,6 @@ T = TypeVar("T")
 Making = Generator[None, None, T]
 
 _RPC_LATENCY: Final = "metrics_rpc_latency"
-_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 #: The metrics of a broker as others know them; they have its labels.
 _APACHES: Final = "rocketmq_"
 
@@ -66,7 +65,7 @@ class Exporter:
         self._run = run
         #: Those that wait for the scrape that is being made; None: none is.
         self._waiting: list[Deferred[bytes]] | None = None
-        interface = settings.text("metricsPromExporterHost").strip() or settings.text("bindAddress")
+        interface = interface_of(settings)
         try:
             self._port = serve_http(root_page(self.scrape, name, checks),
                                     settings.int("metricsPromExporterPort"), interface)
@@ -185,14 +184,5 @@ def _exposition(settings: Settings, own: dict[str, str], labelled: str) -> Expos
     try:
         from twistmq.plugins.metrics.exposition import Exposition
     except ImportError:
-        raise SettingsError("metricsExporterType=PROM needs Prometheus's client library: pip "
-                            "install 'twistmq[metrics]'") from None
-    labels = dict(own)
-    for pair in filter(None, settings.text("metricsLabel").split(",")):
-        name, colon, value = (part.strip() for part in pair.partition(":"))
-        if not (colon and _LABEL.fullmatch(name)) or name.startswith("__") or name in labels:
-            raise settings.error(
-                "metricsLabel", f"says {pair!r}, which is no name:value, or no name that a label "
-                                "may be given here")
-        labels[name] = value
-    return Exposition(labels, labelled)
+        raise SettingsError(MISSING) from None
+    return Exposition(read_labels(settings, own), labelled)

@@ -20,7 +20,7 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.settings import Setting, SettingCheck
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.properties import DELAY
@@ -57,10 +57,15 @@ def register_settings() -> Sequence[Setting]:
 
 
 @hookimpl
+def register_setting_checks() -> Sequence[SettingCheck]:
+    name = "messageDelayLevel"
+    return [SettingCheck((name,), lambda settings: DelayLevels(settings.text(name)))]
+
+
+@hookimpl
 def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode]:
     """The first hook with a kernel: its service begins here."""
     service = _services[kernel] = ScheduleService(kernel)
-    kernel.settings.checks.append(lambda after: DelayLevels(after.text("messageDelayLevel")))
     service.load()
     return {SCHEDULE_TOPIC: service.tags_code}
 

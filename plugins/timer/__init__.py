@@ -22,14 +22,14 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.settings import Setting, SettingCheck
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
 from twistmq.plugins.timer.families import families
 from twistmq.plugins.timer.recall import RecallMessage, add_recall_handles
 from twistmq.plugins.timer.records import TIMER_NAMES
 from twistmq.plugins.timer.service import TimerService
-from twistmq.plugins.timer.settings import TIMER_SETTINGS, TimerSettings
+from twistmq.plugins.timer.settings import TIMER_SETTINGS, TimerSettings, require_log_size
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -68,6 +68,12 @@ def delivered_ms(kernel: Kernel) -> int | None:
 @hookimpl
 def register_settings() -> Sequence[Setting]:
     return TIMER_SETTINGS
+
+
+@hookimpl
+def register_setting_checks() -> Sequence[SettingCheck]:
+    return [SettingCheck(("timerWheelEnable", "mappedFileSizeTimerLog", "storePathRootDir"),
+                         require_log_size)]
 
 
 @hookimpl

@@ -6,13 +6,15 @@ Source: MessageStoreConfig, BrokerConfig @5.3.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 from twistmq.broker.settings import INT_MAX, Setting, Settings
+from twistmq.broker.store_folder import require_size
 from twistmq.plugins.timer.log_unit import BLANK_SIZE_MIN, UNIT_SIZE
 from twistmq.plugins.timer.wheel import SLOTS_TOTAL
 
-__all__ = ["TICKS_MS", "TIMER_SETTINGS", "TimerSettings"]
+__all__ = ["TICKS_MS", "TIMER_SETTINGS", "TimerSettings", "require_log_size"]
 
 _STORE: Final = "MessageStoreConfig"
 _BROKER: Final = "BrokerConfig"
@@ -78,3 +80,12 @@ class TimerSettings:
             next((each for each in TICKS_MS if precision_ms >= each), TICKS_MS[-1]),
             window if 2 <= window <= most else most,
             settings.int("mappedFileSizeTimerLog"))
+
+
+def require_log_size(settings: Settings) -> None:
+    """:raises StoreDamaged, SettingsError: when the timer log is of files of another size."""
+    name, running = "mappedFileSizeTimerLog", settings.running
+    if settings.flag("timerWheelEnable"):
+        require_size(settings, name, Path(settings.text("storePathRootDir"), "timerlog"),
+                     settings.int(name),
+                     is_made=running is not None and running.flag("timerWheelEnable"))

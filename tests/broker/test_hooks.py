@@ -268,6 +268,7 @@ class IsolationTests(LoggedTestCase):
     #: How the broker calls each hook, and what it gets when the only plugin raises.
     CALLS: Mapping[str, tuple[Callable[[Hooks], Any], Any]] = {
         "register_settings": (lambda h: h.collect_settings(), []),
+        "register_setting_checks": (lambda h: h.collect_setting_checks(), []),
         "register_commands": (lambda h: h.collect_commands(), []),
         "register_store_files": (lambda h: h.collect_store_files(), {}),
         "register_filter_languages": (lambda h: h.collect_filter_languages(KERNEL), {}),
@@ -386,6 +387,7 @@ class IsolationTests(LoggedTestCase):
         """What a hook does not allow is logged and counted as None."""
         wrong: Mapping[str, Any] = {
             "register_settings": {"a": 1}, "register_commands": ["up"],
+            "register_setting_checks": [lambda settings: None],
             "register_store_files": {"timers": 1}, "register_filter_languages": ["X"],
             "register_request_handlers": [1], "register_tags_codes": 7, "claim_properties": "DELAY",
             "register_periodic_tasks": "often", "before_request": True,

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.apache_settings import UNREAD
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.setting_rows import broker_rows, local_address, namesrv_rows, up_rows
-from twistmq.broker.settings import Setting, Settings, SettingValue
+from twistmq.broker.settings import Setting, SettingCheck, Settings, SettingValue
+from twistmq.broker.settings_page import stock_plugin_rows
 from twistmq.broker.store.settings import StoreSettings
 
 ROWS = (
@@ -163,14 +165,42 @@ class UpdateTests(SynchronousTestCase):
         self.settings = Settings.load(ROWS, self.path)
 
     def test_update(self) -> None:
-        """What changed is returned and told; what no row and no file has is ignored."""
+        """What changed is returned and told."""
         told: list[dict[str, SettingValue]] = []
         self.settings.on_change.append(lambda changed: told.append(dict(changed)))
-        changed = self.settings.update({"port": "2", "name": "", "nowhere": "1"})
+        changed = self.settings.update({"port": "2", "name": ""})
         self.assertEqual(changed, {"port": 2})
         self.assertEqual(told, [{"port": 2}])
         self.assertEqual(self.settings.int("port"), 2)
-        self.assertNotIn("nowhere", self.settings.unknown)
+
+    def test_names_that_nobody_knows(self) -> None:
+        """One with a slip, or of nothing at all, refuses the change and says which was meant."""
+        for name, text in (
+            ("nowhere", "nowhere: there is no such setting"),
+            ("swich", "swich: there is no such setting, did you mean switch?"),
+            ("PORT", "PORT: there is no such setting, did you mean port?"),
+            ("", ": there is no such setting"),
+        ):
+            with self.assertRaises(SettingsError) as caught:
+                self.settings.update({"port": "2", name: "1"})
+            self.assertEqual(str(caught.exception), text)
+        self.assertEqual((self.settings.int("port"), "nowhere" in self.settings.unknown),
+                         (1, False))
+
+    def test_names_that_nothing_reads(self) -> None:
+        """One of Apache's broker is kept, shown and saved; so is one that the file has."""
+        changes = {"sendMessageThreadPoolNums": "8", "other": "z"}
+        self.assertEqual(self.settings.update(changes, save=True), {})
+        again = Settings.load(ROWS, self.path)
+        for settings in (self.settings, again):
+            self.assertEqual(settings.unknown, changes)
+            self.assertIn("sendMessageThreadPoolNums=8\n", settings.format())
+
+    def test_unread_names(self) -> None:
+        """None of them is a setting here."""
+        rows = {row.name for row in (*up_rows(), *(
+            row for _, plugin in stock_plugin_rows() for row in plugin))}
+        self.assertEqual(UNREAD & rows, set())
 
     def test_update_is_all_or_nothing(self) -> None:
         """One value without meaning, and nothing changes."""
@@ -201,13 +231,70 @@ class UpdateTests(SynchronousTestCase):
 
         rows = (Setting("place", "text", "a", "Read once.", at_start=True), *ROWS)
         settings = Settings.load(rows, self.path)
-        settings.checks.append(check)
+        settings.checks.append(SettingCheck(("place", "name"), check))
         before, text = settings.format(), self.path.read_text()
         for changes in ({"place": "x", "name": "x"}, {"port": "2", "name": "a"}):
             self.assertRaises(SettingsError, settings.update, changes, save=True)
             self.assertEqual((settings.format(), self.path.read_text()), (before, text))
         settings.update({"place": "b", "name": "a"})
         self.assertRaises(SettingsError, settings.update, {"name": "b"})
+
+    def test_checks_are_made_of_what_changes(self) -> None:
+        """One that looks at nothing that changes is not made; a start makes all, in order."""
+        settings = Settings.load(ROWS, self.path)
+        made: list[str] = []
+        for names in (("port", "name"), ("mode",), ()):
+            check = SettingCheck(names, lambda after, names=names: made.append(",".join(names)))
+            (settings.checks if names == ("mode",) else settings.start_checks).append(check)
+        for changes, expected in (
+            ({"name": "z"}, ["port,name", ""]), ({"name": "z"}, [""]),
+            ({"mode": "slow", "port": "7"}, ["port,name", ""]), ({"mode": "fast"}, ["mode", ""]),
+        ):
+            made.clear()
+            settings.update(changes)
+            self.assertEqual(made, expected, msg=str(changes))
+        made.clear()
+        settings.check()
+        self.assertEqual(made, ["mode", "port,name", ""])
+
+    def test_what_is_new(self) -> None:
+        """A check can tell what the running process has shown to be of use."""
+        rows = (Setting("place", "text", "a", "Read once.", at_start=True), *ROWS)
+        settings = Settings.load(rows, self.path)
+        new: list[bool] = []
+        settings.checks.append(SettingCheck((), lambda after: new.append(after.is_new("place"))))
+        for place in ("a", "b", "b", "c"):
+            settings.update({"place": place})
+        settings.check()
+        self.assertEqual(new, [False, True, False, True, True])
+
+    def test_defaults_that_follow(self) -> None:
+        """What is derived from a changed setting is what the next start would make of it."""
+        def derive(settings: Settings) -> None:
+            settings.put_default("folder", settings.text("name") + "/below")
+
+        settings = Settings.load(ROWS)
+        settings.derive = derive
+        derive(settings)
+        settings.update({"name": "/x"})
+        self.assertIn("folder=/x/below\n", settings.format())
+        settings.update({"folder": "/y"})
+        settings.update({"name": "/z"})
+        self.assertEqual(settings.text("folder"), "/y")
+
+    def test_anew(self) -> None:
+        """As the next start reads them: what a plugin declared is a text until it is there."""
+        rate = Setting("mine.rate", "int", 5, "A rate.")
+        self.settings.add_rows([rate])
+        self.settings.update({"mine.rate": "7", "other": "y", "port": "9"})
+        anew = self.settings.anew()
+        self.assertEqual(anew.unknown, {"mine.rate": "7", "other": "y"})
+        self.assertEqual((anew.int("port"), anew.is_given("port"), anew.has("mine.rate")),
+                         (9, True, False))
+        anew.add_rows([rate])
+        self.assertEqual((anew.int("mine.rate"), self.settings.int("mine.rate")), (7, 7))
+        self.assertRaises(SettingsError, self.settings.anew().add_rows,
+                          [Setting("mine.rate", "int", 5, "A rate.", most=6)])
 
     def test_what_cannot_be_saved_is_not_changed(self) -> None:
         """Nobody is told either."""

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from twistmq.broker.edge import boot
-from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
+from twistmq.broker.edge.doctor.findings import Finding, Level, broken, fine, warning
 from twistmq.broker.edge.services import declare_plugins
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.errors import BrokerError, SettingsError
 from twistmq.broker.properties_file import Property, decode_properties, parse_properties
 from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
 from twistmq.broker.settings import Setting, Settings
 
-__all__ = ["read_settings"]
+__all__ = ["read_settings", "start_findings"]
 
 _ROWS: Final = {"up": up_rows, "broker": broker_rows, "namesrv": namesrv_rows}
 _FILE: Final = "settings file"
@@ -109,6 +109,26 @@ def _checked(
     if not any(finding.check == _VALUES for finding in findings):
         findings.append(fine(_VALUES, f"{len(good)} given, all have a meaning"))
     return settings
+
+
+def start_findings(
+    settings: Settings, findings: Sequence[Finding], *, running: bool
+) -> Iterator[Finding]:
+    """Make the checks of a start; the first that fails of each part that is not broken anyway.
+
+    :param findings: those that tell more of the same.
+    :param running: whether ports and locks are this server's own.
+    """
+    told = {finding.check for finding in findings if finding.level is Level.BROKEN}
+    for check in (*settings.checks, *settings.start_checks):
+        part = check.part or _VALUES
+        if part in told or (running and check.part):
+            continue
+        try:
+            check.run(settings)
+        except (SettingsError, BrokerError) as error:
+            told.add(part)
+            yield broken(part, str(error), "choose another value, or leave it out")
 
 
 def _declare_plugins_rows(kind: str, settings: Settings) -> None:

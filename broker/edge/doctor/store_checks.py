@@ -7,10 +7,7 @@ looks into the files themselves.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +18,7 @@ from twistmq.broker.errors import StoreError
 from twistmq.broker.settings import Settings
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.store_folder import holder, nearest_folder, not_writable
 
 __all__ = ["Space", "space_of", "store_findings"]
 
@@ -34,7 +32,6 @@ _REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "gl
 _INODES_LEAST: Final = 10_000
 #: A clock may be behind another by so much without anybody noticing, ms.
 _SKEW_MS: Final = 60_000
-_FLOCK: Final = struct.Struct("hhqqi4x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,11 @@ def store_findings(
     store = settings.store_settings()
     root = Path(store.store_path_root_dir)
     for folder in dict.fromkeys((root, Path(store.commit_log_path))):
-        there = _nearest(folder)
-        fault = _unusable(folder, there)
+        fault = _unusable(folder)
         if fault is not None:
             yield fault
             return
-        yield from _disk(folder, there, store, space)
+        yield from _disk(folder, nearest_folder(folder), store, space)
     if not root.exists():
         yield fine(_STORE, f"{root} will be made")
         return
@@ -80,27 +76,19 @@ def store_findings(
     yield from _times(root, now_ms)
 
 
-def _nearest(folder: Path) -> Path:
-    """The folder, or the one above it that is there."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder
-
-
-def _unusable(folder: Path, there: Path) -> Finding | None:
+def _unusable(folder: Path) -> Finding | None:
     """Why nothing can be kept in a folder."""
+    why = not_writable(folder)
+    if not why:
+        return None
+    there = nearest_folder(folder)
     what = str(folder) if there == folder else f"{folder} (to be made in {there})"
     if not there.is_dir():
-        return broken(_STORE, f"{what}: {there} is no folder",
+        return broken(_STORE, f"{what}: {why}",
                       "set storePathRootDir to a folder, or move that file away")
-    try:
-        with tempfile.NamedTemporaryFile(dir=there, prefix=".twistmq-doctor-"):
-            pass
-    except OSError as error:
-        return broken(_STORE, f"{what} cannot be written: {error.strerror}",
-                      f"chown it to the user that runs the server (this one is {os.getuid()}), and "
-                      "mount it for writing")
-    return None
+    return broken(_STORE, f"{what} cannot be written: {why}",
+                  f"chown it to the user that runs the server (this one is {os.getuid()}), and "
+                  "mount it for writing")
 
 
 def _disk(
@@ -166,10 +154,10 @@ def _owners(root: Path) -> Iterator[Finding]:
 
 def _lock(root: Path, running: bool) -> Iterator[Finding]:
     """Who uses the store, and how it was left."""
-    holder = _holder(root / "lock")
+    process = holder(root / "lock")
     was_left = (root / "abort").exists()
-    if holder is not None:
-        who = f"process {holder}" if holder else "another process"
+    if process is not None:
+        who = f"process {process}" if process else "another process"
         if running:
             yield fine(_STORE, f"{root} is used by {who}")
         else:
@@ -184,29 +172,6 @@ def _lock(root: Path, running: bool) -> Iterator[Finding]:
                               "log's end again", "nothing; twistmq store check tells more")
     else:
         yield fine(_STORE, f"{root} is free")
-
-
-def _holder(lock: Path) -> int | None:
-    """Who holds the lock: a process id, 0 when it is not known; None when nobody does.
-
-    Apache's broker takes the lock of fcntl, ours that of flock as well.
-    """
-    try:
-        descriptor = os.open(lock, os.O_RDWR)
-    except OSError:
-        return None
-    try:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
-        if kind != fcntl.F_UNLCK:
-            return max(int(process), 0)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return 0
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def _sizes(folder: Path, size: int) -> Iterator[Finding]:

@@ -212,6 +212,11 @@ class BrokenTests(DoctorTestCase):
         self.store.mkdir()
         ahead_ms = int(time.time() * 1000) + 3_600_000
         (self.store / "checkpoint").write_bytes(struct.pack(">6q", *[ahead_ms] * 6) + bytes(4048))
+        # A checkpoint alone tells of a log that is missing.
+        log = self.store / "commitlog" / ("0" * 20)
+        log.parent.mkdir()
+        log.touch()
+        os.truncate(log, 1024**3)
         self.assertBroken(self.examine(), "clock", "s from now",
                           "NTP")
 

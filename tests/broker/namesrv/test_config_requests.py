@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.boot import name_server_settings, namesrv_settings, up_settings
 from twistmq.broker.edge.logs import level_filter
+from twistmq.broker.edge.start_checks import namesrv_host_checks
 from twistmq.broker.remoting import Reply
 from twistmq.broker.setting_rows import NAMESRV_OPEN
 from twistmq.broker.settings import Setting
@@ -154,6 +155,7 @@ class SettingRequestTests(SynchronousTestCase):
         """Whatever value is taken for one of them, the file is read at the next start."""
         up = up_settings(self.mktemp(), None, {})
         self.settings = name_server_settings(up)
+        self.settings.start_checks += namesrv_host_checks("namesrv.port")
         self.server = PortlessNameServer(settings=self.settings)
         self.file = Path(up.text("configStorePath"))
         texts = ("true", "1", "0", "-1", "debug", "a=b", "twistmq=loud", "", "x" * 9000, ";,=,;")

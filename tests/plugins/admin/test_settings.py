@@ -71,7 +71,7 @@ class UpdateTests(SettingsCase):
 
     def test_at_once_and_saved(self) -> None:
         """What was given holds, is shown, and is in the file, which keeps all else."""
-        self.change("traceOn=false\nfileReservedTime=48\nunknownToUs=new\nnowhere=1\n")
+        self.change("traceOn=false\nfileReservedTime=48\nunknownToUs=new\n")
         self.assertFalse(self.settings.flag("traceOn"))
         for line in ("traceOn=false", "fileReservedTime=48", "unknownToUs=new"):
             self.assertIn(line, self.shown())
@@ -93,6 +93,7 @@ class UpdateTests(SettingsCase):
         """Each refuses the whole change with the reason; nothing is changed or written."""
         before, text = self.shown(), self.file.read_text()
         for bad, reason in (
+            ("nowhere=1", "nowhere: there is no such setting"),
             ("fileReservedTime=soon", "is not a whole number"),
             ("fileReservedTime=-1", "is not from 0 to 2147483647"),
             ("traceOn=perhaps", "is not true or false"),

@@ -26,7 +26,7 @@ from twistmq.broker.interfaces import (
 from twistmq.broker.metrics import MetricFamily
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.settings import Setting, SettingCheck, Settings
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq_sample_plugin.access import TokenValidator
 from twistmq_sample_plugin.counts import counts_of
@@ -87,6 +87,15 @@ def register_settings() -> Sequence[Setting]:
         Setting("sample.tick_ms", "int", 60_000, "How often the counts are logged.",
                 unit="ms", least=1),
     ]
+
+
+@hookimpl
+def register_setting_checks() -> Sequence[SettingCheck]:
+    def check(settings: Settings) -> None:
+        if settings.text("sample.prefix_for_all").startswith("="):
+            raise settings.error("sample.prefix_for_all", "names no property")
+
+    return [SettingCheck(("sample.prefix_for_all",), check)]
 
 
 @hookimpl

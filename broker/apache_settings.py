@@ -1,0 +1,90 @@
+"""Settings of Apache's broker that nothing here reads.
+
+A tool may set them, as with Apache's broker: they are kept, saved and shown, and change nothing. So
+scripts that set them work, and a slip of the pen is refused.
+
+Source: BrokerConfig, NettyServerConfig, NettyClientConfig, MessageStoreConfig @5.3.3, as
+GET_BROKER_CONFIG lists them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["UNREAD"]
+
+_NAMES: Final = """
+    accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
+    ackMessageThreadPoolNums adminBrokerThreadPoolNums allAckInSyncStateSet appendAckAsync
+    appendCkAsync asyncLearner asyncSendEnable autoDeleteUnusedStats
+    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
+    bottomMostCompressionTypeForConsumeQueueStore brokerElectionPriority brokerHeartbeatInterval
+    brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval
+    checkSyncStateSetPeriod cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
+    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
+    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+    clientManageThreadPoolNums clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
+    clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable
+    coldDataFlowControlEnable coldDataScanEnable commercialBaseCount commercialSizePerMsg
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
+    commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum
+    compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
+    compactionThreadNum compatibleWithOldNameSrv configManagerVersion
+    consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr
+    controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
+    correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable
+    delayOffsetUpdateVersionStep destroyMapedFileIntervalForcibly disableCallbackExecutor
+    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded dispatchCqCacheNum
+    dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAsyncReput
+    enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently
+    enableCleanExpiredOffset enableCompaction enableControllerMode enableCreateSysGroup
+    enableDLegerCommitLog enableDetailStat enableFastChannelEventProcess enableMixedMessageType
+    enableNetWorkFlowControl enableNotifyBeforePopCalculateLag enablePopLog
+    enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRocksDBLog
+    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully
+    enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
+    enableSplitRegistration enabledAppendPropCRC endTransactionThreadPoolNums
+    estimateAccumulation fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
+    flushCommitLogTimed flushConsumeQueueLeastPages flushConsumerOffsetHistoryInterval
+    forceVerifyPropCRC globalColdReadThreshold haFlowControlEnable haHousekeepingInterval
+    haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize
+    heartbeatThreadPoolNums highSpeedMode inSyncReplicas isBrokerContainer isInBrokerContainer
+    isScanAvailableNameSrv litePullMessageThreadPoolNums loadBalanceProcessorThreadPoolNums
+    lockInStrictMode logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+    logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold mappedFileSwapEnable
+    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
+    maxHaTransferByteInSecond maxOffsetMapSize maxReconnectIntervalTimeSeconds
+    maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
+    memTableFlushIntervalMs messageStorePlugIn metricGrpcExporterIntervalInMills
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta
+    metricsOtelCardinalityLimit minInSyncReplicas notifyConsumerIdsChangedEnable
+    offsetCheckInSlave popConsumerFSServiceInit popConsumerKVServiceEnable
+    popConsumerKVServiceInit popConsumerKVServiceLog popPollingMapSize popReviveMaxAttemptTimes
+    popReviveMaxReturnSizePerRead printChannelGroups printChannelGroupsMinNum
+    processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
+    putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
+    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums readUnCommitted
+    realTimeNotifyConsumerChange realTimePersistRocksDBConfig recheckReputOffsetFromCq
+    recoverConcurrently recoverThreadPoolNums rejectPullConsumerEnable replicasPerDiskPartition
+    reviveAckWaitMs reviveMaxSlow reviveScanTime rocksdbCQDoubleWriteEnable
+    rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
+    sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
+    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis
+    sendMessageThreadPoolNums serverAsyncSemaphoreValue serverCallbackExecutorThreads
+    serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
+    serverSelectorThreads serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
+    shutdownWaitTimeSeconds skipPreOnline slaveTimeout socksProxyConfig
+    spinLockCollisionRetreatOptimalDegree splitRegistrationSize startAcceptSendRequestTimeStamp
+    statRocksDBCQIntervalSec storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
+    syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile
+    syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
+    timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
+    timerGetMessageThreadNum timerInterceptDelayLevel timerMetricSmallThreshold
+    timerPutMessageThreadNum timerSkipUnknownError timerWarmEnable topicQueueLockNum
+    totalReplicas transferMsgByHeap travelCqFileNumWhenGetMessage useABSLock
+    useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage
+    useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic wakeCommitWhenPutMessage
+    wakeFlushWhenPutMessage writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+UNREAD: Final = frozenset(_NAMES.split())

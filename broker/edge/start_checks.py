@@ -1,0 +1,180 @@
+"""What a start demands of the host it is on: addresses, ports, folders, files of the store.
+
+A start makes these checks before it does anything; so does ``twistmq doctor``, and a tool's change
+of a setting is refused by them. Whatever stops a start because of settings belongs here, in
+``boot``, in ``kernel_checks``, or in a plugin's ``register_setting_checks``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from twistmq.broker.constants import VIP_PORT_DISTANCE
+from twistmq.broker.edge.boot import log_folder
+from twistmq.broker.edge.logs import level_filter
+from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.host_address import resolved
+from twistmq.broker.ports import require_address, require_number, require_port
+from twistmq.broker.settings import SettingCheck, Settings
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.store_recovery import require_commit_log
+from twistmq.broker.store_folder import (
+    holder,
+    is_locked,
+    is_own_store,
+    nearest_folder,
+    not_writable,
+    require_size,
+)
+
+__all__ = ["PORTS", "STORE", "broker_host_checks", "namesrv_host_checks"]
+
+#: Parts of the doctor.
+PORTS: Final = "port"
+STORE: Final = "store"
+
+_FOLDERS: Final = ("storePathRootDir", "storePathCommitLog")
+#: Rows of files in the store: the setting that says how long each is, the folder, the folders in
+#: it that lead to the files. The commit log's folder is a setting.
+_ROWS: Final = (
+    ("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", "consumequeue", 2),
+    ("mapperFileSizeBatchConsumeQueue", "mapper_file_size_batch_consume_queue",
+     "batchconsumequeue", 2),
+    ("mappedFileSizeConsumeQueueExt", "mapped_file_size_consume_queue_ext",
+     "consumequeue_ext", 2),
+)
+
+
+def broker_host_checks(*, on_disk: bool = True) -> list[SettingCheck]:
+    """Those of a broker.
+
+    :param on_disk: whether its store is on a disk of the host's; else it is a test's.
+    """
+    found = [
+        _BIND,
+        SettingCheck(("bindAddress", "listenPort"), _broker_ports, PORTS),
+        SettingCheck(("bindAddress", "namesrv.port"), _up_port, PORTS),
+        SettingCheck(("brokerIP1",), _told_address, "address"),
+        _LOGS, _LEVELS,
+    ]
+    if on_disk:
+        found += [
+            SettingCheck(_FOLDERS, _store_folders, STORE),
+            SettingCheck((*_FOLDERS, "mappedFileSizeCommitLog", *(row[0] for row in _ROWS)),
+                         _store_files, STORE),
+        ]
+    return found
+
+
+def namesrv_host_checks(port_setting: str = "listenPort") -> list[SettingCheck]:
+    """Those of a name server.
+
+    :param port_setting: what users set its port by.
+    """
+    def port(settings: Settings) -> None:
+        if settings.int("listenPort"):
+            require_port(settings, settings.int("listenPort"),
+                         f"the name server's port: {port_setting}")
+
+    return [_BIND, SettingCheck(("bindAddress", "listenPort"), port, PORTS),
+            SettingCheck(("kvConfigPath",), _kv_folder), _LOGS, _LEVELS]
+
+
+def _broker_ports(settings: Settings) -> None:
+    """:raises BrokerError: when one cannot be listened on."""
+    port = settings.int("listenPort")
+    if not port:
+        return
+    require_port(settings, port, "the broker's port: listenPort")
+    if port > VIP_PORT_DISTANCE:
+        require_port(settings, port - VIP_PORT_DISTANCE,
+                     f"the broker's VIP port: two below listenPort {port}")
+
+
+def _up_port(settings: Settings) -> None:
+    """:raises BrokerError: when it cannot be listened on."""
+    if settings.has("namesrv.port") and settings.int("namesrv.port"):
+        require_port(settings, settings.int("namesrv.port"),
+                     "the name server's port: namesrv.port")
+
+
+def _told_address(settings: Settings) -> None:
+    """:raises SettingsError: when it is no host's."""
+    require_number(settings, "brokerIP1")
+    resolved(settings, "brokerIP1")
+
+
+def _log_folder(settings: Settings) -> None:
+    """:raises SettingsError: when no log can be written."""
+    folder = log_folder(settings)
+    why = not_writable(Path(folder))
+    if why:
+        raise SettingsError(f"log.dir={folder}: {why}")
+
+
+def _kv_folder(settings: Settings) -> None:
+    """:raises SettingsError: when the file could be in no folder."""
+    try:
+        there = nearest_folder(Path(settings.text("kvConfigPath")).parent)
+        why = "" if there.is_dir() else f"{there} is no folder"
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        raise settings.error("kvConfigPath", f"names no file: {why}")
+
+
+def _store_folders(settings: Settings) -> None:
+    """:raises StoreError: when one cannot be written, or is another broker's."""
+    store = settings.store_settings()
+    for name, folder in zip(_FOLDERS, (store.store_path_root_dir, store.commit_log_path),
+                            strict=True):
+        why = not_writable(Path(folder))
+        if why:
+            raise StoreError(f"the store cannot be opened: {name}={folder}: {why}")
+    if settings.running is None or is_own_store(settings):
+        return  # who starts takes the lock
+    process = holder(Path(store.path("lock")))
+    if process is not None:
+        raise StoreError(f"{store.store_path_root_dir} is locked by "
+                         f"{f'process {process}' if process else 'another process'}")
+    log, own_log = (os.path.realpath(each.commit_log_path)
+                    for each in (store, settings.running.store_settings()))
+    if log != own_log and is_locked(Path(log)):
+        raise StoreError(f"storePathCommitLog={store.commit_log_path}: the folder is another "
+                         "broker's")
+
+
+def _store_files(settings: Settings) -> None:
+    """:raises StoreDamaged, SettingsError: when files are missing, or of another size."""
+    store, running = settings.store_settings(), settings.running
+    name = "storePathCommitLog"
+    is_own = running is not None and is_own_store(settings)
+    if running is not None and is_own and (
+            os.path.realpath(running.store_settings().commit_log_path)
+            != os.path.realpath(store.commit_log_path)):
+        raise settings.error(name, "is not where this broker writes the commit log: it is changed "
+                                   "in the file, when the log was moved")
+    require_size(settings, "mappedFileSizeCommitLog", Path(store.commit_log_path),
+                 store.mapped_file_size_commit_log)
+    for name, field, folder, depth in _ROWS:
+        is_made = running is not None and (
+            folder != "consumequeue_ext" or running.flag("enableConsumeQueueExt"))
+        require_size(settings, name, Path(store.path(folder)), getattr(store, field), depth,
+                     is_made=is_made)
+    if not is_own:
+        disk = RealDisk()
+        path = store.path("checkpoint")
+        checkpoint = (Checkpoint.decode(disk.read_file(path), path) if disk.exists(path)
+                      else Checkpoint())
+        require_commit_log(disk, store, checkpoint, disk.exists(store.path("abort")))
+
+
+_BIND: Final = SettingCheck(
+    ("bindAddress",), lambda settings: require_address(settings, "bindAddress"), PORTS)
+_LEVELS: Final = SettingCheck(("log.level", "log.levels"), level_filter)
+_LOGS: Final = SettingCheck(
+    ("log.dir", "isolateLogEnable", "brokerName", "storePathRootDir", "kvConfigPath"), _log_folder,
+    STORE)

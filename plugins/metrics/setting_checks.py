@@ -1,0 +1,69 @@
+"""What a start demands of the settings of metrics, before it imports what makes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final
+
+from twistmq.broker.errors import BrokerError, SettingsError
+from twistmq.broker.ports import ports_of, require_number, require_port
+from twistmq.broker.settings import Settings
+
+__all__ = ["MISSING", "interface_of", "read_labels", "require_library", "require_port_of_pages"]
+
+_LABELS: Final = "metricsLabel"
+_PORT: Final = "metricsPromExporterPort"
+_HOST: Final = "metricsPromExporterHost"
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+#: A broker's own labels.
+_OWN: Final = ("cluster", "node_type", "node_id")
+MISSING: Final = ("metricsExporterType=PROM needs Prometheus's client library: pip install "
+                  "'twistmq[metrics]'")
+
+
+def interface_of(settings: Settings) -> str:
+    """The address that the port is bound to."""
+    return settings.text(_HOST).strip() or settings.text("bindAddress")
+
+
+def read_labels(settings: Settings, own: Mapping[str, str]) -> dict[str, str]:
+    """The labels of all metrics.
+
+    :param own: those that say which server it is.
+    :raises SettingsError: when one has no meaning.
+    """
+    labels = dict(own)
+    for pair in filter(None, settings.text(_LABELS).split(",")):
+        name, colon, value = (part.strip() for part in pair.partition(":"))
+        if not (colon and _LABEL.fullmatch(name)) or name.startswith("__") or name in labels:
+            raise settings.error(_LABELS, f"says {pair!r}, which is no name:value, or no name that "
+                                          "a label may be given here")
+        labels[name] = value
+    return labels
+
+
+def require_library(settings: Settings) -> None:
+    """:raises SettingsError: when there is none, or a label has no meaning."""
+    if find_spec("prometheus_client") is None:
+        raise SettingsError(MISSING)
+    read_labels(settings, dict.fromkeys(_OWN, "") if settings.has("brokerName") else {})
+
+
+def require_port_of_pages(settings: Settings) -> None:
+    """:raises SettingsError: when it cannot be listened on."""
+    require_number(settings, _HOST)
+    port = settings.int(_PORT)
+    whose = ports_of(settings).get(port)
+    if port and settings.has("namesrv.port") and port == settings.int("namesrv.port"):
+        whose = f"the name server's: namesrv.port={port}"
+    if whose is not None:
+        raise settings.error(_PORT, f"is {whose}; choose another for one of them")
+    interface = interface_of(settings)
+    try:
+        require_port(settings, port, "metrics", interface)
+    except BrokerError as error:
+        why = str(error).rpartition(": ")[2]
+        raise settings.error(
+            _PORT, f"is no port that can be listened on at {interface}: {why}") from None

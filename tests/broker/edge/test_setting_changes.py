@@ -1,0 +1,325 @@
+"""A tool's change of settings: what the next start could not use is refused.
+
+A name server and a broker run with messages in the store. Each setting is given values that are odd
+for it. Whatever was taken is what a start finds then, and the start must succeed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.edge import boot
+from twistmq.broker.edge.services import UpService
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.properties_file import with_changes
+from twistmq.broker.settings import Setting
+from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.running import ReactorThread
+from twistmq.broker.tool_changes import change_settings
+
+#: Small files, and ports that the system chooses.
+FILE = {
+    "mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "2000",
+    "mapperFileSizeBatchConsumeQueue": "4600", "maxHashSlotNum": "50", "maxIndexNum": "200",
+    "mappedFileSizeTimerLog": "65536", "listenPort": "0", "namesrv.port": "0",
+    "metricsPromExporterPort": "0", "autoCreateTopicEnable": "true",
+}
+#: For a text, a path, or names.
+TEXTS = ("", "..", ".", "/dev/null/x", "/proc/x", "/etc/hostname", "256.1.1.1", "10.255.255.1",
+         "300.300.300.300", "nosuch", "a/b", "x" * 300, "é" * 200, "a\x00b", "a b", "1", ";;",
+         ":::", "a=b", "*", "a|b")
+#: They have a round of their own: without plugins their settings mean nothing.
+PLUGINS = ("plugins.enabled", "plugins.disabled")
+
+
+class UpCase(SynchronousTestCase):
+    """A name server and a broker that run on what ``broker.conf`` says, and nothing else."""
+
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="twistmq-settings-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.data = self.folder / "data"
+        self.data.mkdir()
+        self.file = self.data / "broker.conf"
+        self.file.write_text(with_changes("", FILE))
+        # What a relative path names is in the folder as well.
+        here = self.folder / "here" / "and" / "there"
+        here.mkdir(parents=True)
+        self.addCleanup(os.chdir, Path.cwd())
+        os.chdir(here)
+        self.held = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.held.close)
+        self.thread = ReactorThread()
+        self.addCleanup(self.thread.stop)
+        self.service: UpService | None = None
+        self.addCleanup(self.stop)
+
+    @property
+    def up(self) -> UpService:
+        assert self.service is not None
+        return self.service
+
+    def start(self) -> None:
+        """Start as a process would that is told nothing but its folder."""
+        def begin() -> Any:
+            settings = boot.up_settings(str(self.data), None, {})
+            self.service = UpService(
+                self.thread.reactor, boot.name_server_settings(settings), settings)
+            self.service.startService()
+            return self.service.started
+
+        try:
+            self.thread.call(begin)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        service, self.service = self.service, None
+        if service is not None:
+            self.thread.call(service.stopService)
+
+    def fill(self) -> None:
+        """Have files of each kind: a log, queues, an index, timed messages."""
+        with BlockingClient(f"127.0.0.1:{self.up.broker.port}") as client:
+            client.send("T", b"x", keys="k")
+            client.send("T", b"later", properties={"TIMER_DELAY_SEC": "3000"})
+            while not list((self.data / "store" / "timerlog").glob("0*")):
+                client.max_offset("T")
+        self.stop()
+        self.start()
+
+    def ask(self, code: RequestCode, name: str, value: str) -> tuple[int, str]:
+        """Change a setting by request 25 or 318; :returns: code and remark."""
+        port = (self.up.broker if code == RequestCode.UPDATE_BROKER_CONFIG
+                else self.up.namesrv).port
+        with BlockingClient(f"127.0.0.1:{port}") as client:
+            reply = client.request(code, None, with_changes("", {name: value}).encode())
+        return reply.code, reply.remark or ""
+
+
+class RefusedTests(UpCase):
+    """Changes with which a process did not start again."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.start()
+        self.fill()
+
+    def refused(self, name: str, value: str, why: str) -> None:
+        """The change is refused with the reason, and nothing of it is left."""
+        before = self.file.read_bytes()
+        code, remark = self.ask(RequestCode.UPDATE_BROKER_CONFIG, name, value)
+        self.assertEqual(code, ResponseCode.SYSTEM_ERROR, msg=f"{name}={value}: {remark}")
+        self.assertIn(why, remark, msg=f"{name}={value}")
+        self.assertEqual(self.file.read_bytes(), before)
+
+    def test_addresses(self) -> None:
+        """One that is none, one of another host, a name that had to be looked up meanwhile."""
+        for value in ("256.1.1.1", "localhost"):
+            self.refused("bindAddress", value, "is no IP address")
+        self.refused("bindAddress", "10.255.255.1", "is no address of this host")
+        self.refused("brokerIP1", "300.300.300.300", "is no IP address")
+        self.refused("brokerIP1", "", "is no host's address")
+        for name in ("bindAddress", "brokerIP1"):
+            code, remark = self.ask(RequestCode.UPDATE_BROKER_CONFIG, name, "127.0.0.1")
+            self.assertEqual((code, remark), (ResponseCode.SUCCESS, ""))
+
+    def test_ports(self) -> None:
+        """One that somebody else has, also two below it; this process's own may be kept."""
+        taken = self.held.getsockname()[1]
+        for name, port in (("listenPort", taken), ("listenPort", taken + 2),
+                           ("namesrv.port", taken)):
+            self.refused(name, str(port), "Address already in use")
+        self.refused("listenPort", "65536", "is not from 0 to 65535")
+        own = str(self.up.broker.port)
+        self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, "listenPort", own),
+                         (ResponseCode.SUCCESS, "from the next start on: listenPort"))
+        self.refused("namesrv.port", own, "is the broker's: listenPort")
+        self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, "metricsPromExporterPort", own)
+                         [0], ResponseCode.SUCCESS)
+        self.refused("metricsExporterType", "PROM", "is the broker's: listenPort")
+
+    def test_folders(self) -> None:
+        """A file, or what nothing can be made in, is no folder of logs or of a store."""
+        below_a_file = f"{self.file}/x"
+        for name in ("log.dir", "storePathRootDir", "storePathCommitLog"):
+            for value in (str(self.file), below_a_file, "/proc/x", "/dev/null/x"):
+                self.refused(name, value, name)
+
+    def test_store_of_another_broker(self) -> None:
+        """Its lock is held."""
+        other = ReactorThread()
+        self.addCleanup(other.stop)
+        settings = boot.up_settings(str(self.folder / "other"), None, {
+            "listenPort": "0", "namesrv.port": "0"})
+        service = UpService(other.reactor, boot.name_server_settings(settings), settings)
+
+        def begin() -> Any:
+            service.startService()
+            return service.started
+
+        other.call(begin)
+        try:
+            root = settings.text("storePathRootDir")
+            self.refused("storePathRootDir", root, "is locked by")
+            moved = with_changes("", {"storePathRootDir": str(self.folder / "new"),
+                                      "storePathCommitLog": f"{root}/commitlog"})
+            with BlockingClient(f"127.0.0.1:{self.up.broker.port}") as client:
+                reply = client.request(RequestCode.UPDATE_BROKER_CONFIG, None, moved.encode())
+            self.assertIn("the folder is another broker's", reply.remark or "")
+        finally:
+            other.call(service.stopService)
+
+    def test_sizes_of_files(self) -> None:
+        """The broker makes files of the sizes that it has, whether there are any yet or not."""
+        for name in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue",
+                     "mapperFileSizeBatchConsumeQueue", "mappedFileSizeTimerLog"):
+            self.refused(name, "131072", "is not the size of the files that this broker makes")
+
+    def test_store_with_other_files(self) -> None:
+        """A folder that is there is looked into: its files have a size, its log is complete."""
+        for part, why in (("commitlog", "mappedFileSizeCommitLog"),
+                          ("consumequeue/T/0", "mappedFileSizeConsumeQueue"),
+                          ("timerlog", "mappedFileSizeTimerLog")):
+            store = self.folder / part.partition("/")[0]
+            file = store / part / ("0" * 20)
+            file.parent.mkdir(parents=True)
+            file.write_bytes(bytes(4096))
+            self.refused("storePathRootDir", str(store), f"{file} has 4096 bytes")
+            self.refused("storePathRootDir", str(store), why)
+        store = self.folder / "half"
+        shutil.copytree(self.data / "store" / "consumequeue", store / "consumequeue")
+        self.refused("storePathRootDir", str(store), "has no file, but its messages are told of")
+
+    def test_commit_log_elsewhere(self) -> None:
+        """The broker that runs goes on writing where it is."""
+        self.refused("storePathCommitLog", str(self.folder / "log"), "is not where this broker")
+
+    def test_plugins(self) -> None:
+        """One that is not installed, or the one that another setting needs."""
+        self.refused("plugins.enabled", "nosuch", "nosuch not installed")
+        conf = self.data / "conf"
+        conf.mkdir()
+        (conf / "plain_acl.yml").write_text("accounts: []\n")
+        self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, "aclEnable", "true"),
+                         (ResponseCode.SUCCESS, "from the next start on: aclEnable"))
+        for name, value in (("plugins.disabled", "acl"), ("plugins.enabled", "admin,retry")):
+            self.refused(name, value, "no plugin that is in use checks requests")
+        self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, "plugins.enabled", "acl")[0],
+                         ResponseCode.SUCCESS)
+
+    def test_settings_of_plugins(self) -> None:
+        """A plugin's own checks, also of one that would be used again."""
+        with mock.patch.dict(sys.modules, {"prometheus_client": None}):
+            self.refused("metricsExporterType", "PROM", "needs Prometheus's client library")
+        self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, "metricsLabel", "a b:c")[0],
+                         ResponseCode.SUCCESS)
+        self.refused("metricsExporterType", "PROM", "metricsLabel")
+        self.stop()
+        self.file.write_text(self.file.read_text()
+                             + "plugins.disabled=schedule\nmessageDelayLevel=x\n")
+        self.start()
+        self.refused("plugins.disabled", "retry", "messageDelayLevel: 'x'")
+
+    def test_files_of_the_name_server(self) -> None:
+        """No tool changes them, by the broker's port either."""
+        for name in ("kvConfigPath", "configStorePath"):
+            for value in ("/dev/null/x", str(self.folder / "x")):
+                self.refused(name, value, "no tool may change it")
+
+    def test_names(self) -> None:
+        """Topics are called so, and have folders."""
+        for name in ("brokerName", "brokerClusterName"):
+            for value in (".", "..", "x" * 300, ""):
+                self.refused(name, value, name)
+
+    def test_what_is_asked_of_another_broker(self) -> None:
+        """What nothing here reads is refused like by a start, though it is a name of Apache's."""
+        for name in ("enableDLegerCommitLog", "enableControllerMode"):
+            self.refused(name, "true", f"{name}=true")
+        self.refused("storeType", "defaultRocksDB", "storeType=")
+
+
+class SweepTests(UpCase):
+    """Every setting with every odd value."""
+
+    def candidates(self, row: Setting) -> list[str]:
+        """Values at the bounds of a setting, and beyond."""
+        taken = self.held.getsockname()[1]
+        if row.choices:
+            return [*row.choices, "nope"]
+        if row.kind == "flag":
+            return ["true", "false", "maybe"]
+        if row.kind in ("int", "float"):
+            if row.most == 65_535:
+                return ["x", "-1", "65536", str(taken), str(taken + 2), "0"]
+            return ["x", "", str(row.least - 1), str(row.most + 1), str(row.least), str(row.most)]
+        return list(TEXTS)
+
+    def change(self, name: str, value: str) -> bool:
+        """Change a setting as request 25 does; whether that was taken."""
+        settings = self.up.broker.settings
+        body = with_changes("", {name: value}).encode()
+        try:
+            change_settings(settings, body, frozenset())
+        except RequestRefused:
+            return False
+        return True
+
+    def test_each_start(self) -> None:
+        """Round by round each setting gets its next value; after each the file makes a start."""
+        self.start()
+        self.fill()
+        rows = [row for row in self.up.broker.settings.rows if not row.is_fixed]
+        rounds = [{row.name: values[number] for row in rows if row.name not in PLUGINS
+                   and number < len(values := self.candidates(row))}
+                  for number in range(len(TEXTS))]
+        rounds += [{name: text} for name in PLUGINS for text in (*TEXTS, "acl", "timer,pop")]
+        files: list[bytes] = []
+        taken = 0
+
+        def sweep() -> None:
+            nonlocal taken
+            for changes in rounds:
+                for name, value in changes.items():
+                    taken += self.change(name, value)
+                if not files or self.file.read_bytes() != files[-1]:
+                    files.append(self.file.read_bytes())
+
+        with mock.patch("twistmq.broker.settings.os.fsync"):
+            self.thread.call(sweep)
+        self.assertGreater(taken, 400)
+        self.assertGreater(len(files), 20)
+        self.stop()
+        for number, text in enumerate(files):
+            self.file.write_bytes(text)
+            try:
+                self.start()
+            except Exception as error:
+                raise AssertionError(f"start {number} fails: {error}\n{text.decode()}") from error
+            self.stop()
+
+    def test_by_the_name_server(self) -> None:
+        """Whatever 318 takes, both start again."""
+        self.start()
+        taken = set()
+        with BlockingClient(f"127.0.0.1:{self.up.namesrv.port}") as client:
+            for row in self.up.namesrv.settings.rows:
+                for value in self.candidates(row):
+                    body = with_changes("", {row.name: value}).encode()
+                    reply = client.request(RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
+                    taken |= {row.name} if reply.code == ResponseCode.SUCCESS else set()
+        self.assertIn("log.levels", taken)
+        self.stop()
+        self.start()
