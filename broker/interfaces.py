@@ -306,7 +306,10 @@ class IStoreIO(Interface):
         """
 
     def list_directory(path: str) -> list[str]:
-        """List names in a directory, sorted; none when there is no such directory."""
+        """List names in a directory, sorted; none when nothing is there.
+
+        :raises NotADirectoryError: when a file is.
+        """
 
     def make_directory(path: str) -> None:
         """Make a directory and those above it; one that exists is fine."""

@@ -19,7 +19,7 @@ from twistmq.broker.store.batch_queue import (
 )
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.queue_files import QueueFiles
-from twistmq.broker.store.segment_files import list_segments, segment_path
+from twistmq.broker.store.segment_files import list_queues, list_segments, segment_path
 
 __all__ = ["BatchQueueFiles"]
 
@@ -183,13 +183,10 @@ class BatchQueueFiles(QueueFiles):
 
     def load_all(self) -> Iterator[ConsumeQueue]:
         """Find every queue that has a directory. See QueueFiles.load_all."""
-        for topic in self._io.list_directory(self.directory):
-            for name in self._io.list_directory(f"{self.directory}/{topic}"):
-                if name.isdecimal():
-                    queue = BatchQueue(topic, int(name))
-                    directory = self.queue_directory(queue)
-                    queue.starts = list_segments(self._io, directory, self.file_size)
-                    yield queue
+        for topic, queue_id in list_queues(self._io, self.directory):
+            queue = BatchQueue(topic, queue_id)
+            queue.starts = list_segments(self._io, self.queue_directory(queue), self.file_size)
+            yield queue
 
     def recover(self, queue: ConsumeQueue, thorough: bool) -> None:
         """Find where a queue's entries end. See QueueFiles.recover.

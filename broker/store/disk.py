@@ -251,7 +251,7 @@ class RealDisk:
         """See IStoreIO."""
         try:
             return sorted(os.listdir(path))
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
 
     def make_directory(self, path: str) -> None:
@@ -265,7 +265,8 @@ class RealDisk:
     def file_size(self, path: str) -> int:
         """See IStoreIO."""
         if not os.path.isfile(path):
-            raise OSError(errno.EISDIR if os.path.isdir(path) else errno.ENOENT, "no file", path)
+            number = errno.EISDIR if os.path.isdir(path) else errno.ENOENT
+            raise OSError(number, os.strerror(number), path)
         return os.path.getsize(path)
 
     def modified_ms(self, path: str) -> int:

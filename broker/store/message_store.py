@@ -257,11 +257,17 @@ class MessageStore:
         return extensions
 
     def start(self) -> None:
-        """Begin to accept messages; from now on only stop() ends cleanly."""
+        """Begin to accept messages; from now on only stop() ends cleanly.
+
+        :raises StoreError: when the mark of a run cannot be written.
+        """
         assert self._unlock is not None, "load comes first"
-        self._io.write_file(self._abort_path, str(self._io.process_id()).encode("ascii"))
-        # Without the mark a loss of power would pass for a clean stop.
-        self._io.sync_path(self.settings.store_path_root_dir)
+        try:
+            self._io.write_file(self._abort_path, str(self._io.process_id()).encode("ascii"))
+            # Without the mark a loss of power would pass for a clean stop.
+            self._io.sync_path(self.settings.store_path_root_dir)
+        except OSError as error:
+            raise StoreError(f"the store cannot be opened: {error}") from error
         self._upkeep.begin(self._now_ms(), at_once=self._crashed)
         self._running = True
 

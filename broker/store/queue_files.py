@@ -21,7 +21,12 @@ from twistmq.broker.store.consume_queue import (
 )
 from twistmq.broker.store.extension_unit import is_address
 from twistmq.broker.store.queue_extension import QueueExtensions
-from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
+from twistmq.broker.store.segment_files import (
+    OpenFiles,
+    list_queues,
+    list_segments,
+    segment_path,
+)
 
 __all__ = ["QueueFiles"]
 
@@ -167,13 +172,10 @@ class QueueFiles:
 
         :raises StoreDamaged: when a file has the wrong length or is missing.
         """
-        for topic in self._io.list_directory(self.directory):
-            for name in self._io.list_directory(f"{self.directory}/{topic}"):
-                if name.isdecimal():
-                    queue = ConsumeQueue(topic, int(name))
-                    directory = self.queue_directory(queue)
-                    queue.starts = list_segments(self._io, directory, self.file_size)
-                    yield queue
+        for topic, queue_id in list_queues(self._io, self.directory):
+            queue = ConsumeQueue(topic, queue_id)
+            queue.starts = list_segments(self._io, self.queue_directory(queue), self.file_size)
+            yield queue
 
     def recover(self, queue: ConsumeQueue, thorough: bool) -> None:
         """Find where a queue's entries end; files behind that are removed.

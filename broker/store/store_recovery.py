@@ -24,6 +24,7 @@ from twistmq.broker.store.recovery import (
     start_after_stop,
     without_torn,
 )
+from twistmq.broker.store.segment_files import list_queues
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.wire.properties import INNER_MULTI_QUEUE_OFFSET
 from twistmq.broker.wire.record import MessageRecord, StoredMessage
@@ -71,9 +72,8 @@ def _has_queue_files(io: IStoreIO, directory: str) -> bool:
     """Whether any queue in a directory of queues has a file."""
     return any(
         name.isdecimal()
-        for topic in io.list_directory(directory)
-        for queue in io.list_directory(f"{directory}/{topic}")
-        for name in io.list_directory(f"{directory}/{topic}/{queue}"))
+        for topic, queue_id in list_queues(io, directory)
+        for name in io.list_directory(f"{directory}/{topic}/{queue_id}"))
 
 
 def _has_index_items(io: IStoreIO, directory: str) -> bool:

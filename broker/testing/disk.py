@@ -200,6 +200,8 @@ class MemoryDisk:
 
     def list_directory(self, path: str) -> list[str]:
         """See IStoreIO."""
+        if path in self._files:
+            raise NotADirectoryError(errno.ENOTDIR, "a file", path)
         start = path.rstrip("/") + "/"
         names = {each[len(start) :].partition("/")[0] for each in self._files | dict.fromkeys(
             self._directories) if each.startswith(start)}

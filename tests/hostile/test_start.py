@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest
@@ -16,6 +18,7 @@ from twisted.trial.unittest import SkipTest
 from tests.hostile.case import HostileCase
 from tests.hostile.mounts import mount_tmpfs, unmount
 from tests.interop.ports import free_port
+from tests.interop.servers import Servers
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_REFUSED
 from twistmq.broker.testing.blocking_client import BlockingClient, send_header
@@ -23,6 +26,23 @@ from twistmq.broker.testing.blocking_client import BlockingClient, send_header
 _TWISTMQ = [sys.executable, "-c",
             "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"]
 _SECONDS = 60
+
+
+@contextlib.contextmanager
+def moved(path: Path) -> Iterator[None]:
+    """A file or folder, if it is there, is elsewhere for so long; what takes its place goes."""
+    away = path.with_name(f"{path.name}.away")
+    if path.exists():
+        path.rename(away)
+    try:
+        yield
+    finally:
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
+        if away.exists():
+            away.rename(path)
 
 
 class FailingStartTests(HostileCase):
@@ -154,6 +174,56 @@ class FailingStartTests(HostileCase):
             self.folder / "good", f"storePathRootDir={store}"))
         self.assertFails(EXIT_REFUSED, f"{store}", *self.up(
             self.folder / "good", f"storePathCommitLog={store}"))
+
+    def test_files_in_the_way_in_a_store(self) -> None:
+        """A file for a folder, or a folder for a file, in a store that was used: it is named.
+
+        tests/broker/store/test_gone_files.py has more of them.
+        """
+        data = self.used_store(self.folder / "data")
+        for name in ("consumequeue/used/0", "timerlog"):
+            path = data / "store" / name
+            with moved(path):
+                path.write_text("")
+                self.assertFails(EXIT_REFUSED, f"{path}", *self.up(data))
+        for name in ("abort", "config/topics.json"):
+            path = data / "store" / name
+            with moved(path):
+                path.mkdir()
+                self.assertFails(EXIT_REFUSED, f"{path}", *self.up(data))
+        self.assertTrue((data / "store" / "consumequeue" / "used").is_dir())
+
+    def used_store(self, data: Path) -> Path:
+        """The folder of servers that stored a message and were stopped."""
+        servers = Servers(data)
+        self.addCleanup(servers.stop)
+        servers.start()
+        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+            reply = client.request(
+                RequestCode.SEND_MESSAGE_V2, send_header("used", 0, keys="k"), b"1")
+            self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual(servers.stop(), 0)
+        return data
+
+    def test_store_that_may_only_be_read(self) -> None:
+        """One that was used, and its log alone; nothing of it is changed."""
+        disk = self.folder / "disk"
+        disk.mkdir()
+        fault = mount_tmpfs(disk, "size=64m")
+        if fault:
+            raise SkipTest(f"a file system cannot be mounted: {fault}")
+        self.addCleanup(unmount, disk)
+        data = self.used_store(disk / "data")
+        shutil.copytree(data / "store", self.folder / "other", ignore=lambda *_: ["commitlog"])
+        before = {path: path.stat().st_mtime_ns for path in disk.rglob("*")}
+        self.assertEqual(mount_tmpfs(disk, "remount,ro"), "")
+        logs = f"log.dir={self.folder / 'logs'}"
+        self.assertFails(EXIT_REFUSED, "Read-only file system", *self.up(
+            self.folder / "data", f"storePathRootDir={data / 'store'}", logs))
+        self.assertFails(EXIT_REFUSED, "Read-only file system", *self.up(
+            self.folder / "data", f"storePathRootDir={self.folder / 'other'}",
+            f"storePathCommitLog={data / 'store' / 'commitlog'}", logs))
+        self.assertEqual({path: path.stat().st_mtime_ns for path in disk.rglob("*")}, before)
 
     def test_nothing_may_be_written(self) -> None:
         """Folders that are there and not to be written, of the data or of the store alone."""

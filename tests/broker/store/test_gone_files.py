@@ -216,6 +216,49 @@ class RealDiskTests(SynchronousTestCase):
             self.assertIn("while the store ran", store.stop_fault)
         self.flushLoggedErrors()
 
+    def test_files_in_the_way(self) -> None:
+        """A file for a folder, or a folder for a file: the error names it, nothing is removed."""
+        store = self.run_store()
+        store.append([message(keys="k")])
+        self.successResultOf(store.stop())
+        root = self.folder / "store"
+        for name, make in [
+            *((name, Path.touch) for name in (
+                "commitlog", "consumequeue", "consumequeue/TopicTest/0", "batchconsumequeue",
+                "consumequeue_ext", "index", "config")),
+            *((name, Path.mkdir) for name in (
+                "checkpoint", "abort", "lock", log_file(0, "commitlog"),
+                log_file(4096, "commitlog"), log_file(0, "consumequeue/TopicTest/0"))),
+        ]:
+            path, away = root / name, self.folder / "away"
+            if path.exists():
+                path.rename(away)
+            make(path)
+            error = self.assertRaises(StoreError, self.open)
+            self.assertIn(str(path), str(error))
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
+            if away.exists():
+                away.rename(path)
+        self.open()
+
+    def open(self) -> None:
+        """Start a store and let go of it."""
+        store = self.make()
+        try:
+            store.load()
+            store.start()
+        finally:
+            store.close()
+
+    def test_file_beside_topics(self) -> None:
+        """It is nobody's queue and is left alone."""
+        self.successResultOf(self.run_store().stop())
+        (self.folder / "store" / "consumequeue" / "readme").touch()
+        self.open()
+
     def test_one_log_of_two_stores(self) -> None:
         """Its folder is held, also under another name; the first store goes on."""
         first = self.make("one", "log")
