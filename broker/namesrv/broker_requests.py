@@ -32,6 +32,7 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
+from twistmq.broker.wire.bodies.registration import decoding_topics
 from twistmq.broker.wire.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -226,7 +227,7 @@ def _registered(
     if version < FILTER_SERVERS_VERSION_MIN:
         if not request.body:
             return TopicConfigSerializeWrapper(), None
-        return TopicConfigSerializeWrapper.decode(request.body), None
+        return (yield from decoding_topics(request.body)), None
     if not request.body:
         return TopicConfigSerializeWrapper(), []
     body = yield from RegisterBrokerBody.decoding(

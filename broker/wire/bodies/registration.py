@@ -14,15 +14,20 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Generator, Iterator, Sequence
-from typing import Final, Self
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Final, Self, TypeVar
 
 import msgspec
 
+from twistmq.broker.constants import (
+    DATA_VERSION_SIZE_MAX,
+    FILTER_SERVERS_MAX,
+    ROUTE_TEXT_SIZE_MAX,
+)
 from twistmq.broker.errors import WireError
 from twistmq.broker.pauses import without_pauses
 from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies.body import Body
+from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX, Body
 from twistmq.broker.wire.bodies.table_parts import PART_BYTES, LongTable, read_table
 from twistmq.broker.wire.bodies.topic import (
     DataVersion,
@@ -32,7 +37,10 @@ from twistmq.broker.wire.bodies.topic import (
 )
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
-__all__ = ["MAPPING_VERSION_MIN", "REGISTRATION_SIZE_MAX", "RegisterBrokerBody"]
+__all__ = ["MAPPING_VERSION_MIN", "REGISTRATION_SIZE_MAX", "RegisterBrokerBody",
+           "decoding_topics"]
+
+T = TypeVar("T")
 
 #: MQVersion V5_0_0's ordinal: brokers from here on end a compressed body with the mappings.
 MAPPING_VERSION_MIN: Final = 413
@@ -40,8 +48,18 @@ MAPPING_VERSION_MIN: Final = 413
 #: compressed can have. A topic takes about 100; zeros inflate to a thousand times their frame.
 REGISTRATION_SIZE_MAX: Final = FRAME_SIZE_MAX
 
-#: Topics of a compressed body that are read without a pause: half a millisecond.
+#: Topics of a compressed body that are read without a pause, and their bytes: half a millisecond.
 _PART_COUNT: Final = 128
+_PART_SIZE_BYTES: Final = 16 * 1024
+#: Bytes of a body that is read in one call, since its topics cannot be cut: up to 50 ms. No broker
+#: writes one.
+_WHOLE_SIZE_MAX: Final = 512 * 1024
+#: Bytes that are inflated without a pause: half a millisecond.
+_INFLATE_SIZE_BYTES: Final = 256 * 1024
+#: Bytes of one topic of a compressed body: its name, four numbers, and its attributes.
+_TOPIC_SIZE_MAX: Final = 16 * 1024
+#: Bytes of the filter servers, if each of their characters is escaped.
+_FILTER_SERVERS_SIZE_MAX: Final = 6 * FILTER_SERVERS_MAX * (ROUTE_TEXT_SIZE_MAX + 3)
 
 _INT: Final = struct.Struct(">i")
 
@@ -87,34 +105,80 @@ class RegisterBrokerBody(Body):
     ) -> Generator[None, None, Self]:
         """Do what :meth:`decode` does; yields where it can pause."""
         if not compressed:
-            return (yield from cls._decoding_plain(data))
-        reader = _Reader(_inflate(data))
-        wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(reader.piece()))
-        for number, piece in enumerate(reader.pieces()):
+            return (yield from _in_parts(
+                super().decode, data, lambda body: body.topic_config_serialize_wrapper))
+        reader = _Reader((yield from _inflating(data)))
+        wrapper = TopicConfigSerializeWrapper(
+            data_version=DataVersion.decode(reader.piece(DATA_VERSION_SIZE_MAX)))
+        turn = _Turn()
+        for piece in reader.pieces(_TOPIC_SIZE_MAX):
             topic = TopicConfig.decode_text(piece.decode("utf-8", "replace"))
             wrapper.topic_config_table[topic.topic_name] = topic
-            if number % _PART_COUNT == _PART_COUNT - 1:
+            if turn.is_over(piece):
                 yield
-        filter_servers = _filter_servers(reader.piece())
+        filter_servers = _filter_servers(reader.piece(_FILTER_SERVERS_SIZE_MAX))
         if broker_version >= MAPPING_VERSION_MIN:
-            mappings = [TopicQueueMappingInfo.decode(piece) for piece in reader.pieces()]
-            wrapper.topic_queue_mapping_info_map = {each.topic: each for each in mappings}
+            mappings = wrapper.topic_queue_mapping_info_map = {}
+            # Each is of a topic above: more are somebody's who wants them read.
+            for piece in reader.pieces(DIALECT_SIZE_MAX, len(wrapper.topic_config_table)):
+                mapping = TopicQueueMappingInfo.decode(piece)
+                mappings[mapping.topic] = mapping
+                if turn.is_over(piece):
+                    yield
         return cls(wrapper, filter_servers)
 
-    @classmethod
-    def _decoding_plain(cls, data: bytes) -> Generator[None, None, Self]:
-        if len(data) > 2 * PART_BYTES:
-            table = yield from read_table(data)
-            if table is not None:
-                try:
-                    body = super().decode(table.rest)
-                except WireError:
-                    return super().decode(data)
-                wrapper = body.topic_config_serialize_wrapper
+
+def decoding_topics(data: bytes) -> Generator[None, None, TopicConfigSerializeWrapper]:
+    """Read the body of a registration of a broker before 3.0.11; yields where it can pause.
+
+    :raises WireError: as :meth:`RegisterBrokerBody.decode`.
+    """
+    return (yield from _in_parts(TopicConfigSerializeWrapper.decode, data, lambda body: body))
+
+
+def _in_parts(
+    decode: Callable[[bytes], T], data: bytes,
+    wrapper_of: Callable[[T], TopicConfigSerializeWrapper],
+) -> Generator[None, None, T]:
+    """Read a body whose topics are the most of it.
+
+    :param decode: reads it in one call.
+    :param wrapper_of: where its topics are.
+    :raises WireError: when it is none, or a long one without a table that can be read in parts.
+    """
+    if len(data) > 2 * PART_BYTES:
+        table = yield from read_table(data)
+        if table is not None and len(table.rest) <= DIALECT_SIZE_MAX:
+            try:
+                body = decode(table.rest)
+            except WireError:
+                pass
+            else:
+                wrapper = wrapper_of(body)
                 if LongTable.is_probe(wrapper.topic_config_table):
                     wrapper.topic_config_table = table.topics
                     return body
-        return super().decode(data)
+        if len(data) > _WHOLE_SIZE_MAX:
+            raise WireError(f"registration of {len(data)} bytes: it has more than its topics, or "
+                            "they cannot be read in parts")
+    return decode(data)
+
+
+class _Turn:
+    """How much was read since others had their turn."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._size_bytes = 0
+
+    def is_over(self, piece: bytes) -> bool:
+        """Whether to pause behind a piece."""
+        self._count += 1
+        self._size_bytes += len(piece)
+        if self._count < _PART_COUNT and self._size_bytes < _PART_SIZE_BYTES:
+            return False
+        self._count = self._size_bytes = 0
+        return True
 
 
 def _piece(data: bytes) -> bytes:
@@ -125,15 +189,24 @@ def _pieces(items: Sequence[bytes]) -> bytes:
     return _INT.pack(len(items)) + b"".join([_piece(item) for item in items])
 
 
-def _inflate(data: bytes) -> bytes:
+def _inflating(data: bytes) -> Generator[None, None, bytes]:
     inflater = zlib.decompressobj()
-    try:
-        inflated = inflater.decompress(data, REGISTRATION_SIZE_MAX)
-    except zlib.error as error:
-        raise WireError(f"compressed registration: {error}") from None
-    if inflater.unconsumed_tail:
-        raise WireError(f"compressed registration is over {REGISTRATION_SIZE_MAX} bytes")
-    return inflated
+    parts: list[bytes] = []
+    size_bytes = 0
+    left = data
+    while left and not inflater.eof:
+        try:
+            part = inflater.decompress(left, _INFLATE_SIZE_BYTES)
+        except zlib.error as error:
+            raise WireError(f"compressed registration: {error}") from None
+        left = inflater.unconsumed_tail
+        size_bytes += len(part)
+        if size_bytes > REGISTRATION_SIZE_MAX:
+            raise WireError(f"compressed registration is over {REGISTRATION_SIZE_MAX} bytes")
+        parts.append(part)
+        if left:
+            yield
+    return b"".join(parts)
 
 
 def _filter_servers(data: bytes) -> list[str]:
@@ -157,18 +230,22 @@ class _Reader:
         self._position += 4
         return number
 
-    def piece(self) -> bytes:
+    def piece(self, size_max: int) -> bytes:
+        """One piece; :raises WireError: when it is longer than any such piece has to be."""
         size = self._int()
         start = self._position
+        if size > size_max:
+            raise WireError(f"compressed registration: {size} bytes at {start - 4}, the limit is "
+                            f"{size_max}")
         if size < 0 or size > len(self._data) - start:
             raise WireError(f"compressed registration: length {size} at byte {start - 4}")
         self._position = start + size
         return self._data[start : self._position]
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self, size_max: int, count_max: int = REGISTRATION_SIZE_MAX) -> Iterator[bytes]:
         """Each as it is asked for: of millions that are nothing, the first is refused."""
         count = self._int()
-        if count < 0 or count > (len(self._data) - self._position) // 4:
+        if not 0 <= count <= min(count_max, (len(self._data) - self._position) // 4):
             raise WireError(f"compressed registration: count {count} at {self._position - 4}")
         for _ in range(count):
-            yield self.piece()
+            yield self.piece(size_max)

@@ -21,6 +21,8 @@ __all__ = ["PART_BYTES", "LongTable", "read_table"]
 
 #: Bytes of one part: two hundred topics, about a fifth of a millisecond.
 PART_BYTES: Final = 32 * 1024
+#: Bytes of a part with a last row that is long; a longer one is not read so.
+_PART_BYTES_MAX: Final = 4 * PART_BYTES
 #: Where the table may end is tried so often: it ends where two objects do.
 _ENDS_MAX: Final = 4
 
@@ -74,7 +76,9 @@ def read_table(data: bytes) -> Generator[None, None, LongTable | None]:
 
 
 def _decode(data: bytes, begin: int, end: int) -> dict[str, TopicConfig] | None:
-    """Read some rows; None when they are none."""
+    """Read some rows; None when they are none, or too many to be read without a pause."""
+    if end - begin > _PART_BYTES_MAX:
+        return None
     try:
         return _rows.decode(b"{%b}" % data[begin:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

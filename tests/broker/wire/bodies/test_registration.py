@@ -3,6 +3,7 @@
 import base64
 import struct
 import zlib
+from itertools import count
 from pathlib import Path
 
 from hypothesis import given
@@ -48,13 +49,15 @@ def piece(data: bytes) -> bytes:
 
 VERSION = piece(b'{"counter":2}')
 NO_TOPICS = struct.pack(">i", 0)
+ONE_TOPIC = struct.pack(">i", 1) + piece(b"T 1 1 6 SINGLE_TAG {}")
 SERVERS = piece(b"[]")
 
 #: (what is wrong, inflated body, part of the error).
 MALFORMED = [
     ("empty", b"", "ends at byte 0"),
     ("length negative", struct.pack(">i", -1), "length -1 at byte 0"),
-    ("length too large", struct.pack(">i", 2**31 - 1) + b"{}", "length 2147483647"),
+    ("length too large", struct.pack(">i", 2**31 - 1) + b"{}", "2147483647 bytes at 0"),
+    ("length over the end", struct.pack(">i", 3) + b"{}", "length 3 at byte 0"),
     ("version no JSON", piece(b"x"), "DataVersion"),
     ("count negative", VERSION + struct.pack(">i", -1), "count -1"),
     ("count too large", VERSION + struct.pack(">i", 2**31 - 1) + bytes(99), "count 2147483647"),
@@ -63,7 +66,7 @@ MALFORMED = [
     ("servers no list", VERSION + NO_TOPICS + piece(b'{"a":1}'), "filter servers"),
     ("servers of numbers", VERSION + NO_TOPICS + piece(b"[1]"), "filter servers"),
     ("no mappings", VERSION + NO_TOPICS + SERVERS, "ends at byte"),
-    ("mapping wrong", VERSION + NO_TOPICS + SERVERS + struct.pack(">i", 1) + piece(b"[]"),
+    ("mapping wrong", VERSION + ONE_TOPIC + SERVERS + struct.pack(">i", 1) + piece(b"[]"),
      "TopicQueueMappingInfo"),
 ]
 
@@ -146,13 +149,75 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         cut: list[bytes] = []
         piece = _Reader.piece
 
-        def counted(reader: _Reader) -> bytes:
-            cut.append(piece(reader))
+        def counted(reader: _Reader, size_max: int) -> bytes:
+            cut.append(piece(reader, size_max))
             return cut[-1]
 
         self.patch(_Reader, "piece", counted)
         self.assertRaises(WireError, RegisterBrokerBody.decode, bomb, True, 479)
         self.assertEqual(cut, [version, b""])
+
+    def steps(self, data: bytes, compressed: bool) -> tuple[int, str]:
+        """How often the reading pauses, and why it fails; empty: it does not."""
+        work = RegisterBrokerBody.decoding(data, compressed)
+        for pauses in count():
+            try:
+                next(work)
+            except StopIteration:
+                return pauses, ""
+            except WireError as error:
+                return pauses, str(error)
+        raise AssertionError
+
+    def test_long_parts_are_refused(self) -> None:
+        """Each part is as long as one has to be: what is longer is not read."""
+        many = b",".join([b'"%d":"1"' % number for number in range(3000)])
+        for what, inflated, reason in (
+            ("version", piece(b"{%b}" % many), "the limit is 1024"),
+            ("topic", VERSION + struct.pack(">i", 1) + piece(b"T 1 1 6 SINGLE_TAG {%b}" % many),
+             "the limit is 16384"),
+            ("servers", VERSION + NO_TOPICS + piece(b"[%b]" % b",".join([b'""'] * 9000)),
+             "the limit is"),
+            ("mapping of nothing", VERSION + NO_TOPICS + SERVERS + struct.pack(">i", 1)
+             + piece(b"{}"), "count 1"),
+            ("mapping", VERSION + ONE_TOPIC + SERVERS + struct.pack(">i", 1)
+             + piece(b"{}" + b" " * 300_000), "the limit is 262144"),
+        ):
+            self.assertIn(reason, self.steps(zlib.compress(inflated), True)[1], msg=what)
+
+    def test_others_have_turns(self) -> None:
+        """While much is inflated, and while many mappings and long topics are read."""
+        self.assertGreater(self.steps(zlib.compress(bytes(10_000_000)), True)[0], 30)
+        topics = [b"T%d 1 1 6 SINGLE_TAG {}" % number for number in range(2000)]
+        mappings = [b'{"topic":"T%d"}' % number for number in range(2000)]
+        body = VERSION + struct.pack(">i", 2000) + b"".join(map(piece, topics))
+        few = self.steps(zlib.compress(body + SERVERS + NO_TOPICS), True)
+        many = self.steps(zlib.compress(
+            body + SERVERS + struct.pack(">i", 2000) + b"".join(map(piece, mappings))), True)
+        self.assertEqual((few[1], many[1]), ("", ""))
+        self.assertGreaterEqual(many[0] - few[0], 15)
+        long = [b"T%d 1 1 6 SINGLE_TAG {}%b" % (number, b" " * 16_000) for number in range(50)]
+        pauses, reason = self.steps(zlib.compress(
+            VERSION + struct.pack(">i", 50) + b"".join(map(piece, long)) + SERVERS + NO_TOPICS),
+            True)
+        self.assertEqual(reason, "")
+        self.assertGreaterEqual(pauses, 24)
+
+    def test_what_cannot_be_read_in_parts(self) -> None:
+        """A plain body that is long for another reason than its topics is refused unread."""
+        mappings = b",".join([b'"T%d":{"topic":"T%d"}' % (n, n) for n in range(30_000)])
+        escaped = b",".join([b'"\\u0054%d":{"topicName":"T%d"}' % (n, n) for n in range(20_000)])
+        for what, body in (
+            ("nothing", b'{"x":[%b1]}' % (b"1," * 300_000)),
+            ("servers", b'{"filterServerList":[%b""]}' % (b'"",' * 200_000)),
+            ("mappings", b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{%b}}}'
+             % mappings),
+            ("escaped", b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b}}}' % escaped),
+        ):
+            self.assertGreater(len(body), 512 * 1024)
+            pauses, reason = self.steps(body, False)
+            self.assertIn("cannot be read in parts", reason, msg=what)
+            self.assertEqual(pauses, 0, msg=what)
 
     @given(st.integers(0, len(INFLATED) - 1), st.binary(max_size=6))
     def test_damage(self, place: int, patch: bytes) -> None:
