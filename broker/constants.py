@@ -72,6 +72,7 @@ __all__ = [
     "SINGLE_TOPIC_SIZE_MAX",
     "STALL_SECONDS",
     "STALL_WARN_SECONDS",
+    "STATISTICS_MAX",
     "STORE_LOOK_INTERVAL_MS",
     "TLS_HANDSHAKE_SECONDS",
     "TOPIC_QUEUES_MAX",
@@ -145,6 +146,9 @@ TOPIC_QUEUES_MAX: Final = 16_384
 
 #: What a tool may send as a change of settings, bytes: reading it holds the reactor.
 SETTINGS_SIZE_MAX: Final = 64 * 1024
+
+#: Topics, and pairs of a topic and a group, that are counted apart: a key takes 2 KiB at most.
+STATISTICS_MAX: Final = 100_000
 
 # --- groups
 

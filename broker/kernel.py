@@ -115,6 +115,7 @@ class Kernel:
             settings, store.config_file("subscriptionGroup.json"), now_ms)
         self.topic_config.is_group = lambda group: group in self.subscription_group.table
         self.subscription_group.has_room_for_topics = self.topic_config.has_room_for_group
+        self.stats.is_known = self._is_counted
         offsets = store.config_file("consumerOffset.json")
         #: How far each group has read each queue.
         self.consumer_offset = ConsumerOffsetTable(offsets, now_ms)
@@ -339,6 +340,11 @@ class Kernel:
         self.acknowledgement.timeout_ms = self.store.settings.sync_flush_timeout_ms
         if "brokerPermission" in changes:
             self.topic_config.permissions_changed()
+
+    def _is_counted(self, key: tuple[str, ...]) -> bool:
+        """Whether there are the topic and the group that statistics name, as (table, these)."""
+        return self.topic_config.get(key[1]) is not None and (
+            len(key) == 2 or self.subscription_group.has(key[2]))
 
     def _client_changed(self, change: ClientChange) -> None:
         self._client_requests.client_changed(change)

@@ -11,10 +11,11 @@ Source: BrokerStatsManager, StatsItem, BrokerStats @5.3.3 (names of the tables a
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from twistmq.broker.constants import STATISTICS_MAX
 from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["DAY_SECONDS", "HOUR_SECONDS", "MINUTE_SECONDS", "SAMPLE_PERIOD_MS",
@@ -103,6 +104,11 @@ class _Item:
 Key = tuple[str, ...]
 
 
+def _anything(key: Key) -> bool:
+    """Of statistics that know of no topics and groups."""
+    return True
+
+
 class BrokerStats:
     """The statistics of one broker.
 
@@ -113,6 +119,13 @@ class BrokerStats:
         #: By (TOPIC_PUT, topic), (GROUP_GET, topic, group), (BROKER_PUT,), (BROKER_GET,),
         #: (GROUP_SEND_BACK, topic, group), (SNDBCK2DLQ_TIMES, topic, group).
         self._items: dict[Key, _Item] = {}
+        #: Says whether there is what a key names, table, topic, group; the kernel knows. A sender
+        #: writes names into the properties of its messages.
+        self.is_known: Callable[[Key], bool] = _anything
+        #: How many keys are counted apart.
+        self.items_max = STATISTICS_MAX
+        #: What names something that is not there, or for which there is no room.
+        self._others = _Item()
         #: Those of (TOPIC_PUT, topic), by topic.
         self._put_items: dict[str, _Item] = {}
         #: Of what was got, messages and bytes that were popped: by topic, group, whether a retry.
@@ -145,11 +158,22 @@ class BrokerStats:
         item.unsampled = _ALL_WINDOWS
 
     def _new_item(self, key: Key) -> _Item:
-        """Begin to count something: when samples were last taken, there was none of it."""
+        """Begin to count something: when samples were last taken, there was none of it.
+
+        :returns: the item of all others, when that is not to be counted apart.
+        """
+        if not self._is_counted(key):
+            return self._others
         item = self._items[key] = _Item()
         for index, time_ms in enumerate(self._sampled_ms):
             item.sample(index, time_ms)
         return item
+
+    def _is_counted(self, key: Key) -> bool:
+        """Whether a key that is new is to be counted apart."""
+        if len(key) == 1:
+            return True
+        return len(self._items) < self.items_max and self.is_known(key)
 
     def messages_put(self, records: Sequence[MessageRecord]) -> None:
         """Count what was stored, under the topics it is in; each message counts as a request."""
@@ -157,7 +181,9 @@ class BrokerStats:
         for record in records:
             item = self._put_items.get(record.topic)
             if item is None:
-                item = self._put_items[record.topic] = self._new_item(("TOPIC_PUT", record.topic))
+                item = self._new_item(("TOPIC_PUT", record.topic))
+                if item is not self._others:
+                    self._put_items[record.topic] = item
             count = record.message_count
             self._add_to(item, count, record.size, count)
             total_count += count
@@ -180,6 +206,8 @@ class BrokerStats:
         key = topic, group, retry_topic is not None
         sums = self._popped.get(key)
         if sums is None:
+            if ("GROUP_GET", retry_topic or topic, group) not in self._items:
+                return
             sums = self._popped[key] = [0, 0]
         sums[0] += count
         sums[1] += size

@@ -109,10 +109,10 @@ class SendBack:
         for error in kernel.append([record]).values():
             raise BrokerError(str(error))
         kernel.stats.messages_put([record])
-        kernel.stats.message_sent_back(
-            header.group, properties[names.RETRY_TOPIC])
+        origin = _counted_topic(kernel, header.group, properties)
+        kernel.stats.message_sent_back(header.group, origin)
         if is_dead:
-            kernel.stats.dead_letter(header.group, properties[names.RETRY_TOPIC])
+            kernel.stats.dead_letter(header.group, origin)
             _log.info("message {key} of {topic} goes to {dlq}: {group} tried it {times} times",
                       key=properties.get(names.UNIQ_KEY), topic=header.origin_topic, dlq=topic,
                       group=header.group, times=message.reconsume_times)
@@ -164,6 +164,17 @@ def _tries_most(request: Request[Any], group: SubscriptionGroupConfig) -> int:
     if said is None or request.command.version < _SAYS_TRIES_VERSION:
         return group.retry_max_times
     return said
+
+
+def _counted_topic(kernel: Kernel, group: str, properties: Mapping[str, str]) -> str:
+    """The topic under which a try of a group is counted: its message's, where there is such a one.
+
+    Differs from Apache, which counts under any name that a sender writes there.
+    """
+    topic = properties.get(names.RETRY_TOPIC)
+    if topic is not None and kernel.topic_config.get(topic) is not None:
+        return topic
+    return retry_topic(group)
 
 
 def _dead_letter_queue(kernel: Kernel, group: str) -> str:
@@ -226,6 +237,6 @@ def _redirect(kernel: Kernel, request: Request[Any], record: MessageRecord) -> N
     record.topic = _dead_letter_queue(kernel, name)
     record.queue_id = 0
     properties = parse_properties(record.properties)
-    kernel.stats.dead_letter(name, properties.get(names.RETRY_TOPIC, record.topic))
+    kernel.stats.dead_letter(name, _counted_topic(kernel, name, properties))
     properties[names.DELAY] = "-1"
     record.properties = format_properties(properties)

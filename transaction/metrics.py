@@ -7,6 +7,7 @@ Source: TransactionMetrics @5.3.3.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ class TransactionMetrics:
         self._kernel = kernel
         self._file = kernel.store.config_file("transactionMetrics")
         self._outage = Outage()
+        #: Half messages that were ended since the start, by topic and how.
+        self.ends: Counter[tuple[str, int]] = Counter()
         self.saved = TransactionMetricsSerializeWrapper(DataVersion(timestamp=kernel.now_ms()))
 
     def load(self) -> None:
@@ -76,7 +79,17 @@ class TransactionMetrics:
         return 0 if metric is None else metric.count
 
     def save(self) -> None:
-        """Save them if they changed; one that cannot be is logged and tried again."""
+        """Save them if they changed; one that cannot be is logged and tried again.
+
+        Topics that are not there any more are forgotten.
+        """
+        counts = self.saved.transaction_count
+        gone = {topic for topic in (*counts, *(topic for topic, _ in self.ends))
+                if self._kernel.topic_config.get(topic) is None}
+        for topic in gone:
+            counts.pop(topic, None)
+        for key in [key for key in self.ends if key[0] in gone]:
+            del self.ends[key]
         try:
             self._file.save(self.saved.encode_standard().decode())
             self._outage.ends()

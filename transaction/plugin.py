@@ -128,7 +128,7 @@ def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
         SYS_TRANSACTION_ROLLBACK: MetricFamily(
             "rocketmq_rollback_messages", "counter", "Half messages rolled back.", ("topic",)),
     }
-    for (topic, how), count in service.ends.items():
+    for (topic, how), count in service.metrics.ends.items():
         if how in ended:
             ended[how].add(count, topic)
     return half, *ended.values()

@@ -52,8 +52,6 @@ class TransactionService:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.metrics = TransactionMetrics(kernel)
-        #: Half messages that were ended since the start, by real topic and how.
-        self.ends: Counter[tuple[str, int]] = Counter()
         self.batches = OpBatches(kernel)
         #: Half messages of the sends that are handled now, with their properties, as text and
         #: parsed; those that are stored are counted, and kept for a while.
@@ -116,7 +114,7 @@ class TransactionService:
             self._ended[key] = how
         counts: Counter[str] = Counter()
         for (topic, how), count in Counter(hows).items():
-            self.ends[topic, how] += count
+            self.metrics.ends[topic, how] += count
             counts[topic] -= count
         while len(self._ended) > ENDED_COUNT:
             self._ended.popitem(last=False)

@@ -18,6 +18,7 @@ from twistmq.broker.statistics import (
     Sums,
     Window,
 )
+from twistmq.broker.testing.store import message
 
 START_MS = 1_700_000_000_000
 TOPIC = ("TOPIC_PUT", "T")
@@ -52,6 +53,40 @@ class SumsTests(SynchronousTestCase):
         self.assertEqual(stats.all_sums("GROUP_GET"), [
             (("T", "g"), Sums(4, 40)), (("T", "h"), Sums(1, 10))])
         self.assertEqual((stats.put_total, stats.get_total), (3, 5))
+
+    def test_names_of_nothing(self) -> None:
+        """What is not there is counted for the broker alone; a key is never made of it."""
+        stats = BrokerStats(START_MS)
+        count_put(stats, {"T": (2, 20)})
+        stats.is_known = lambda key: key[1] == "T" and key[2:] in ((), ("g",))
+        stats.messages_put([message("no")])
+        for topic, group in (("no", "g"), ("T", "no")):
+            stats.messages_got(group, topic, 1, 1)
+            stats.messages_popped(group, topic, 1, 1)
+            stats.message_sent_back(group, topic)
+            stats.dead_letter(group, topic)
+        stats.sample(START_MS + 1000)
+        for table in ("GROUP_GET", "GROUP_SEND_BACK", "SNDBCK2DLQ_TIMES"):
+            self.assertEqual(stats.all_sums(table), [])
+        self.assertEqual(stats.all_sums("TOPIC_PUT"), [(("T",), Sums(2, 20))])
+        self.assertEqual(stats.popped_sums(), {})
+        self.assertEqual((stats.put_total, stats.get_total), (3, 4))
+        stats.messages_popped("g", "T", 1, 1)
+        self.assertEqual(len(stats.popped_sums()), 1)
+
+    def test_too_many(self) -> None:
+        """There is a bound of what is counted apart; what is counted already goes on."""
+        stats = BrokerStats(START_MS)
+        stats.items_max = 2
+        for topic in "TUV" * 2:
+            count_put(stats, {topic: (1, 1)})
+        counted = dict(stats.all_sums("TOPIC_PUT"))
+        self.assertLess(len(counted), 3)
+        self.assertEqual(counted[("T",)].count, 2)
+        self.assertEqual(stats.put_total, 6)
+        stats.forget_topic("T")
+        count_put(stats, {"V": (1, 1)})
+        self.assertEqual(stats.sums("TOPIC_PUT", "V").count, 1)
 
     def test_popped(self) -> None:
         """What was popped is told apart from what was got, of which it is part."""

@@ -269,6 +269,18 @@ class ResendTests(RetryTestCase):
         self.let_pass(1000)
         self.assertEqual(len(self.stored(RETRY)), 1)
 
+    def test_forged_origin(self) -> None:
+        """A name that is no topic's is not counted: the group's own topic is, for all of them."""
+        for origin in ("no1", "no2", "n" * 30_000, "T"):
+            header = send_header(RETRY, self.box.now_ms, properties={"RETRY_TOPIC": origin})
+            header.reconsume_times = 99
+            self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"x").code, 0)
+            self.assert_back(self.stored(DLQ)[-1])
+        for table, times in (("SNDBCK2DLQ_TIMES", 2), ("GROUP_SEND_BACK", 1)):
+            self.assertEqual(
+                {key: sums.count for key, sums in self.kernel.stats.all_sums(table)},
+                {(RETRY, "g"): 3 * times, ("T", "g"): times})
+
     def test_order(self) -> None:
         """What a group that holds locks sends is given up: it tried in place."""
         body = LockBatchRequestBody("g", "client", mq_set=(MessageQueue("T", "broker-a", 0),))

@@ -31,6 +31,20 @@ class MetricsTests(TransactionTestCase):
         self.restart()
         self.assertEqual([self.service.metrics.count(topic) for topic in "TUV"], [0, 1, 0])
 
+    def test_topic_is_deleted(self) -> None:
+        """It is forgotten at the next save, and again when its half message is ended."""
+        half, other = self.half(), self.half(b"2", topic="U")
+        self.must_end(self.half(b"3"), COMMIT)
+        self.box.kernel.topic_config.delete("T")
+        run_all(self.box, "save how many half messages are open")
+        self.assertEqual(list(self.service.metrics.saved.transaction_count), ["U"])
+        self.assertEqual(dict(self.service.metrics.ends), {})
+        self.end(half, COMMIT)
+        self.must_end(other, COMMIT)
+        run_all(self.box, "save how many half messages are open")
+        self.assertEqual(list(json.loads(self.disk.read_file(PATH))["transactionCount"]), ["U"])
+        self.assertEqual(dict(self.service.metrics.ends), {("U", COMMIT): 1})
+
     def test_apaches_file(self) -> None:
         """What Apache's broker wrote is read."""
         self.box.stop()

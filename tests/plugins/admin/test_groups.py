@@ -6,6 +6,7 @@ from itertools import count
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kernel_case import count_any
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
@@ -235,6 +236,7 @@ class ProgressTests(SynchronousTestCase):
     def test_rate(self) -> None:
         """The rates of all its topics together."""
         stats = self.box.kernel.stats
+        count_any(stats)
         stats.messages_got("g", "T", 20, 10)
         stats.messages_got("g", "U", 10, 10)
         self.box.now_ms += 10_000

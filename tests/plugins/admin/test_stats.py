@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.kernel_case import count_put
+from tests.kernel_case import count_any, count_put
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import BrokerStatsData, BrokerStatsItem
@@ -60,6 +60,7 @@ class StatsTests(SynchronousTestCase):
 
     def test_groups(self) -> None:
         """The key is topic@group; a pull brings several messages."""
+        count_any(self.stats)
         self.stats.messages_got("g", "T", 8, 800)
         self.stats.messages_got("g", "T", 4, 200)
         self.stats.message_sent_back("g", "T")

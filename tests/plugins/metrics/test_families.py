@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.kernel_case import count_put
+from tests.kernel_case import count_any, count_put
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.metrics import MetricFamily
 from twistmq.broker.pauses import without_pauses
@@ -118,6 +118,7 @@ class BrokerTests(FamiliesTestCase):
     def test_pops(self) -> None:
         """Apart from pulls; retries under the name of their topic, where pulls of them are not."""
         stats = self.kernel.stats
+        count_any(stats)
         stats.messages_got("g", "T", 5, 50)
         stats.messages_got("g", "%RETRY%g", 1, 10)
         stats.messages_popped("g", "T", 2, 20)
