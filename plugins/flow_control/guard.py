@@ -30,7 +30,7 @@ from twistmq.plugins.flow_control.classes import (
 )
 from twistmq.plugins.flow_control.look import look
 from twistmq.plugins.flow_control.refusals import Refusal
-from twistmq.plugins.flow_control.watermark import watermark
+from twistmq.plugins.flow_control.watermark import waiting_counts, watermark
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -41,6 +41,13 @@ SWITCH: Final = "brokerFastFailureEnable"
 PAGE_CACHE: Final = "osPageCacheBusyTimeOutMills"
 QUEUE_BYTES: Final = "flow_control.queue_bytes_max"
 
+#: Apache's queues that the runtime table tells of: what metrics call who serves one, how the names
+#: of its rows begin, a code of it. Source: AdminBrokerProcessor.prepareRuntimeInfo.
+_QUEUES: Final = (
+    ("send", "send", RequestCode.SEND_MESSAGE), ("pull", "pull", RequestCode.PULL_MESSAGE),
+    ("lite_pull", "litePull", RequestCode.LITE_PULL_MESSAGE),
+    ("query_message", "query", RequestCode.QUERY_MESSAGE),
+    ("ack", "ack", RequestCode.ACK_MESSAGE))
 _REJECT: Final = Refusal("[REJECTREQUEST]system busy, start flow control for a while")
 _OVERLOAD: Final = Refusal("[OVERLOAD]system busy, start flow control for a while")
 #: The word, how long it waited, ms, and how many wait behind it.
@@ -204,14 +211,25 @@ class FlowControl:
         return [watermark(self._waiting)]
 
     def runtime_info(self) -> dict[str, str]:
-        """Rows of the runtime table: what Apache's has of the send queue, and what was refused."""
+        """Rows of the runtime table: what Apache's has of its queues, and what was refused.
+
+        All kinds wait together: in front of a send is whatever waits, and the first of any kind
+        waits no longer than the first of all.
+        """
         waiting = self._waiting
-        rows = {
-            "sendThreadPoolQueueSize": str(waiting.request_count if waiting else 0),
-            "sendThreadPoolQueueHeadWaitTimeMills": str(waiting.head_wait_ms() if waiting else 0),
-            "sendThreadPoolQueueCapacity": str(self._bounds.capacity_of[RequestCode.SEND_MESSAGE]),
-            "pageCacheLockTimeMills": str(self._slow_ms if self._is_busy else 0),
-        }
+        head_wait_ms = waiting.head_wait_ms() if waiting else 0
+        rows = {"pageCacheLockTimeMills": str(self._slow_ms if self._is_busy else 0)}
+        counts = waiting_counts(waiting)
+        counts["send"] = waiting.request_count if waiting else 0
+        for processor, name, code in _QUEUES:
+            count = counts[processor]
+            rows[f"{name}ThreadPoolQueueSize"] = str(count)
+            rows[f"{name}ThreadPoolQueueCapacity"] = str(self._bounds.capacity_of[code])
+            rows[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(head_wait_ms if count else 0)
+        # Apache's names of these are not alike, and nothing tells how long the first one waits.
+        rows["EndTransactionQueueSize"] = str(counts["transaction"])
+        rows["EndTransactionThreadPoolQueueCapacity"] = str(
+            self._bounds.capacity_of[RequestCode.END_TRANSACTION])
         for word in ("OVERLOAD", "TIMEOUT_CLEAN_QUEUE", "PCBUSY_CLEAN_QUEUE", "REJECTREQUEST"):
             rows[f"flowControl_{word}"] = str(self.refused[word])
         return rows

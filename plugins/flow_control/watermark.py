@@ -20,7 +20,7 @@ from twistmq.plugins.flow_control.look import look
 if TYPE_CHECKING:
     from twistmq.broker.interfaces import WaitingRequests
 
-__all__ = ["watermark"]
+__all__ = ["waiting_counts", "watermark"]
 
 #: So many requests are looked at: a few milliseconds. Of more each stands for several.
 LOOKS_MAX: Final = 1000
@@ -34,6 +34,14 @@ def watermark(waiting: WaitingRequests | None) -> MetricFamily:
     family = MetricFamily("rocketmq_processor_watermark", "gauge",
                           "Requests that wait for their turn; of many each kind's share is counted "
                           "in some.", ("processor",))
+    counts = waiting_counts(waiting)
+    for kind in KINDS:
+        family.add(counts[kind.processor], kind.processor)
+    return family
+
+
+def waiting_counts(waiting: WaitingRequests | None) -> Counter[str]:
+    """Count what waits by what metrics call its processor."""
     counts: Counter[str] = Counter()
     if waiting is not None:
         stride = -(-waiting.request_count // LOOKS_MAX) or 1
@@ -41,6 +49,4 @@ def watermark(waiting: WaitingRequests | None) -> MetricFamily:
             found = look(frame)
             if found is not None:
                 counts[kind_of(found[0]).processor] += stride
-    for kind in KINDS:
-        family.add(counts[kind.processor], kind.processor)
-    return family
+    return counts

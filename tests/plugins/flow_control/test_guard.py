@@ -35,6 +35,17 @@ class Waiting:
         return iter(frames(*[SEND] * self.request_count))
 
 
+class These(Waiting):
+    """So many waiting requests as there are frames."""
+
+    def __init__(self, found: list[Frame]) -> None:
+        super().__init__(len(found))
+        self._found = found
+
+    def frames(self) -> Iterator[Frame]:
+        return iter(self._found)
+
+
 def frames(*codes: int, oneway: bool = False, first: int = 0) -> list[Frame]:
     return FrameDecoder().feed(b"".join(
         encode_request(code, first + opaque, oneway=oneway) for opaque, code in enumerate(codes)))
@@ -259,6 +270,28 @@ class PeopleTests(GuardTestCase):
             {"sendThreadPoolQueueSize": "5", "sendThreadPoolQueueHeadWaitTimeMills": "17",
              "sendThreadPoolQueueCapacity": "10000", "flowControl_OVERLOAD": "0",
              "flowControl_TIMEOUT_CLEAN_QUEUE": "2", "flowControl_PCBUSY_CLEAN_QUEUE": "0"})
+
+    def test_rows_of_all_queues(self) -> None:
+        """How many wait of each kind that tools are told of, as the settings bound them."""
+        self.make(ackThreadPoolQueueCapacity="77")
+        waiting = These([frame for code in (
+            RequestCode.PULL_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.ACK_MESSAGE,
+            RequestCode.LITE_PULL_MESSAGE, RequestCode.END_TRANSACTION,
+            RequestCode.VIEW_MESSAGE_BY_ID) for frame in frames(code)])
+        self.control.begin_round(waiting)
+        info = self.box.kernel.hooks.runtime_info(self.box.kernel)
+        self.assertEqual({name: info[f"{name}QueueSize"] for name in (
+            "sendThreadPool", "pullThreadPool", "litePullThreadPool", "queryThreadPool",
+            "ackThreadPool", "EndTransaction")}, {
+                "sendThreadPool": "6", "pullThreadPool": "2", "litePullThreadPool": "1",
+                "queryThreadPool": "1", "ackThreadPool": "1", "EndTransaction": "1"})
+        self.assertEqual(info["ackThreadPoolQueueHeadWaitTimeMills"], "17")
+        self.assertEqual(info["ackThreadPoolQueueCapacity"], "77")
+        self.assertEqual(info["EndTransactionThreadPoolQueueCapacity"], "100000")
+        self.control.begin_round(These([]))
+        info = self.box.kernel.hooks.runtime_info(self.box.kernel)
+        self.assertEqual({value for name, value in info.items() if name.endswith(
+            ("QueueSize", "HeadWaitTimeMills"))}, {"0"})
 
     def test_metrics(self) -> None:
         """A scrape is told what waits now."""

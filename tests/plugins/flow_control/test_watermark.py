@@ -7,9 +7,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.plugins.flow_control.test_guard import Waiting, frames
+from tests.plugins.flow_control.test_guard import These, Waiting, frames
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.frame import JSON, Frame
+from twistmq.broker.wire.frame import JSON
 from twistmq.plugins.flow_control.watermark import LOOKS_MAX, watermark
 
 #: A code of each kind, and the name Apache's broker gives its queue.
@@ -23,17 +23,6 @@ PROCESSORS = {
     RequestCode.GET_BROKER_CONFIG: "admin", RequestCode.SEND_REPLY_MESSAGE: "reply",
     RequestCode.QUERY_ASSIGNMENT: "load_balance",
 }
-
-
-class These(Waiting):
-    """So many waiting requests as there are frames."""
-
-    def __init__(self, found: list[Frame]) -> None:
-        super().__init__(len(found))
-        self._found = found
-
-    def frames(self) -> Iterator[Frame]:
-        return iter(self._found)
 
 
 class WatermarkTests(SynchronousTestCase):
