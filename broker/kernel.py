@@ -43,6 +43,7 @@ from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.request.topic_requests import TopicRequests
 from twistmq.broker.settings import Settings, SettingValue
 from twistmq.broker.statistics import BrokerStats
+from twistmq.broker.steady_clock import SteadyClock
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.topic_names import SEND_FORBIDDEN_TOPICS
 from twistmq.broker.wire.message_id import UniqueIdMaker
@@ -73,20 +74,25 @@ class Kernel:
     :param store: not yet loaded.
     :param hooks: the plugins in use.
     :param now_ms: the clock, Unix ms.
+    :param steady: the clock for durations; None: ``now_ms``, where no clock jumps.
     """
 
     log = Logger()
 
     def __init__(
-        self, settings: Settings, store: MessageStore, hooks: Hooks, now_ms: Callable[[], int]
+        self, settings: Settings, store: MessageStore, hooks: Hooks, now_ms: Callable[[], int],
+        steady: SteadyClock | None = None,
     ) -> None:
         #: ``settings.int("mine.rate")``, ``.text``, ``.flag``, ``.names``, ``.number``.
         self.settings = settings
         #: Reads: ``get_message``, ``look_message``, ``max_offset_in_queue``; see IMessageStore.
         self.store = store
         self.hooks = hooks
-        #: The clock, Unix ms: call it.
+        #: The clock, Unix ms: call it. It may jump: durations go by ``steady``.
         self.now_ms = now_ms
+        #: For durations: ``now_ms()``, and ``awake_ms()`` for the silence of peers.
+        self.steady = steady or SteadyClock(now_ms)
+        steady_ms = self.steady.now_ms
         self.random = random.Random()
         self._ip = resolved(settings, "brokerIP1")
         self.unique_ids = UniqueIdMaker(
@@ -106,7 +112,7 @@ class Kernel:
         #: The live connections.
         self.channels = ChannelTable()
         #: What is counted by topic and group.
-        self.stats = BrokerStats(now_ms())
+        self.stats = BrokerStats(steady_ms())
         #: Topics: ``table`` by name, ``get``, ``update``.
         self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"), now_ms)
         store.is_batch_topic = self.topic_config.is_batch_topic
@@ -125,17 +131,17 @@ class Kernel:
         self._tables: tuple[Persistable, ...] = (
             self.consumer_offset, self.subscription_group, self.topic_config)
         #: Work that may take long and has to be done is done here.
-        self.slices = SlicedWork(now_ms)
+        self.slices = SlicedWork(steady_ms)
         #: Answers that may take long are made here, while somebody waits for them.
-        self.long_answers = LongAnswers(now_ms)
+        self.long_answers = LongAnswers(steady_ms)
         #: When the tables are saved.
         self.saves = TableSaves((self.subscription_group, self.topic_config), self.slices,
-                                store.in_thread, now_ms)
+                                store.in_thread, steady_ms)
         #: Producers and consumers by group.
         self.clients = ClientTable(self._client_changed)
         self.channels.on_lost.append(self.clients.connection_lost)
-        #: ``wait(record.next_offset, now_ms)`` until a record is as safe as the settings demand.
-        self.acknowledgement = Acknowledgement(store)
+        #: ``wait(record.next_offset)`` until a record is as safe as the settings demand.
+        self.acknowledgement = Acknowledgement(store, steady_ms)
         self.filters = FilterLanguages()
         self.pull_hold = PullHold(self)
         self._client_requests = ClientRequests(self)

@@ -116,8 +116,8 @@ class BroadcastOffsets:
                 return
             self.client_count += 1
             known = self._table.setdefault(key, {})[client_id] = _Client(
-                from_proxy, request.now_ms)
-        known.pulled_ms = self._kernel.now_ms()
+                from_proxy, self._kernel.steady.awake_ms())
+        known.pulled_ms = self._kernel.steady.awake_ms()
         known.from_proxy = from_proxy
         known.offsets[header.queue_id] = max(offset, known.offsets.get(header.queue_id, offset))
 
@@ -137,7 +137,7 @@ class BroadcastOffsets:
 
     # --- periodic
 
-    def scan(self, now_ms: int) -> None:
+    def scan(self, _: int) -> None:
         """Commit the least offsets, and forget clients that are gone; in slices."""
         if self._is_scanning or self._kernel.is_slave:
             return
@@ -147,7 +147,7 @@ class BroadcastOffsets:
             self._is_scanning = False
             return result
 
-        scanning = self._kernel.slices.run(self._scan(now_ms))
+        scanning = self._kernel.slices.run(self._scan(self._kernel.steady.awake_ms()))
         scanning.addBoth(finished)
         scanning.addErrback(lambda failure: self.log.failure(
             "offsets of broadcast groups were not looked at", failure=failure))

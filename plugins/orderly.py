@@ -65,6 +65,8 @@ class QueueLocks:
     """Which client of a group works on which queue.
 
     :param age_max_ms: how long a lock lasts that is not renewed.
+
+    ``now_ms`` is by the clock for the silence of peers.
     """
 
     log = Logger()
@@ -221,7 +223,7 @@ class LockRequests:
             self.log.warn("{peer} does not get {count} queues of topics that are not there",
                           peer=request.channel.remote_address,
                           count=len(body.mq_set) - len(queues))
-        held = self.locks.lock(group, client_id, queues, request.now_ms)
+        held = self.locks.lock(group, client_id, queues, self._kernel.steady.awake_ms())
         return Reply(body=LockBatchResponseBody(held).encode())
 
     def unlock(self, request: Request[EmptyHeader]) -> Reply:
@@ -295,4 +297,4 @@ def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
     if locks is None:
         return ()
     return (PeriodicTask("forget expired locks", _EXPIRE_PERIOD_MS, _EXPIRE_PERIOD_MS,
-                         locks.expire),)
+                         lambda _: locks.expire(kernel.steady.awake_ms())),)

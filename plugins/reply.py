@@ -181,7 +181,7 @@ class ReplyRequests:
         reply = self._result(answer, record, refusal)
         if record is None:
             return reply
-        safe = self._kernel.acknowledgement.wait(record.next_offset, self._kernel.now_ms())
+        safe = self._kernel.acknowledgement.wait(record.next_offset)
         return reply if safe is None else safe.addCallback(lambda _: reply)
 
     def _append(self, answer: _Answer) -> MessageRecord | None:

@@ -116,7 +116,7 @@ class SendBack:
             _log.info("message {key} of {topic} goes to {dlq}: {group} tried it {times} times",
                       key=properties.get(names.UNIQ_KEY), topic=header.origin_topic, dlq=topic,
                       group=header.group, times=message.reconsume_times)
-        safe = kernel.acknowledgement.wait(record.next_offset, request.now_ms)
+        safe = kernel.acknowledgement.wait(record.next_offset)
         return Reply() if safe is None else safe.addCallback(_reply_when_safe)
 
     def _again(
@@ -228,7 +228,8 @@ def _redirect(kernel: Kernel, request: Request[Any], record: MessageRecord) -> N
     name = record.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
     group = _find_group(kernel, name)
     locks = find_queue_locks(kernel)
-    keeps_order = locks is not None and not locks.is_lock_all_expired(name, request.now_ms)
+    keeps_order = locks is not None and not locks.is_lock_all_expired(
+        name, kernel.steady.awake_ms())
     if record.reconsume_times <= _tries_most(request, group) and not keeps_order:
         return
     _log.info("message {key} goes to the dead letters of {group} after {times} tries",

@@ -51,7 +51,7 @@ def _task(box: KernelBox, name: str) -> PeriodicTask:
 def _run(box: KernelBox, task: PeriodicTask) -> None:
     failures: list[Failure] = []
     # A disk that is cut off raises what is no Exception.
-    waiting = task.run(box.now_ms)
+    waiting = task.run(box.now_ms + box.jump_ms)
     if waiting is not None:
         waiting.addErrback(failures.append)
     for failure in failures:

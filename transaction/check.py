@@ -95,12 +95,12 @@ class HalfQueue:
 
     def step(self) -> bool:
         """Do some of the check; :returns: whether there is more to do."""
-        begin_ms = self._kernel.now_ms()
+        begin_ms = self._kernel.steady.now_ms()
         self._bytes = 0
         for _ in range(STEP_COUNT):
             if not self._one():
                 return False
-            if self._bytes >= STEP_BYTES or self._kernel.now_ms() - begin_ms >= STEP_MS:
+            if self._bytes >= STEP_BYTES or self._kernel.steady.now_ms() - begin_ms >= STEP_MS:
                 break
         return True
 

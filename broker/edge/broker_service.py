@@ -20,6 +20,7 @@ from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import (
     connections_max,
     monotonic,
+    monotonic_ms,
     now_ms,
     raise_open_files_limit,
 )
@@ -40,6 +41,7 @@ from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.settings import Settings
+from twistmq.broker.steady_clock import TICK_MS, SteadyClock
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import MessageStore
 
@@ -89,8 +91,8 @@ class BrokerService(Service):
         self._turns = Turns(reactor, monotonic)
         sync = QuickSync(reactor, self._threads, monotonic, self._turn.is_lone)
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
-                             self._threads.do, sync.run)
-        self.kernel = Kernel(settings, store, hooks, now_ms)
+                             self._threads.do, sync.run, monotonic_ms)
+        self.kernel = Kernel(settings, store, hooks, now_ms, SteadyClock(monotonic_ms))
         self.kernel.run_soon = lambda run: reactor.callLater(0, run)
         self.kernel.serve_http = partial(serve_http, reactor)
         self.kernel.figures.update(
@@ -188,7 +190,7 @@ class BrokerService(Service):
         factory = RemotingFactory(
             self._reactor, dispatcher, self.kernel.channels, now_ms, monotonic, self._in_flight,
             self.stalls, self._security.stages, self._kept, self._connections, turn=self._turn,
-            slow=self.slow, turns=self._turns)
+            slow=self.slow, turns=self._turns, steady=self.kernel.steady)
         return ListenerService(self._reactor, port, self.settings.text("bindAddress"),
                                self.settings.int("serverSocketBacklog"), factory, purpose)
 
@@ -227,8 +229,9 @@ class BrokerService(Service):
             PeriodicTask("register with name servers", _REGISTER_PERIOD_MIN_MS,
                          self._register_period_ms, self._register_due),
             PeriodicTask("close idle connections", 10_000, 10_000,
-                         lambda now: factory.close_idle(now, self.settings.int(
+                         lambda _: factory.close_idle(self.settings.int(
                              "serverChannelMaxIdleTimeSeconds") * 1000)),
+            PeriodicTask("say that the process runs", 0, TICK_MS, self.kernel.steady.tick),
         ]
         self._periodic = PeriodicService(self._reactor, now_ms, monotonic, tasks, self.stalls)
         self._periodic.startService()

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import resource
 import time
-from typing import Final
+from typing import Any, Final
 
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OPEN_FILES_LEAST, OPEN_QUEUE_FILES_MAX
 from twistmq.broker.errors import SettingsError
 
-__all__ = ["OPEN_FILES_MEND", "connections_max", "monotonic", "now_ms", "open_files_fault",
-           "raise_open_files_limit"]
+__all__ = [
+    "OPEN_FILES_MEND",
+    "connections_max",
+    "monotonic",
+    "monotonic_ms",
+    "now_ms",
+    "open_files_fault",
+    "raise_open_files_limit",
+    "use_monotonic",
+]
 
 #: Descriptors that are neither connections nor queue files: the commit log's, the index's, tables
 #: being saved, the log, the reactor's own.
@@ -26,6 +34,25 @@ OPEN_FILES_MEND: Final = (
 
 #: Seconds from an arbitrary start; never jumps.
 monotonic: Final = time.monotonic
+
+
+def monotonic_ms() -> int:
+    """The same in ms."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def use_monotonic(reactor: Any) -> None:
+    """Let a reactor's timers go by a clock that never jumps.
+
+    Twisted's go by the wall clock: when that is set back, none fires until it is where it was.
+    """
+    if reactor.seconds is monotonic:
+        return
+    jump = monotonic() - reactor.seconds()
+    reactor.seconds = monotonic
+    for call in reactor.getDelayedCalls():
+        call.seconds = monotonic
+        call.time += jump
 
 
 def now_ms() -> int:

@@ -19,6 +19,7 @@ from twistmq.broker.edge.read_turn import ReadTurn
 from twistmq.broker.edge.slow_requests import SlowRequests
 from twistmq.broker.edge.turns import Turns
 from twistmq.broker.interfaces import IFlowControl
+from twistmq.broker.steady_clock import SteadyClock
 
 __all__ = ["InFlight", "RemotingFactory", "StallWatch"]
 
@@ -89,6 +90,7 @@ class RemotingFactory(ServerFactory):
     :param turn: is told what is being run.
     :param slow: is told what took long.
     :param turns: who is served next; ports of one process share it.
+    :param steady: for the silence of peers; None: ``monotonic``.
     """
 
     noisy = False
@@ -101,13 +103,14 @@ class RemotingFactory(ServerFactory):
         kept: KeptBytes | None = None, connections: ConnectionCount | None = None,
         passes_over_long_replies: bool = False, turn: ReadTurn | None = None,
         slow: SlowRequests | None = None,
-        turns: Turns | None = None,
+        turns: Turns | None = None, steady: SteadyClock | None = None,
     ) -> None:
         self.reactor = reactor
         self.dispatcher = dispatcher
         self.channels = channels
         self.now_ms = now_ms
         self.monotonic = monotonic
+        self.steady = steady or SteadyClock(lambda: round(monotonic() * 1000))
         self.in_flight = in_flight or InFlight()
         self.stalls = stalls or StallWatch()
         self.first_bytes = first_bytes
@@ -128,14 +131,15 @@ class RemotingFactory(ServerFactory):
         protocol.factory = self
         return protocol
 
-    def close_idle(self, now_ms: int, idle_max_ms: int) -> None:
+    def close_idle(self, idle_max_ms: int) -> None:
         """Close connections that are silent, and cut off those that take nothing; periodic."""
+        now_ms = self.steady.awake_ms()
         for channel in self.channels:
             if not isinstance(channel, RemotingProtocol):
                 continue
-            if channel.is_stalled(now_ms):
+            if channel.is_stalled():
                 channel.abort("takes no replies")
-            elif now_ms - channel.last_active_ms <= idle_max_ms:
+            elif now_ms - channel.heard_ms <= idle_max_ms:
                 continue
             elif channel.closing:
                 channel.abort("does not take what was sent before the close")

@@ -20,6 +20,7 @@ from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import (
     connections_max,
     monotonic,
+    monotonic_ms,
     now_ms,
     raise_open_files_limit,
 )
@@ -36,6 +37,7 @@ from twistmq.broker.hooks import Hooks
 from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.settings import Settings
+from twistmq.broker.steady_clock import TICK_MS, SteadyClock
 from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 __all__ = ["NamesrvService"]
@@ -63,7 +65,7 @@ class NamesrvService(Service):
         self.settings = settings
         self._threads = WorkerThreads(reactor, 1, "namesrv")
         self.name_server = NameServer(settings, in_thread=self._threads.do, now_ms=now_ms,
-                                      hooks=hooks)
+                                      hooks=hooks, steady=SteadyClock(monotonic_ms))
         self._connections = connections or ConnectionCount(connections_max)
         if watched_alone:
             self.name_server.serve_http = partial(serve_http, reactor)
@@ -83,7 +85,8 @@ class NamesrvService(Service):
         self._factory = RemotingFactory(reactor, Dispatcher(rows, self.name_server.hooks), channels,
                                         now_ms, monotonic, stalls=self.stalls,
                                         first_bytes=security.stages,
-                                        connections=self._connections, slow=self.slow)
+                                        connections=self._connections, slow=self.slow,
+                                        steady=self.name_server.steady)
         self._listener = ListenerService(
             reactor, settings.int("listenPort"), settings.text("bindAddress"),
             settings.int("serverSocketBacklog"), self._factory,
@@ -93,8 +96,9 @@ class NamesrvService(Service):
             *security.tasks,
             *(by_tls.tasks if by_tls is not None else ()),
             PeriodicTask("close idle connections", 10_000, 10_000,
-                         lambda now: self._factory.close_idle(
-                             now, settings.int("serverChannelMaxIdleTimeSeconds") * 1000)),
+                         lambda _: self._factory.close_idle(
+                             settings.int("serverChannelMaxIdleTimeSeconds") * 1000)),
+            PeriodicTask("say that the process runs", 0, TICK_MS, self.name_server.steady.tick),
         ], self.stalls)
 
     @property
@@ -113,7 +117,7 @@ class NamesrvService(Service):
         self._threads.start()
         self._hooks_started = True
         await self.name_server.hooks.start_namesrv(self.name_server)
-        self.name_server.start(now_ms())
+        self.name_server.start()
         self._listener.startService()
         self.name_server.address = f"{self.settings.text('bindAddress')}:{self.port}"
         self._periodic.startService()

@@ -89,7 +89,7 @@ class RemotingProtocol(Protocol):
         self.remote_host = b""
         self.local_port = 0
         self.active = False
-        self.last_active_ms = 0
+        self.heard_ms = 0
         self._decoder = FrameDecoder()
         #: What looks at the first bytes; None once it has.
         self._first_bytes: FirstBytes | None = None
@@ -133,7 +133,7 @@ class RemotingProtocol(Protocol):
         if self.factory.first_bytes:
             self._first_bytes = FirstBytes(self, self.factory.first_bytes)
         self.active = True
-        self.last_active_ms = self.factory.now_ms()
+        self.heard_ms = self.factory.steady.awake_ms()
         self.factory.channels.add(self)
         self.factory.connections.add()
 
@@ -164,7 +164,7 @@ class RemotingProtocol(Protocol):
         """Serve what was read."""
         factory = self.factory
         begin = factory.monotonic()
-        self.last_active_ms = now_ms = factory.now_ms()
+        self.heard_ms = round(begin * 1000) - factory.steady.asleep_ms
         if self._first_bytes is not None:
             data = self._first_bytes.look(data)
             if self._first_bytes is not None and self._first_bytes.done:
@@ -180,7 +180,7 @@ class RemotingProtocol(Protocol):
             ):
                 self._wait(frames, begin)
             else:
-                self._run(frames, now_ms, begin)
+                self._run(frames, factory.now_ms(), begin)
         if self._reads_much and not self._waiting and len(data) < READ_SIZE - TLS_RECORD_SIZE:
             self._read_at_once(READ_SIZE)
         self._after_turn()
@@ -398,7 +398,7 @@ class RemotingProtocol(Protocol):
         if self.unsent_bytes <= CONNECTION_BYTES_UNSENT_FREE:
             return
         if not self._paused_for & _UNSENT:
-            self._unsent_since_ms = self.factory.now_ms()
+            self._unsent_since_ms = self.factory.steady.awake_ms()
             self._pause(_UNSENT)
         if self.unsent_bytes > CONNECTION_BYTES_UNSENT_MAX:
             self.abort("does not read its replies")
@@ -512,10 +512,10 @@ class RemotingProtocol(Protocol):
     def stopProducing(self) -> None:
         """The connection is lost; connectionLost follows."""
 
-    def is_stalled(self, now_ms: int) -> bool:
+    def is_stalled(self) -> bool:
         """Whether the peer has taken nothing for too long."""
         return bool(self._paused_for & _UNSENT) and (
-            now_ms - self._unsent_since_ms > WRITE_STALL_MAX_MS)
+            self.factory.steady.awake_ms() - self._unsent_since_ms > WRITE_STALL_MAX_MS)
 
     def _pause(self, reason: int) -> None:
         if not self._paused_for and self.active:

@@ -24,6 +24,7 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from twistmq.broker.edge import boot
+from twistmq.broker.edge.clock import use_monotonic
 from twistmq.broker.edge.command_line import (
     parse_overrides,
     print_settings,
@@ -168,6 +169,7 @@ def process_reactor() -> Any:
     """The process's reactor; asking for it installs one if there is none."""
     from twisted.internet import reactor
 
+    use_monotonic(reactor)
     return reactor
 
 

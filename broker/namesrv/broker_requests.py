@@ -6,7 +6,7 @@ Source: DefaultRequestProcessor @5.3.3.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Final
 
 import msgspec
@@ -66,13 +66,16 @@ class BrokerRequests:
     """Handlers of these requests.
 
     :param changes: what the tables are changed through.
+    :param awake_ms: the clock for the silence of brokers, ms.
     """
 
     log = Logger()
 
     def __init__(
-        self, routes: RouteInfoManager, kv_config: KVConfig, settings: Settings, changes: Changes
+        self, routes: RouteInfoManager, kv_config: KVConfig, settings: Settings, changes: Changes,
+        awake_ms: Callable[[], int],
     ) -> None:
+        self._awake_ms = awake_ms
         self._routes = routes
         self._changes = changes
         self._kv_config = kv_config
@@ -119,7 +122,7 @@ class BrokerRequests:
             ha_address=header.ha_server_addr, zone_name=header.zone_name,
             timeout_ms=header.heartbeat_timeout_millis,
             acting_master=header.enable_acting_master, topics=topics,
-            filter_servers=filter_servers, channel=request.channel), request.now_ms)
+            filter_servers=filter_servers, channel=request.channel), self._awake_ms())
         if master is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
         return Reply(header=RegisterBrokerResponseHeader(
@@ -160,14 +163,14 @@ class BrokerRequests:
         theirs = DataVersion.decode(request.body) if request.body else None
         whose = header.cluster_name, header.broker_addr, header.broker_name
         known = self._routes.data_version(*whose)
-        self._routes.heartbeat(*whose, request.now_ms)
+        self._routes.heartbeat(*whose, self._awake_ms())
         return Reply(header=QueryDataVersionResponseHeader(
             changed=known is None or known != theirs), body=known.encode() if known else b"")
 
     def heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> Reply:
         header = request.header
         self._routes.heartbeat(header.cluster_name, header.broker_addr, header.broker_name,
-                               request.now_ms)
+                               self._awake_ms())
         return Reply()
 
     def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Handled:

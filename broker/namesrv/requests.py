@@ -29,6 +29,7 @@ from twistmq.broker.request.long_answers import CONTINUE_PERIOD_MS as ANSWERS_PE
 from twistmq.broker.request.long_answers import LongAnswers
 from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS, SlicedWork
 from twistmq.broker.settings import Settings
+from twistmq.broker.steady_clock import SteadyClock
 from twistmq.broker.store.disk import RealDisk
 
 __all__ = ["NameServer"]
@@ -46,7 +47,8 @@ class NameServer:
 
     :param settings: those of ``namesrv_rows``; read each time, so that changes take effect.
     :param io: where the key-value configuration is kept.
-    :param now_ms: the clock, Unix ms; the requests bring their own time.
+    :param now_ms: the clock, Unix ms.
+    :param steady: the clock for durations; None: ``now_ms``, where no clock jumps.
     :param hooks: the plugins in use.
     :param in_thread: runs what writes it; None: it is written at once.
     """
@@ -57,12 +59,14 @@ class NameServer:
         self, settings: Settings, io: IStoreIO | None = None,
         in_thread: Callable[[Callable[[], bool]], Deferred[bool]] | None = None, *,
         now_ms: Callable[[], int], hooks: Hooks | None = None,
+        steady: SteadyClock | None = None,
     ) -> None:
         #: As a kernel's.
         self.settings = settings
         self.hooks = hooks or Hooks()
         #: The clock, Unix ms: call it.
         self.now_ms = now_ms
+        self.steady = steady or SteadyClock(now_ms)
         self.started_ms = now_ms()
         #: "host:port" where it listens, once it does.
         self.address = ""
@@ -79,17 +83,19 @@ class NameServer:
         self.kv_config = KVConfig(io or RealDisk(), path, settings.int, in_thread)
         tables = RouteTables(room=RouteRoom(lambda: settings.int("routes.size_max")))
         #: Where registrations that take long are done, and what a lost connection leaves.
-        self.slices = SlicedWork(now_ms)
+        self.slices = SlicedWork(self.steady.now_ms)
         changes = Changes(self.slices)
         #: Brokers that come and go: ``tables`` has them by name, with their topics.
         self.routes = RouteInfoManager(tables, settings.flag, later=changes.begin)
         self.views = RouteViews(tables, settings.flag)
+        steady_ms = self.steady.now_ms
         #: Where lists of many topics, and routes of many brokers, are made.
-        self.long_lists = LongAnswers(now_ms, _LISTS_MAX)
-        self.long_routes = LongAnswers(now_ms, _ROUTES_MAX)
+        self.long_lists = LongAnswers(steady_ms, _LISTS_MAX)
+        self.long_routes = LongAnswers(steady_ms, _ROUTES_MAX)
         self._route_requests = RouteRequests(
-            self.views, self.kv_config, settings, self.long_lists, self.long_routes)
-        self._broker_requests = BrokerRequests(self.routes, self.kv_config, settings, changes)
+            self.views, self.kv_config, settings, self.long_lists, self.long_routes, steady_ms)
+        self._broker_requests = BrokerRequests(
+            self.routes, self.kv_config, settings, changes, self.steady.awake_ms)
         self._config_requests = ConfigRequests(self.kv_config, settings)
 
     def handlers(self) -> list[AnyHandler]:
@@ -110,13 +116,13 @@ class NameServer:
                          self.long_routes.period_ms, self.long_routes.step),
         ]
 
-    def start(self, now_ms: int) -> None:
+    def start(self) -> None:
         """Read the key-value configuration; called before the port is opened.
 
         :raises StoreDamaged: when it cannot be read.
         """
         self.kv_config.load()
-        self._route_requests.started_ms = now_ms
+        self._route_requests.started_ms = self.steady.now_ms()
         self._running = True
 
     def stop(self) -> None:
@@ -134,6 +140,6 @@ class NameServer:
     def _kv_fault(self) -> str:
         return self.kv_config.fault
 
-    def _scan(self, now_ms: int) -> None:
-        for channel in self.routes.scan_not_active_broker(now_ms):
+    def _scan(self, _: int) -> None:
+        for channel in self.routes.scan_not_active_broker(self.steady.awake_ms()):
             channel.close()

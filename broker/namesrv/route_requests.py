@@ -5,7 +5,7 @@ Source: ClientRequestProcessor, DefaultRequestProcessor, ZoneRouteRPCHook @5.3.3
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import msgspec
@@ -59,16 +59,18 @@ class RouteRequests:
     """Handlers of these requests.
 
     :param long_lists: where lists of many rows are made; ``long_routes``: routes of many brokers.
+    :param steady_ms: the clock for durations, ms.
     """
 
     def __init__(
         self, views: RouteViews, kv_config: KVConfig, settings: Settings,
-        long_lists: LongAnswers, long_routes: LongAnswers,
+        long_lists: LongAnswers, long_routes: LongAnswers, steady_ms: Callable[[], int],
     ) -> None:
+        self._steady_ms = steady_ms
         self._views = views
         self._kv_config = kv_config
         self._settings = settings
-        #: When the name server started, Unix ms.
+        #: When the name server started, by the clock for durations, ms.
         self.started_ms = 0
         self._long_lists = long_lists
         self._long_routes = long_routes
@@ -97,7 +99,7 @@ class RouteRequests:
         """
         if self._settings.flag("needWaitForService"):
             ready_ms = self.started_ms + self._settings.int("waitSecondsForService") * 1000
-            if request.now_ms < ready_ms:
+            if self._steady_ms() < ready_ms:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
         work = self._route(request)
         if self._views.brokers_of(request.header.topic) <= LONG_COUNT:

@@ -73,7 +73,7 @@ class BrokerKey(NamedTuple):
 class BrokerLive:
     """A broker's last sign of life.
 
-    :param last_update_ms: Unix ms.
+    :param last_update_ms: by the clock for the silence of brokers.
     :param timeout_ms: a silence longer than this means that it is gone.
     """
 

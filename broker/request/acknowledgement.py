@@ -42,9 +42,13 @@ class _Waiting:
 
 
 class Acknowledgement:
-    """Waits until messages are as safe as the settings demand."""
+    """Waits until messages are as safe as the settings demand.
 
-    def __init__(self, store: MessageStore) -> None:
+    :param steady_ms: the clock for durations, ms.
+    """
+
+    def __init__(self, store: MessageStore, steady_ms: Callable[[], int]) -> None:
+        self._steady_ms = steady_ms
         #: How long a stage may take.
         self.timeout_ms = store.settings.sync_flush_timeout_ms
         self.stages: list[Stage] = []
@@ -54,13 +58,13 @@ class Acknowledgement:
         self._waiting: list[tuple[int, int, _Waiting]] = []
         self._numbers = count()
 
-    def wait(self, offset: int, now_ms: int) -> Deferred[ResponseCode] | None:
+    def wait(self, offset: int) -> Deferred[ResponseCode] | None:
         """Wait until the commit log is safe up to ``offset``.
 
         :returns: None when it is; else fires with SUCCESS, or with the code of the first stage
             that took too long.
         """
-        return self._pass(0, offset, now_ms)
+        return self._pass(0, offset, self._steady_ms()) if self.stages else None
 
     def _pass(self, index: int, offset: int, now_ms: int) -> Deferred[ResponseCode] | None:
         while index < len(self.stages):
@@ -87,9 +91,9 @@ class Acknowledgement:
 
         return waiting.done.addCallback(next_stage)
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, _: int) -> None:
         """Give up the waits whose time is over; run periodically."""
-        waiting = self._waiting
+        waiting, now_ms = self._waiting, self._steady_ms()
         while waiting and (waiting[0][2].fired or waiting[0][0] <= now_ms):
             expired = heappop(waiting)[2]
             expired.fire(expired.timeout_code)

@@ -70,7 +70,7 @@ class ClientRequests:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY,
                                  "the connection's last heartbeat is still being taken")
         work = self._take_heartbeat(request)
-        reply = advance(work, self._kernel.now_ms)
+        reply = advance(work, self._kernel.steady.now_ms)
         if reply is not NOT_DONE:
             answer: Reply = reply
             return answer
@@ -92,7 +92,8 @@ class ClientRequests:
         clients.space.check(request.channel.channel_id, heartbeat)
         language = request.command.language
         client = Client(heartbeat.client_id, request.channel, str(language or "OTHER"),
-                        request.command.version, request.now_ms)
+                        request.command.version, request.now_ms,
+                        self._kernel.steady.awake_ms())
         sub_change = heartbeat.heartbeat_fingerprint == 0
         topics_before = self._kernel.topic_config.data_version.counter
         known = clients.group_count(request.channel)

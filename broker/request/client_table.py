@@ -58,6 +58,8 @@ class Client:
     version: int
     #: Unix ms.
     last_heartbeat_ms: int
+    #: The same by the clock for the silence of peers, ms.
+    heard_ms: int
 
 
 @dataclass(slots=True)
@@ -291,12 +293,15 @@ class ClientTable:
                 self.unregister_producer(group, channel)
 
     def expire(self, now_ms: int, silence_max_ms: int) -> None:
-        """Forget clients that are silent for too long and close their connections; periodic."""
+        """Forget clients that are silent for too long and close their connections; periodic.
+
+        :param now_ms: by the clock that ``heard_ms`` goes by.
+        """
         for group, client, leave in list(self._all()):
-            if now_ms - client.last_heartbeat_ms > silence_max_ms:
+            if now_ms - client.heard_ms > silence_max_ms:
                 self.log.warn("client {client} of {group} is silent for {silence} ms",
                               client=client.client_id, group=group,
-                              silence=now_ms - client.last_heartbeat_ms)
+                              silence=now_ms - client.heard_ms)
                 leave(group, client.channel)
                 client.channel.close()
 

@@ -85,7 +85,7 @@ class LargeSends:
 
     def _go_on(self, work: Generator[None, None, None]) -> None:
         """Work for a slice, and again as soon as others had their turn: producers wait for it."""
-        if advance(work, self._kernel.now_ms) is NOT_DONE:
+        if advance(work, self._kernel.steady.now_ms) is NOT_DONE:
             assert self._kernel.run_soon is not None
             self._kernel.run_soon(lambda: self._go_on(work))
 

@@ -44,14 +44,14 @@ def ms_to_midnight_after_this(now_ms: int) -> int:
 
 def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
     """The kernel's rows."""
-    settings = kernel.settings
+    settings, steady_ms = kernel.settings, kernel.steady.now_ms
     retention, trimming = kernel.store.log_retention, kernel.store.queue_retention
 
     def save_offsets(_: int) -> None:
         kernel.saves.save_if_changed(kernel.consumer_offset, *kernel.unsaved)
 
-    def expire_clients(now_ms: int) -> None:
-        kernel.clients.expire(now_ms, settings.int("channelExpiredTimeout"))
+    def expire_clients(_: int) -> None:
+        kernel.clients.expire(kernel.steady.awake_ms(), settings.int("channelExpiredTimeout"))
 
     def record_day(_: int) -> None:
         stats = kernel.stats
@@ -70,7 +70,8 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
                        pulls=kernel.pull_hold.count, channels=len(kernel.channels))
 
     return [
-        PeriodicTask("flush the store", 50, 50, kernel.store.flush_step),
+        PeriodicTask("flush the store", 50, 50,
+                     lambda _: kernel.store.flush_step(steady_ms())),
         PeriodicTask("remove old commit-log files", 60_000, retention.period_ms, retention.step),
         PeriodicTask("trim queues and index", 60_000, trimming.period_ms, trimming.step),
         PeriodicTask("save consumer offsets", 10_000,
@@ -84,7 +85,8 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
         PeriodicTask("check waiting pulls", 1000, 1000, kernel.pull_hold.check),
         PeriodicTask("give up late flushes", 500, 500, kernel.acknowledgement.expire),
-        PeriodicTask("sample statistics", SAMPLE_PERIOD_MS, SAMPLE_PERIOD_MS, kernel.stats.sample),
+        PeriodicTask("sample statistics", SAMPLE_PERIOD_MS, SAMPLE_PERIOD_MS,
+                     lambda _: kernel.stats.sample(steady_ms())),
         PeriodicTask("record the day", ms_to_next_midnight(kernel.now_ms()),
                      lambda: ms_to_midnight_after_this(kernel.now_ms()), record_day),
         PeriodicTask("log dispatch lag", 10_000, 60_000, log_dispatch_lag),

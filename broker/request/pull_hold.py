@@ -46,6 +46,7 @@ class _HeldPull:
     offset: int
     #: None: every message.
     wants: MessageFilter | None
+    #: By the clock for durations.
     deadline_ms: int
     #: Runs the pull again; it must not be held a second time.
     run_again: Callable[[Request[Any], int], Handled]
@@ -101,7 +102,7 @@ class PullHold:
             return None
         header = request.header
         held = _HeldPull(request, header.queue_offset, message_filter,
-                         request.now_ms + timeout_ms, run_again, Deferred())
+                         self._kernel.steady.now_ms() + timeout_ms, run_again, Deferred())
         key = header.topic, header.queue_id
         waiting = self._held.get(key)
         if waiting is None:
@@ -124,9 +125,9 @@ class PullHold:
         for key, there in arrived.items():
             self._wake(key, (partial(_wants_any, there), there), end_ms)
 
-    def check(self, now_ms: int) -> None:
+    def check(self, _: int) -> None:
         """End the waits whose time is up or whose message came unnoticed; run periodically."""
-        end_ms = self._turn_end_ms()
+        end_ms, now_ms = self._turn_end_ms(), self._kernel.steady.now_ms()
         for topic, queue_id in list(self._held):
             if (topic, queue_id) in self._rounds:
                 continue
@@ -145,7 +146,7 @@ class PullHold:
         """When what runs now is to make way, ms; None: never."""
         if self._kernel.run_soon is None:
             return None
-        return self._kernel.now_ms() + TURN_SECONDS * 1000
+        return self._kernel.steady.now_ms() + TURN_SECONDS * 1000
 
     def _wake(self, key: tuple[str, int], reason: _Reason, end_ms: float | None) -> None:
         """End the waits of one queue for which there is a reason, now or soon.
@@ -199,7 +200,7 @@ class PullHold:
 
     def _go_on(self, key: tuple[str, int], running: _Round, end_ms: float | None) -> bool:
         """Go on with a queue's pulls; :returns: False when the time is over."""
-        now_ms = self._kernel.now_ms
+        now_ms, steady_ms = self._kernel.now_ms, self._kernel.steady.now_ms
         looks = 0
         while True:
             while running.at < len(running.pulls):
@@ -216,7 +217,7 @@ class PullHold:
                     looks += 1
                 if looks >= _LOOKS and end_ms is not None:
                     looks = 0
-                    if now_ms() >= end_ms:
+                    if steady_ms() >= end_ms:
                         return False
             del self._rounds[key]
             following = self._begin(key, running.later) if running.later else None

@@ -359,7 +359,7 @@ class SendRequests:
             if isinstance(reply, StoredReply):
                 reply.write_ahead(requests[index].command.opaque)
         offset = records_of[waiting[-1]][-1].next_offset
-        safe = self._kernel.acknowledgement.wait(offset, requests[0].now_ms)
+        safe = self._kernel.acknowledgement.wait(offset)
         if safe is None:
             return
 

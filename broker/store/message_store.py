@@ -88,6 +88,7 @@ class MessageStore:
     :param in_thread: runs a blocking function on a thread.
     :param run_sync: runs the commit log's syncs under SYNC_FLUSH, see CommitFlush; None: on a
         thread, as all others.
+    :param steady_ms: the clock for durations, ms; None: ``now_ms``, where no clock jumps.
     """
 
     log = Logger()
@@ -99,6 +100,7 @@ class MessageStore:
         now_ms: Callable[[], int],
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
         run_sync: RunSync | None = None,
+        steady_ms: Callable[[], int] | None = None,
     ) -> None:
         self.settings = settings
         self.stats = StoreStats(now_ms())
@@ -108,6 +110,7 @@ class MessageStore:
         #: The disk, for plugins with files of their own.
         self.io = self._io = io
         self._now_ms = now_ms
+        self._steady_ms = steady_ms = steady_ms or now_ms
         self._running = self._crashed = False
         self._abort_path = settings.path("abort")
         self._unlock: Callable[[], None] | None = None
@@ -165,7 +168,7 @@ class MessageStore:
             lambda: (self._dispatch.timestamp, self._dispatch.offset),
             lambda begin, end: compare_entries(
                 self._log, self._queues, self._dispatch, begin, end),
-            now_ms,
+            steady_ms,
         )
         #: Remove what is old, a step at a time; who has a reactor calls them.
         self.log_retention = CommitLogRetention(
@@ -173,7 +176,7 @@ class MessageStore:
             in_thread,
         )
         self.queue_retention = QueueRetention(
-            settings, io, self._log, self._queues, self._index, in_thread, now_ms
+            settings, io, self._log, self._queues, self._index, in_thread, steady_ms
         )
         self._warmer = None
         if settings.warm_maped_file_enable:
@@ -268,7 +271,7 @@ class MessageStore:
             self._io.sync_path(self.settings.store_path_root_dir)
         except OSError as error:
             raise StoreError(f"the store cannot be opened: {error}") from error
-        self._upkeep.begin(self._now_ms(), at_once=self._crashed)
+        self._upkeep.begin(self._steady_ms(), at_once=self._crashed)
         self._running = True
 
     def stop(self) -> Deferred[None]:
@@ -578,7 +581,10 @@ class MessageStore:
         return self._flush.flushed(offset)
 
     def flush_step(self, now_ms: int) -> None:
-        """Do what is due, for a few milliseconds at most. Call it every 50 ms or so."""
+        """Do what is due, for a few milliseconds at most. Call it every 50 ms or so.
+
+        :param now_ms: by the clock for durations.
+        """
         if not self._running:
             return
         if not 0 <= now_ms - self._looked_ms < STORE_LOOK_INTERVAL_MS:
@@ -640,11 +646,11 @@ class MessageStore:
         :param message_filter: None: every message is wanted.
         :param max_total_size: bytes wanted; the first message comes whatever its size.
         """
-        started = self._now_ms()
+        started = self._steady_ms()
         result = self._reader.get_message(
             topic, queue_id, offset, max_count, message_filter, max_total_size
         )
-        self.stats.got(result.message_count, self._now_ms() - started)
+        self.stats.got(result.message_count, self._steady_ms() - started)
         return result
 
     def look_message(self, physical_offset: int, size: int | None = None) -> bytes | None:

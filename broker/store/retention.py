@@ -140,7 +140,10 @@ class CommitLogRetention:
         if manual:
             self._manual_rounds -= 1
         if self._hung is not None:
-            self._files_left = 1 if now_ms >= self._retry_ms else 0
+            # A wall clock that was set back must not hold it up.
+            waits_ms = self._retry_ms - now_ms
+            self._files_left = int(
+                not 0 < waits_ms <= self.settings.redelete_hanged_file_interval)
             return self._files_left > 0
         if not (too_full or is_time or manual):
             return False

@@ -22,6 +22,7 @@ from twistmq.broker.kernel_checks import kernel_checks
 from twistmq.broker.remoting import Request
 from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
+from twistmq.broker.steady_clock import SteadyClock
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
@@ -114,6 +115,8 @@ class KernelBox:
         self.now_ms = 1_700_000_000_000
         #: The kernel's clock; replace it to let time pass while something runs.
         self.clock: Callable[[], int] = lambda: self.now_ms
+        #: How far the wall clock jumped away from it, ms.
+        self.jump_ms = 0
         self.disk = disk or MemoryDisk()
         if isinstance(self.disk, MemoryDisk):
             self.disk.now_ms = self._now
@@ -121,8 +124,10 @@ class KernelBox:
         rows = [*broker_rows(), *hooks.collect_settings(broker_rows())]
         self.settings = Settings.load(rows, overrides={**_SETTINGS, **(settings or {})})
         self.settings.start_checks += kernel_checks(hooks)
-        store = MessageStore(self.settings.store_settings(), self.disk, self._now, execute)
-        self.kernel = Kernel(self.settings, store, hooks, self._now)
+        store = MessageStore(self.settings.store_settings(), self.disk, self._now, execute,
+                             steady_ms=lambda: self.clock())
+        self.kernel = Kernel(self.settings, store, hooks, self._now,
+                             SteadyClock(lambda: self.clock()))
         self._peers = 0
         self._opaque = 0
         started = ensureDeferred(self.kernel.start())
@@ -133,7 +138,7 @@ class KernelBox:
             failure.raiseException()
 
     def _now(self) -> int:
-        return self.clock()
+        return self.clock() + self.jump_ms
 
     def stop(self) -> None:
         """Stop the kernel cleanly."""
@@ -154,7 +159,8 @@ class KernelBox:
         self._opaque += 1
         frame = encode_request(code, self._opaque, header, body, oneway=oneway,
                                extra_fields=extra_fields)
-        replies = self.kernel.dispatcher.execute(peer, FrameDecoder().feed(frame), self.now_ms)
+        replies = self.kernel.dispatcher.execute(
+            peer, FrameDecoder().feed(frame), self.now_ms + self.jump_ms)
         assert len(replies) <= 1
         return decode_command(FrameDecoder().feed(replies[0])[0]) if replies else None
 

@@ -86,10 +86,12 @@ class PortlessNameServer(NameServer):
         self.settings = settings or Settings.load(
             namesrv_rows(), None, {"kvConfigPath": "/ns/kvConfig.json", **(overrides or {})})
         self.disk = disk or MemoryDisk()
+        #: As late as the last request.
+        self.time_ms = now_ms
         super().__init__(
-            self.settings, self.disk, now_ms=lambda: now_ms if clock is None else clock())
+            self.settings, self.disk, now_ms=lambda: self.time_ms if clock is None else clock())
         self._rows = {row.code: row for row in self.handlers()}
-        self.start(now_ms)
+        self.start()
 
     def ask(
         self, code: int, header: CommandHeader | dict[str, str] | None = None, body: bytes = b"",
@@ -111,6 +113,7 @@ class PortlessNameServer(NameServer):
         *, version: int = VERSION, channel: StillChannel | None = None, now_ms: int = 0,
     ) -> Handled:
         """Ask as a connection would; :returns: the reply, or what it comes from later."""
+        self.time_ms = now_ms
         fields = header if isinstance(header, dict) else ext_fields_of(header) if header else {}
         command = RemotingCommand(code, version=version, body=body,
                                   ext_fields=msgspec.Raw(msgspec.json.encode(fields)))

@@ -147,6 +147,6 @@ class GroupQuestions:
                 rows.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id),
                                     queue_progress(kernel, group, topic, queue_id)))
                 yield
-            tps += kernel.stats.group_get_tps(group, topic, kernel.now_ms())
+            tps += kernel.stats.group_get_tps(group, topic, kernel.steady.now_ms())
         stats = ConsumeStats(consume_tps=tps)
         return Reply(body=encode_with_rows(stats, b'"offsetTable":{}', rows))

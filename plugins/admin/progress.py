@@ -172,7 +172,7 @@ class ProgressRequests:
                     diff += row.broker_offset - row.consumer_offset
                     inflight += row.pull_offset - row.consumer_offset
                     yield
-                tps = kernel.stats.group_get_tps(group, topic, kernel.now_ms())
+                tps = kernel.stats.group_get_tps(group, topic, kernel.steady.now_ms())
                 stats.append(encode_with_rows(
                     ConsumeStats(consume_tps=tps), b'"offsetTable":{}', queues))
             rows.append(b"{" + map_row(group, [])[:-1] + b",".join(stats) + b"]}")

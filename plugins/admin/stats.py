@@ -64,7 +64,7 @@ class StatsQuestions:
         return counted if self._kernel.stats.has(*counted) else None
 
     def _item(self, seconds: int, counted: tuple[str, ...], is_size: bool) -> BrokerStatsItem:
-        window = self._kernel.stats.window(seconds, self._kernel.now_ms(), *counted)
+        window = self._kernel.stats.window(seconds, self._kernel.steady.now_ms(), *counted)
         total = window.size if is_size else window.count
         return BrokerStatsItem(total, window.bytes_per_second if is_size else window.tps,
                                total / window.requests if window.requests else 0.0)

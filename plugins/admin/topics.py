@@ -70,7 +70,7 @@ class TopicQuestions:
                 kernel.store.store_time(topic, queue_id, end - 1) if end > 0 else 0)
             rows.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id), offset))
             yield
-        tps = kernel.stats.topic_put_tps(topic, kernel.now_ms())
+        tps = kernel.stats.topic_put_tps(topic, kernel.steady.now_ms())
         table = TopicStatsTable(topic_put_tps=tps)
         return Reply(body=encode_with_rows(table, b'"offsetTable":{}', rows))
 

@@ -71,7 +71,8 @@ class FlowControl:
         #: Refusals since the start, by the word their remarks begin with.
         self.refused: Counter[str] = Counter()
         self._logged: Counter[str] = Counter()
-        #: The last append that took too long: how long, and when it was over, Unix ms.
+        #: The last append that took too long: how long, and when it was over, by the clock for
+        #: durations.
         self._slow_ms = 0
         self._slow_end_ms = 0
         #: While what was in the sockets then is being read.
@@ -102,12 +103,12 @@ class FlowControl:
         stats = self._kernel.store.stats
         slow_ms, stats.slow_put_ms = stats.slow_put_ms, 0
         if slow_ms > self._page_cache_ms:
-            self._slow_ms, self._slow_end_ms = slow_ms, self._kernel.now_ms()
+            self._slow_ms, self._slow_end_ms = slow_ms, self._kernel.steady.now_ms()
             self._is_busy = True
             self.log.warn("an append took {slow} ms, more than {limit}: sends that came meanwhile "
                           "are refused, {count} wait", slow=slow_ms, limit=self._page_cache_ms,
                           count=waiting.request_count)
-        elif self._is_busy and self._kernel.now_ms() > self._slow_end_ms + _READ_AFTER_MS:
+        elif self._is_busy and self._kernel.steady.now_ms() > self._slow_end_ms + _READ_AFTER_MS:
             self._is_busy = False
         self._set_rejects()
 
@@ -147,7 +148,7 @@ class FlowControl:
         bounds = self._bounds
         is_late = self._is_on and waited_ms >= bounds.least_wait_ms
         is_busy = self._is_on and bool(self._slow_ms) and (
-            self._kernel.now_ms() - waited_ms <= self._slow_end_ms)
+            self._kernel.steady.now_ms() - waited_ms <= self._slow_end_ms)
         if not is_late and not is_busy:
             return frames, ()
         passed: list[Frame] = []

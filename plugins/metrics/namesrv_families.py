@@ -63,7 +63,7 @@ def collect(name_server: NameServer) -> Iterator[MetricFamily]:
     yield single(PREFIX + "broker_names", "Names of brokers: a master and its slaves share one.",
                  len(tables.brokers))
     yield single(PREFIX + "topics", "Topics that have a route.", len(tables.topics))
-    now_ms = name_server.now_ms()
+    now_ms = name_server.steady.awake_ms()
     yield single(PREFIX + "silence_longest_seconds",
                  "Since when a broker gave no sign of life, of all the longest.",
                  max((max(now_ms - live.last_update_ms, 0)

@@ -288,7 +288,7 @@ class AckRequests:
         acknowledgement = self._kernel.acknowledgement
         if not acknowledgement.stages:
             return
-        safe = acknowledgement.wait(next_offset, requests[0].now_ms)
+        safe = acknowledgement.wait(next_offset)
         if safe is None:
             return
         replies = {index: Reply() for acks in stored for index in acks.requests

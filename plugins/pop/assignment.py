@@ -118,7 +118,7 @@ class Assignments:
 
     def _query(self, request: Request[EmptyHeader]) -> Handled:
         body = QueryAssignmentRequestBody.decode(request.body)
-        queues = self._queues(body.topic, request.now_ms)
+        queues = self._queues(body.topic, self._kernel.steady.now_ms())
         if isinstance(queues, Deferred):
             return queues.addCallback(lambda found: self._answer(body, found))
         return self._answer(body, queues)

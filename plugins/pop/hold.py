@@ -106,7 +106,10 @@ class PopHold:
     def hold(self, waiting: Waiting) -> Deferred[Any]:
         """Let a request wait; it is not full and there is time."""
         self._enter(waiting)
-        heappush(self._deadlines, (waiting.deadline_ms - _AHEAD_MS, next(self._numbers), waiting))
+        # The deadline is by the client's clock; how far that is holds whatever ours does.
+        left_ms = waiting.deadline_ms - _AHEAD_MS - waiting.request.now_ms
+        heappush(self._deadlines,
+                 (self._kernel.steady.now_ms() + left_ms, next(self._numbers), waiting))
         waiting.request.kept_bytes = (
             getattr(waiting.wants, "size_bytes", 0) + index_size(waiting.wants))
         return waiting.reply
@@ -193,8 +196,9 @@ class PopHold:
         if go_on:
             self._go_on_soon()
 
-    def check(self, now_ms: int) -> None:
+    def check(self) -> None:
         """End the waits whose time is up or whose client is gone; run periodically."""
+        now_ms = self._kernel.steady.now_ms()
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or deadlines[0][2].is_over):
             waiting = heappop(deadlines)[2]
@@ -231,13 +235,13 @@ class PopHold:
 
     def _go_on(self) -> None:
         """Look at what is due, for some milliseconds."""
-        end_ms = self._kernel.now_ms() + TURN_SECONDS * 1000
+        end_ms = self._kernel.steady.now_ms() + TURN_SECONDS * 1000
         while self._due:
             waiting, _ = self._due.popitem(last=False)
             waiting.is_due = False
             if not waiting.is_over:
                 self._look(waiting, is_last=False)
-            if self._kernel.run_soon is not None and self._kernel.now_ms() >= end_ms:
+            if self._kernel.run_soon is not None and self._kernel.steady.now_ms() >= end_ms:
                 break
         self._is_going_on = False
         if self._due:

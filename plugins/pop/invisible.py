@@ -78,7 +78,7 @@ class ChangeInvisibleTime:
         reply = Reply(header=ChangeInvisibleTimeResponseHeader(
             pop_time=now_ms, invisible_time=header.invisible_time,
             revive_qid=receipt.revive_queue))
-        safe = self._kernel.acknowledgement.wait(records[-1].next_offset, request.now_ms)
+        safe = self._kernel.acknowledgement.wait(records[-1].next_offset)
         if safe is None:
             return reply
 

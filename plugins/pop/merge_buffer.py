@@ -22,7 +22,7 @@ from twistmq.plugins.pop.offsets import SETTLED, Taken
 from twistmq.plugins.pop.settings import PopSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["MergeBuffer"]
 
@@ -52,11 +52,14 @@ class MergeBuffer:
 
     log = Logger()
 
-    def __init__(self, settings: PopSettings, records: ReviveRecords) -> None:
+    def __init__(
+        self, settings: PopSettings, records: ReviveRecords, steady_ms: Callable[[], int]
+    ) -> None:
+        self._steady_ms = steady_ms
         self._settings = settings
         self._records = records
         self._points: dict[PointKey, _Buffered] = {}
-        #: (when to write it, Unix ms; a number; which); some are no longer there.
+        #: (when to write it, by the clock for durations; a number; which); some are gone.
         self._due: list[tuple[int, int, PointKey]] = []
         self._numbers = count()
         self._is_failing = False
@@ -75,8 +78,8 @@ class MergeBuffer:
         """Keep one; ``takes`` said so."""
         settings = self._settings
         self._points[point.key] = _Buffered(point, revive_queue, taken)
-        due_ms = min(point.revive_time - settings.stay_timeout_ms, now_ms + settings.stay_ms)
-        heappush(self._due, (due_ms, next(self._numbers), point.key))
+        left_ms = min(point.revive_time - settings.stay_timeout_ms - now_ms, settings.stay_ms)
+        heappush(self._due, (self._steady_ms() + left_ms, next(self._numbers), point.key))
 
     def has(self, key: PointKey) -> bool:
         return key in self._points
@@ -101,26 +104,27 @@ class MergeBuffer:
             del self._points[key]
         return True
 
-    def write_due(self, now_ms: int) -> bool:
+    def write_due(self) -> bool:
         """Write some of what has to be; :returns: whether there may be more to write now."""
+        now_ms = self._steady_ms()
         written: list[_Buffered] = []
         while self._due and self._due[0][0] <= now_ms and len(written) < _WRITE_COUNT:
             buffered = self._points.get(heappop(self._due)[2])
             if buffered is not None:
                 written.append(buffered)
-        return bool(written) and self._write(written, now_ms) and len(written) == _WRITE_COUNT
+        return bool(written) and self._write(written) and len(written) == _WRITE_COUNT
 
-    def write_all(self, now_ms: int) -> None:
+    def write_all(self) -> None:
         """Write all there is: the broker stops."""
         self._due.clear()
-        self._write(list(self._points.values()), now_ms)
+        self._write(list(self._points.values()))
 
     def clear(self) -> None:
         """Forget all: this broker is no master any more."""
         self._points.clear()
         self._due.clear()
 
-    def _write(self, written: list[_Buffered], now_ms: int) -> bool:
+    def _write(self, written: list[_Buffered]) -> bool:
         """Write check points with what is acknowledged of them; :returns: whether all were."""
         records: list[ReviveRecord] = []
         owners: list[int] = []
@@ -138,7 +142,7 @@ class MergeBuffer:
             if index not in refused:
                 del self._points[key]
             else:
-                heappush(self._due, (now_ms + _AGAIN_MS, next(self._numbers), key))
+                heappush(self._due, (self._steady_ms() + _AGAIN_MS, next(self._numbers), key))
         if refused and not self._is_failing:
             self.log.error("check points cannot be written: {error}",
                            error=str(next(iter(refused.values()))))

@@ -60,7 +60,7 @@ class PopService:
         self.counts = PopCounts()
         self.records = ReviveRecords(kernel, revive_topic(kernel.cluster_name), self.counts)
         self.offsets = PopOffsets(kernel)
-        self.buffer = MergeBuffer(settings, self.records)
+        self.buffer = MergeBuffer(settings, self.records, kernel.steady.now_ms)
         self.in_flight = InFlightCounts(kernel, settings.has_threshold)
         self.orders = OrderInfos(kernel, self._queue_is_free if settings.order_notify else None)
         self.modes = RequestModes(kernel)
@@ -113,7 +113,7 @@ class PopService:
         kernel = self._kernel
         if kernel.is_slave or not self.queues:
             return None
-        self.buffer.write_all(kernel.now_ms())
+        self.buffer.write_all()
         if self.orders.dirty:
             kernel.saves.save(self.orders)
         durable = kernel.store.flushed(kernel.store.max_offset)
@@ -143,15 +143,16 @@ class PopService:
 
     def tick(self, now_ms: int) -> None:
         """End waits, write what has to leave the memory, let offsets follow."""
-        self.hold.check(now_ms)
-        self.notified.check(now_ms)
+        self.hold.check()
+        self.notified.check()
         if self._is_working():
             self.orders.tell_free(now_ms)
-            begin_ms = self._kernel.now_ms()
-            self.buffer.write_due(now_ms)
+            steady_ms = self._kernel.steady.now_ms
+            begin_ms = steady_ms()
+            self.buffer.write_due()
             self.settle(now_ms)
-            self.counts.scans.add(max(self._kernel.now_ms() - begin_ms, 0))
-            self._sync_soon(now_ms)
+            self.counts.scans.add(steady_ms() - begin_ms)
+            self._sync_soon(begin_ms)
 
     def _sync_soon(self, now_ms: int) -> None:
         """Have the log synced now and then while an offset waits for that.
@@ -187,11 +188,11 @@ class PopService:
         self._has_more = False
         if not self._is_working() or self.delivered_ms() <= 0:
             return
-        end_ms = self._kernel.now_ms() + _TURN_MS
+        end_ms = self._kernel.steady.now_ms() + _TURN_MS
         waiting = list(self.queues)
         while waiting:
             waiting = [queue for queue in waiting if queue.step()]
-            if waiting and self._kernel.now_ms() >= end_ms:
+            if waiting and self._kernel.steady.now_ms() >= end_ms:
                 self._has_more = True
                 return
 

@@ -76,11 +76,11 @@ class OtherBrokers:
         if kernel.ask_server is None:
             raise BrokerError(f"cannot find addr for broker {broker_name}")
         timeout_ms = kernel.settings.int("forwardTimeout")
-        end_ms = kernel.now_ms() + timeout_ms
+        end_ms = kernel.steady.now_ms() + timeout_ms
         address = self._addresses.get(broker_name) or await self._find(broker_name)
         try:
             reply = await kernel.ask_server(
-                address, code, header, timeout_ms=max(end_ms - kernel.now_ms(), 1))
+                address, code, header, timeout_ms=max(end_ms - kernel.steady.now_ms(), 1))
         except RemotingError as error:
             # It may have gone elsewhere.
             self._addresses.pop(broker_name, None)

@@ -129,7 +129,7 @@ class RecallMessage:
         self._kernel.stats.messages_put([record])
         reply = Reply(header=RecallMessageResponseHeader(
             msg_id=handle.unique_key, msg_region=self._region))
-        safe = self._kernel.acknowledgement.wait(record.next_offset, request.now_ms)
+        safe = self._kernel.acknowledgement.wait(record.next_offset)
         if safe is None:
             return reply
 

@@ -177,11 +177,12 @@ class TimerService:
         self._has_more = False
         if not self._is_loaded or self._is_stopped or self._kernel.is_slave:
             return
-        settings, clock = self._kernel.settings, self._kernel.now_ms
+        settings, clock = self._kernel.settings, self._kernel.steady.now_ms
         self.enqueue.advance(now_ms)
         is_stopped = settings.flag("timerStopEnqueue")
         if not is_stopped:
-            self._has_more = _repeat(lambda: self.enqueue.step(clock()), clock, TURN_MS // 2)
+            self._has_more = _repeat(
+                lambda: self.enqueue.step(self._kernel.now_ms()), clock, TURN_MS // 2)
         if not settings.flag("timerStopDequeue"):
             self.enqueue.note_ready(is_stopped=is_stopped)
             ready_ms = self.enqueue.ready_ms

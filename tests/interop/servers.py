@@ -42,6 +42,9 @@ class Servers:
     :param folder: the folder they are started in; None: this process's.
     """
 
+    #: The program of Python that they run.
+    program = MAIN
+
     def __init__(self, data: Path, *settings: str, folder: Path | None = None) -> None:
         self.data = data
         self._folder = folder
@@ -63,7 +66,7 @@ class Servers:
         # Never port 0: after a stop a client's connection might have that port.
         namesrv_port = self.namesrv.rpartition(":")[2] or str(free_port())
         patience = [f"{name}={value}" for name, value in PATIENT.items()]
-        command = [sys.executable, "-c", MAIN, "up",
+        command = [sys.executable, "-c", self.program, "up",
                    "--data", str(self.data), "--namesrv-port", namesrv_port,
                    "--broker-port", str(self.broker_port or free_port()), *patience,
                    *self._settings]

@@ -44,7 +44,7 @@ class ReplyTestCase(SynchronousTestCase):
 
     def register(self, peer: Peer, client_id: str = "10.0.0.9@1", group: str = "P") -> None:
         self.kernel.clients.register_producer(
-            group, Client(client_id, peer, "JAVA", 479, self.box.now_ms))
+            group, Client(client_id, peer, "JAVA", 479, self.box.now_ms, self.box.now_ms))
 
     def answer(self, properties: dict[str, str] | None = None, *, queue_id: int = 0,
                topic: str = TOPIC, body: bytes = b"answer") -> RemotingCommand | None:

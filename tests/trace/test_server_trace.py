@@ -266,7 +266,7 @@ class ConsumedTests(TraceTestCase):
         """A group that commits nothing here has consumed what it was given."""
         self.kernel.clients.register_consumer(
             ConsumerData("g", message_model=MessageModel.BROADCASTING),
-            Client("c", self.consumer, "JAVA", 479, self.box.now_ms), notify=False)
+            Client("c", self.consumer, "JAVA", 479, self.box.now_ms, self.box.now_ms), notify=False)
         self.send()
         self.pull()
         self.let_pass(1000)

@@ -88,7 +88,8 @@ class TransactionTestCase(SynchronousTestCase):
     def new_producer(self, group: str = GROUP) -> Peer:
         peer = self.box.peer()
         self.box.kernel.clients.register_producer(
-            group, Client(f"client-{peer.channel_id}", peer, "JAVA", 479, self.box.now_ms))
+            group, Client(f"client-{peer.channel_id}", peer, "JAVA", 479, self.box.now_ms,
+                          self.box.now_ms))
         return peer
 
     # --- what producers do

@@ -6,13 +6,16 @@ import resource
 import time
 from unittest import mock
 
+from twisted.internet.epollreactor import EPollReactor as new_reactor
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.edge.clock import (
     connections_max,
     monotonic,
+    monotonic_ms,
     now_ms,
     raise_open_files_limit,
+    use_monotonic,
 )
 from twistmq.broker.errors import SettingsError
 
@@ -24,6 +27,22 @@ class ClockTests(SynchronousTestCase):
         """Unix milliseconds, and seconds that never jump."""
         self.assertApproximates(now_ms() / 1000, time.time(), 60)
         self.assertLessEqual(monotonic(), monotonic())
+
+    def test_reactor(self) -> None:
+        """A reactor's timers go by it, also those it has: none is earlier or later for that."""
+        reactor = new_reactor()
+        self.addCleanup(reactor._poller.close)
+        self.addCleanup(reactor.waker.connectionLost, None)
+        calls = [reactor.callLater(5, int), reactor.callLater(50, int)]
+        for _ in range(2):
+            use_monotonic(reactor)
+        self.assertIs(reactor.seconds, monotonic)
+        calls.append(reactor.callLater(500, int))
+        for call, seconds in zip(calls, (5, 50, 500), strict=True):
+            self.assertApproximates(call.getTime() - monotonic(), seconds, 4)
+        calls[0].reset(5000)
+        self.assertApproximates(calls[0].getTime() - monotonic(), 5000, 4)
+        self.assertApproximates(monotonic_ms() / 1000, monotonic(), 4)
 
 
 class OpenFilesLimitTests(SynchronousTestCase):

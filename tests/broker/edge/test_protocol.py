@@ -474,7 +474,7 @@ class BackPressureOutwardsTests(ProtocolTestCase):
     def advance(self, milliseconds: int) -> None:
         """Let time pass and do what is done periodically; this is not about idle connections."""
         self.server.reactor.advance(milliseconds / 1000)  # type: ignore[attr-defined]
-        self.server.close_idle(self.now_ms(), 10**9)
+        self.server.close_idle(10**9)
 
     def test_stalled(self) -> None:
         """One that takes nothing for too long is cut off, though replies still come."""
@@ -504,7 +504,7 @@ class IdleCloseTests(ProtocolTestCase):
 
     def after(self, seconds: float) -> None:
         self.server.reactor.advance(seconds)  # type: ignore[attr-defined]
-        self.server.close_idle(self.now_ms(), 120_000)
+        self.server.close_idle(120_000)
         self.client.connection.pump()
 
     def test_idle(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -37,12 +38,14 @@ class FakeStage:
             done.callback(None)
 
 
-def acknowledgement(flush: FakeStage | None = None, *stages: Stage) -> Acknowledgement:
+def acknowledgement(
+    flush: FakeStage | None = None, *stages: Stage, clock: Callable[[], int] | None = None
+) -> Acknowledgement:
     """A chain over a store that has only what the chain uses."""
     settings = types.SimpleNamespace(
         sync_flush=flush is not None, sync_flush_timeout_ms=TIMEOUT_MS)
     store: Any = types.SimpleNamespace(settings=settings, flushed=flush)
-    chain = Acknowledgement(store)
+    chain = Acknowledgement(store, clock or (lambda: 0))
     chain.stages += stages
     return chain
 
@@ -51,24 +54,35 @@ class AcknowledgementTests(SynchronousTestCase):
     """Waiting until messages are as safe as the settings demand."""
 
     def setUp(self) -> None:
+        self.now_ms = 0
         self.flush, self.replica = FakeStage(), FakeStage()
         self.chain = acknowledgement(
-            self.flush, (self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+            self.flush, (self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+            clock=lambda: self.now_ms)
+
+    def wait(self, offset: int, now_ms: int) -> Deferred[ResponseCode] | None:
+        self.now_ms = now_ms
+        return self.chain.wait(offset)
+
+    def expire(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        # The wall clock says nothing.
+        self.chain.expire(0)
 
     def test_async_flush(self) -> None:
         """Under ASYNC_FLUSH there is no stage and nothing waits."""
         chain = acknowledgement()
         self.assertEqual(chain.stages, [])
-        self.assertIsNone(chain.wait(10**12, 0))
+        self.assertIsNone(chain.wait(10**12))
 
     def test_all_are_safe(self) -> None:
         """What every stage has already does not wait."""
         self.flush.offset = self.replica.offset = 100
-        self.assertIsNone(self.chain.wait(100, 0))
+        self.assertIsNone(self.wait(100, 0))
 
     def test_one_after_the_other(self) -> None:
         """The second stage is asked when the first is safe; then the answer is SUCCESS."""
-        answer = self.chain.wait(100, 0)
+        answer = self.wait(100, 0)
         assert answer is not None
         self.assertEqual(self.replica.waiting, [])
         self.flush.reach(99)
@@ -81,7 +95,7 @@ class AcknowledgementTests(SynchronousTestCase):
 
     def test_second_stage_is_there_first(self) -> None:
         """A replica that is faster than the disk makes nothing wait."""
-        answer = self.chain.wait(100, 0)
+        answer = self.wait(100, 0)
         assert answer is not None
         self.replica.reach(100)
         self.flush.reach(100)
@@ -89,27 +103,27 @@ class AcknowledgementTests(SynchronousTestCase):
 
     def test_stage_that_is_late(self) -> None:
         """The first stage that takes too long gives its code; what comes later changes nothing."""
-        early, late = self.chain.wait(100, 1000), self.chain.wait(200, 1001)
+        early, late = self.wait(100, 1000), self.wait(200, 1001)
         assert early is not None and late is not None
-        self.chain.expire(1000 + TIMEOUT_MS - 1)
+        self.expire(1000 + TIMEOUT_MS - 1)
         self.assertNoResult(early)
-        self.chain.expire(1000 + TIMEOUT_MS)
+        self.expire(1000 + TIMEOUT_MS)
         self.assertEqual(self.successResultOf(early), ResponseCode.FLUSH_DISK_TIMEOUT)
         self.flush.reach(200)
         self.assertNoResult(late)
-        self.chain.expire(1001 + TIMEOUT_MS)
+        self.expire(1001 + TIMEOUT_MS)
         self.assertEqual(self.successResultOf(late), ResponseCode.FLUSH_SLAVE_TIMEOUT)
         self.replica.reach(200)
-        self.chain.expire(10**9)
+        self.expire(10**9)
 
     def test_time_is_counted_from_the_start(self) -> None:
         """The time-out holds for the chain, though its stages begin in another order."""
-        first = self.chain.wait(100, 0)
-        second = self.chain.wait(50, 3000)
+        first = self.wait(100, 0)
+        second = self.wait(50, 3000)
         assert first is not None and second is not None
         self.flush.reach(50)
         self.flush.reach(100)
-        self.chain.expire(TIMEOUT_MS)
+        self.expire(TIMEOUT_MS)
         self.assertEqual(self.successResultOf(first), ResponseCode.FLUSH_SLAVE_TIMEOUT)
         self.assertNoResult(second)
         self.replica.reach(50)
@@ -117,7 +131,7 @@ class AcknowledgementTests(SynchronousTestCase):
 
     def test_stage_that_fails(self) -> None:
         """A disk or a replica that fails is answered as one that is late: it is not safe."""
-        answer = self.chain.wait(100, 0)
+        answer = self.wait(100, 0)
         assert answer is not None
         [(_, done)] = self.flush.waiting
         done.errback(StoreError("the disk fails"))
@@ -126,12 +140,12 @@ class AcknowledgementTests(SynchronousTestCase):
 
     def test_many(self) -> None:
         """Waits that ended are forgotten, in whatever order they ended."""
-        answers = [self.chain.wait(offset, offset) for offset in range(1, 1001)]
+        answers = [self.wait(offset, offset) for offset in range(1, 1001)]
         self.flush.reach(500)
         self.replica.reach(500)
-        self.chain.expire(0)
+        self.expire(0)
         self.assertEqual(len(self.chain._waiting), 500)
-        self.chain.expire(10**9)
+        self.expire(10**9)
         self.assertEqual(self.chain._waiting, [])
         codes = [self.successResultOf(answer) for answer in answers if answer is not None]
         self.assertEqual(codes, [ResponseCode.SUCCESS] * 500

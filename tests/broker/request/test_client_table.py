@@ -30,7 +30,7 @@ class TableCase(SynchronousTestCase):
 
     def client(self, number: int, client_id: str = "", at_ms: int = NOW_MS) -> Client:
         """The client of connection ``number``, from 1."""
-        return Client(client_id or f"c{number}", self.peers[number - 1], "JAVA", 479, at_ms)
+        return Client(client_id or f"c{number}", self.peers[number - 1], "JAVA", 479, at_ms, at_ms)
 
     def beat(
         self, number: int, group: str = "G", *wanted: tuple[str, int], notify: bool = True,

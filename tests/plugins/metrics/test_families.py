@@ -46,7 +46,7 @@ class FamiliesTestCase(SynchronousTestCase):
             ConsumerData(group_name=group, consume_type=ConsumeType.CONSUME_PASSIVELY,
                          subscription_data_set=[SubscriptionData(topic=topic, sub_string="*")
                                                 for topic in topics]),
-            Client("c", peer, "JAVA", version, self.box.now_ms), notify=False)
+            Client("c", peer, "JAVA", version, self.box.now_ms, self.box.now_ms), notify=False)
 
 
 class LagTests(FamiliesTestCase):

@@ -83,14 +83,15 @@ class AloneTests(TestCase):
     async def test_what_is_counted(self) -> None:
         """Brokers that come and go, requests by code and answer, connections."""
         await self.start(metrics__rpc_latency="true", metricsLabel="zone:a")
+        steady_ms = self.name_server.steady.awake_ms
         names = {"broker_name": "a", "broker_addr": "10.0.0.1:10911", "cluster_name": "C"}
         register = RegisterBrokerRequestHeader(ha_server_addr="", broker_id=0, **names)
         for _ in range(2):
             self.assertEqual(await self.ask(RequestCode.REGISTER_BROKER, register), 0)
         self.name_server.routes.register(
-            make_registration("10.0.0.2:10911", name="b", cluster="D"), now_ms() - 60_000)
+            make_registration("10.0.0.2:10911", name="b", cluster="D"), steady_ms() - 60_000)
         self.name_server.routes.register(
-            make_registration("10.0.0.3:10911", {"T": 6}, name="c"), now_ms())
+            make_registration("10.0.0.3:10911", {"T": 6}, name="c"), steady_ms())
         self.assertEqual(await self.ask(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="none")),
             ResponseCode.TOPIC_NOT_EXIST)

@@ -141,6 +141,16 @@ class HoldTests(PopTestCase):
         self.send(b"y", tag="a")
         self.assertEqual(self.got(peer), [b"y"])
 
+    def test_clock_jumps(self) -> None:
+        """How long it waits is what was asked for, also when the clock is set meanwhile."""
+        peer = self.box.peer()
+        self.wait_pop(peer, poll_ms=2000)
+        self.box.jump_ms = -3_600_000
+        self.pass_time(1900, 100)
+        self.assertEqual(peer.written, [])
+        self.pass_time(100, 50)
+        self.assertEqual(len(peer.written), 1)
+
     def test_time_is_up(self) -> None:
         """It is told so, a moment before the client gives up."""
         peer = self.box.peer()

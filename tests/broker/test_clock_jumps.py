@@ -1,0 +1,107 @@
+"""A kernel whose wall clock jumps: durations stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.kernel_case import KernelTestCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.request.client_table import Client
+from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.wire.bodies import (
+    ConsumerData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageQueue,
+)
+from twistmq.plugins import orderly
+
+_HOUR_MS = 3_600_000
+
+
+class ClockJumpTests(KernelTestCase):
+    """The clock goes an hour back, or two ahead."""
+
+    plugins = (("orderly", orderly),)
+
+    def send(self) -> None:
+        reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", self.box.now_ms), b"x")
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+
+    def after(self, milliseconds: int, *tasks: str) -> None:
+        """Let time pass, and run tasks as often as they run in it."""
+        for _ in range(milliseconds // 500):
+            self.box.now_ms += 500
+            for name in tasks:
+                self.run_task(name)
+
+    def test_flush(self) -> None:
+        """Log, queues, index and checkpoint become durable in their intervals."""
+        store = self.box.kernel.store
+        self.after(11_000, "flush the store")
+        self.box.jump_ms = -_HOUR_MS
+        self.send()
+        self.after(11_000, "flush the store")
+        self.assertEqual(store._log.flushed_offset, store.max_offset)
+        self.after(70_000, "flush the store")
+        self.assertEqual(store._upkeep.synced_offset, store.max_offset)
+
+    def test_pull(self) -> None:
+        """A pull waits as long as it asked for."""
+        self.send()
+        for jump_ms in (-_HOUR_MS, 2 * _HOUR_MS):
+            peer = self.box.peer()
+            self.box.send(peer, RequestCode.PULL_MESSAGE, pull_header("T", 1, hold_ms=4000))
+            self.box.jump_ms = jump_ms
+            self.after(3500, "check waiting pulls")
+            self.assertEqual(self.box.late_replies(peer), [])
+            self.after(500, "check waiting pulls")
+            [reply] = self.box.late_replies(peer)
+            self.assertEqual(reply.code, ResponseCode.PULL_NOT_FOUND)
+
+    def test_clients(self) -> None:
+        """A client is there as long as it is heard."""
+        peer = self.box.peer()
+        kernel = self.box.kernel
+        kernel.clients.register_consumer(
+            ConsumerData("G"), Client("c", peer, "JAVA", 479, kernel.now_ms(),
+                                      kernel.steady.awake_ms()), notify=False)
+        self.box.jump_ms = 2 * _HOUR_MS
+        self.after(60_000, "expire silent clients")
+        self.assertTrue(peer.active)
+        self.box.jump_ms = -_HOUR_MS
+        self.after(61_000, "expire silent clients")
+        self.assertFalse(peer.active)
+
+    def test_long_work(self) -> None:
+        """It lets others have their turn in its time."""
+        done: list[int] = []
+
+        def work() -> Iterator[None]:
+            for step in range(1000):
+                self.box.now_ms += 1
+                self.box.jump_ms -= 1000
+                done.append(step)
+                yield
+
+        self.box.kernel.slices.run(work())
+        self.assertLess(len(done), 100)
+
+    def test_locks(self) -> None:
+        """A lock is its holder's for as long as he may be silent."""
+
+        def lock(client_id: str) -> int:
+            body = LockBatchRequestBody("g", client_id, mq_set=(MessageQueue("T", "b", 0),))
+            reply = self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body.encode_standard())
+            return len(LockBatchResponseBody.decode(reply.body).lock_ok_mq_set)
+
+        self.send()
+        self.assertEqual(lock("one"), 1)
+        self.box.jump_ms = 2 * _HOUR_MS
+        self.assertEqual(lock("two"), 0)
+        self.box.jump_ms = -_HOUR_MS
+        self.after(orderly.LOCK_AGE_MAX_MS + 1000)
+        self.assertEqual(lock("two"), 1)
+
+
+del KernelTestCase
