@@ -19,6 +19,7 @@ import msgspec
 from twistmq.acl.accounts import PlainAccessConfig
 from twistmq.acl.errors import AclError
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Reply, Request, RequestHandler
 from twistmq.broker.wire.bodies import Body, DataVersion
@@ -94,7 +95,8 @@ class AccountRequests:
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
             RequestHandler(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, self._update,
-                           CreateAccessConfigRequestHeader),
+                           CreateAccessConfigRequestHeader,
+                           header_size_max=LONG_HEADER_SIZE_MAX),
             RequestHandler(RequestCode.DELETE_ACL_CONFIG, self._delete,
                            DeleteAccessConfigRequestHeader),
             RequestHandler(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, self._versions, EmptyHeader),

@@ -11,7 +11,9 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from twistmq.broker.codes import REFUSED, RequestCode, ResponseCode
+from twistmq.broker.constants import BODY_SIZE_MAX, HEADER_SIZE_MAX
 from twistmq.broker.discovery import ENTRY_POINT_GROUP
+from twistmq.broker.remoting import AnyHandler
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.name_server import PortlessNameServer
 
@@ -21,7 +23,9 @@ _HEAD = """\
 # Codes
 
 A request whose code nobody serves is refused with REQUEST_CODE_NOT_SUPPORTED, and the reason that
-stands here. "Not on VIP": the port two below the main one does not serve it.
+stands here. "Not on VIP": the port two below the main one does not serve it. A header of over
+64 KiB, or a body, is refused with INVALID_PARAMETER, of a send with MESSAGE_ILLEGAL, where no other
+bound stands here.
 
 This page is written by `python -m twistmq.broker.codes_page` from `broker/codes.py`, the tables of
 request handlers, and `tests/code_tests.py`; paths of tests are below `tests`.
@@ -43,7 +47,7 @@ def servers() -> dict[int, list[str]]:
     """Who serves a code: the name server, the broker's kernel, a stock plugin by name."""
     served: dict[int, list[str]] = {}
     for row in PortlessNameServer().handlers():
-        served.setdefault(row.code, []).append("name server")
+        served.setdefault(row.code, []).append("name server" + _bounds(row))
     kernel = KernelBox().kernel.handler_table()
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         if not point.value.startswith("twistmq."):
@@ -52,10 +56,20 @@ def servers() -> dict[int, list[str]]:
         for code, row in box.kernel.handler_table().items():
             if code not in kernel:
                 served.setdefault(code, []).append(
-                    f"plugin `{point.name}`" + ("" if row.on_vip_port else ", not on VIP"))
+                    f"plugin `{point.name}`" + _port(row) + _bounds(row))
     for code, row in kernel.items():
-        served.setdefault(code, []).append("kernel" + ("" if row.on_vip_port else ", not on VIP"))
+        served.setdefault(code, []).append("kernel" + _port(row) + _bounds(row))
     return served
+
+
+def _port(row: AnyHandler) -> str:
+    return "" if row.on_vip_port else ", not on VIP"
+
+
+def _bounds(row: AnyHandler) -> str:
+    return "".join(f", {part} to {size // 1024} KiB" for part, size, usual in (
+        ("header", row.header_size_max, HEADER_SIZE_MAX),
+        ("body", row.body_size_max, BODY_SIZE_MAX)) if size != usual)
 
 
 def _refusal(code: RequestCode) -> str:

@@ -11,6 +11,7 @@ __all__ = [
     "BATCH_ACK_POINTS_MAX",
     "BATCH_ACK_SIZE_MAX",
     "BATCH_QUEUE_ENTRY_SIZE_BYTES",
+    "BODY_SIZE_MAX",
     "BROKERS_OF_NAME_MAX",
     "BROKER_TIMEOUT_MS_MAX",
     "CHECKPOINT_FLUSH_INTERVAL_MS",
@@ -23,6 +24,7 @@ __all__ = [
     "CONNECTION_BYTES_UNSENT_MAX",
     "CONNECTION_CLIENT_BYTES_MAX",
     "DATA_VERSION_SIZE_MAX",
+    "DECODED_BYTES_PER_BYTE",
     "DISPATCH_STEP_BYTES_MAX",
     "DISPATCH_STEP_RECORDS",
     "EXPRESSION_LENGTH_MAX",
@@ -34,6 +36,7 @@ __all__ = [
     "FLUSH_STEP_TAILS_MAX",
     "GROUP_ROWS_KEPT",
     "GROUP_ROWS_SIZE_MAX",
+    "HEADER_SIZE_MAX",
     "HEARTBEAT_SIZE_MAX",
     "HELD_PULLS_MAX",
     "HELD_REQUEST_BYTES",
@@ -44,9 +47,11 @@ __all__ = [
     "KV_ENTRY_BYTES",
     "KV_NAME_SIZE_MAX",
     "KV_REPLY_SIZE_MAX",
+    "LOCK_BODY_SIZE_MAX",
     "LOG_FIELD_CHARS_MAX",
     "LOG_LINE_CHARS_MAX",
     "LOG_TRACEBACK_LINES_MAX",
+    "LONG_HEADER_SIZE_MAX",
     "NAMESRV_BROKERS_MAX",
     "OFFSETS_BYTES_MAX",
     "OPEN_FILES_LEAST",
@@ -74,6 +79,8 @@ __all__ = [
     "STALL_WARN_SECONDS",
     "STATISTICS_MAX",
     "STORE_LOOK_INTERVAL_MS",
+    "SUBSCRIPTION_BODY_SIZE_MAX",
+    "TABLE_BODY_SIZE_MAX",
     "TLS_HANDSHAKE_SECONDS",
     "TOPIC_QUEUES_MAX",
     "TOPIC_ROWS_KEPT",
@@ -128,6 +135,25 @@ HELD_PULLS_MAX: Final = 100_000
 #: Descriptors that a server must be allowed: the store opens up to half of them for its queues, 128
 #: are for its other files and the reactor's, and as many connections are few for any use.
 OPEN_FILES_LEAST: Final = 512
+
+# --- requests
+
+#: Bytes of a request's header, and of its body, whose code's handler does not say otherwise. With
+#: no more, no list or map in them is so long that reading it holds up others.
+HEADER_SIZE_MAX: Final = 64 * 1024
+BODY_SIZE_MAX: Final = 64 * 1024
+#: The same of a header with the properties of a message, 32,767 bytes (Short.MAX_VALUE), or with
+#: an expression: JSON may take six bytes for one.
+LONG_HEADER_SIZE_MAX: Final = 256 * 1024
+#: Bytes of a list of topics or groups that are to be created: some 10,000. Reading it takes 50 ms.
+TABLE_BODY_SIZE_MAX: Final = 2 * 1024 * 1024
+#: Bytes of a list of queues that are to be locked: all that one topic may have.
+LOCK_BODY_SIZE_MAX: Final = 2 * 1024 * 1024
+#: Bytes of one subscription: its expression, its tags and their hashes.
+SUBSCRIPTION_BODY_SIZE_MAX: Final = 512 * 1024
+#: What one byte of a body takes as objects, while a request waits with what was read: ten of the
+#: shortest members of a list, five of those in use.
+DECODED_BYTES_PER_BYTE: Final = 10
 
 # --- topics
 
@@ -322,6 +348,7 @@ ATTEMPT_ID_LENGTH_MAX: Final = 256
 
 assert CONNECTION_BYTES_IN_FLIGHT_MAX >= 2 * FRAME_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_MAX > CONNECTION_BYTES_IN_FLIGHT_MAX
+assert LONG_HEADER_SIZE_MAX > 6 * (2**15 - 1) > HEADER_SIZE_MAX
 assert TOTAL_BYTES_IN_FLIGHT_FREE > HELD_REQUEST_BYTES
 assert CONNECTION_BYTES_UNSENT_MAX > FRAME_SIZE_MAX > CONNECTION_BYTES_UNSENT_FREE
 assert PROXY_HEADER_SIZE_MAX < KEPT_BYTES_LEAST

@@ -1,5 +1,8 @@
 """The way of a request: its code's handler, with access checks and RPC hooks around it.
 
+No more of a request is read than one of its code can need: the handler says how long its header and
+its body may be, and what is longer is refused before anything of it is read.
+
 One :class:`Dispatcher` serves a port's whole table ``code -> handler``; name server and broker
 use the same one. Replies that are ready leave in one write for each read; a reply that waits is
 written by itself when it comes, and never holds back others: clients match by opaque.
@@ -19,8 +22,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.codes import REFUSED, ResponseCode
-from twistmq.broker.constants import HELD_REQUEST_BYTES
-from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong
+from twistmq.broker.constants import (
+    BODY_SIZE_MAX,
+    DECODED_BYTES_PER_BYTE,
+    HEADER_SIZE_MAX,
+    HELD_REQUEST_BYTES,
+)
+from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
 from twistmq.broker.remoting import AnyHandler, Channel, Handled, Held, Reply, Request
 from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
@@ -30,6 +38,7 @@ from twistmq.broker.wire.command import (
 )
 from twistmq.broker.wire.frame import Frame
 from twistmq.broker.wire.request_reader import RequestReader, SignedRequestReader
+from twistmq.broker.wire.sketch import Sketch, sketch
 
 if TYPE_CHECKING:
     from twistmq.broker.hooks import Hooks
@@ -86,6 +95,9 @@ class Dispatcher:
         self._guarded = bool(self._validators or hooks.before_request)
         headers = {code: handler.header for code, handler in handlers.items()}
         self._reader = SignedRequestReader(headers) if validators else RequestReader(headers)
+        #: Bytes of a frame that no handler's bounds have to be looked at for.
+        self._size_free = min(HEADER_SIZE_MAX, BODY_SIZE_MAX, *[
+            min(handler.header_size_max, handler.body_size_max) for handler in handlers.values()])
 
     def restricted_to(self, handlers: Mapping[int, AnyHandler]) -> Dispatcher:
         """A dispatcher for another port: the same checks and hooks, other rows."""
@@ -99,7 +111,8 @@ class Dispatcher:
         ready: list[bytes] = []
         run: list[Request[Any]] = []
         batch_handler: AnyHandler | None = None
-        handlers, read = self.handlers, self._reader.read
+        handlers, read, size_free = self.handlers, self._reader.read, self._size_free
+        ends = False
         # Requests that are handled together are one piece of work; after others it is asked
         # whether there is time for more.
         is_alone = False
@@ -108,6 +121,16 @@ class Dispatcher:
                 channel.run_later(frames[index:])
                 break
             is_alone = True
+            is_long = len(frame[1]) + len(frame[2]) > size_free
+            if is_long:
+                seen = sketch(frame)
+                too_long = _header_excess(
+                    frame, None if seen.code is None else handlers.get(seen.code))
+                if too_long is not None:
+                    ends = not self._refuse_unread(channel, seen, too_long, ready)
+                    if ends:
+                        break
+                    continue
             try:
                 command, header, texts = read(frame)
             except HeaderError as error:
@@ -117,6 +140,10 @@ class Dispatcher:
                 channel.response_received(command)
                 continue
             handler = handlers.get(command.code)
+            if is_long and (too_long := _excess(frame, handler)) is not None:
+                request = self._request(command, channel, now_ms)
+                self._finish(request, self._refusal(request, too_long), ready)
+                continue
             if batch_handler is not None and handler is not batch_handler:
                 self._run_batch(batch_handler, run, ready)
                 run = []
@@ -152,7 +179,29 @@ class Dispatcher:
                 is_alone = False
         if batch_handler is not None:
             self._run_batch(batch_handler, run, ready)
+        if ends:
+            channel.write(b"".join(ready))
+            channel.close()
+            return []
         return ready
+
+    def _refuse_unread(
+        self, channel: Connection, seen: Sketch, error: RequestRefused, ready: list[bytes]
+    ) -> bool:
+        """Refuse a frame whose header is too long to be read.
+
+        :returns: whether the connection can go on: without an opaque no answer finds who asked.
+        """
+        self.log.warn("request {code} from {peer} refused: {error}", peer=channel.remote_address,
+                      code=seen.code, error=str(error))
+        if seen.opaque is None:
+            return False
+        if seen.flag & RESPONSE_FLAG:
+            channel.response_received(RemotingCommand(
+                error.response_code, seen.opaque, RESPONSE_FLAG, remark=str(error)))
+        elif not seen.flag & ONEWAY_FLAG:
+            ready.append(encode_reply(error.response_code, seen.opaque, None, b"", str(error)))
+        return True
 
     @staticmethod
     def _request(command: RemotingCommand, channel: Channel, now_ms: int) -> Request[Any]:
@@ -254,8 +303,21 @@ class Dispatcher:
         until.addBoth(answered)
         if not there:
             held = True
-            size = sum([_held_size(request) for request, _ in waiting])
+            size = sum([self._held_size(request) for request, _ in waiting])
             channel.hold(size)
+
+    def _held_size(self, request: Request[Any]) -> int:
+        """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
+        handler = self.handlers.get(request.command.code)
+        command = request.command
+        size = command.let_go() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
+        # Long texts of the header are there a second time, as they were read.
+        fields = len(command.ext_fields)
+        if fields > HELD_REQUEST_BYTES:
+            size += fields
+        if handler is not None and handler.decodes_body:
+            size += DECODED_BYTES_PER_BYTE * len(request.body)
+        return size
 
     def _no_reply(self, request: Request[Any], answer: object) -> Reply:
         """What a handler returned that is no reply: its bug, not the client's."""
@@ -302,13 +364,25 @@ class Dispatcher:
         return encode_reply(ResponseCode.SYSTEM_ERROR, opaque, None, b"", str(error))
 
 
-def _held_size(request: Request[Any]) -> int:
-    """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
-    command = request.command
-    size = command.let_go() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
-    # Long texts of the header are there a second time, as they were read.
-    fields = len(command.ext_fields)
-    return size + fields if fields > HELD_REQUEST_BYTES else size
+def _header_excess(frame: Frame, handler: AnyHandler | None) -> RequestRefused | None:
+    """Why a header is too long for its handler; None: it is not."""
+    size = len(frame[1])
+    size_max = HEADER_SIZE_MAX if handler is None else handler.header_size_max
+    if size <= size_max:
+        return None
+    code = ResponseCode.INVALID_PARAMETER if handler is None else handler.too_long
+    return RequestRefused(code, f"header of {size} bytes, over the limit of {size_max}")
+
+
+def _excess(frame: Frame, handler: AnyHandler | None) -> RequestRefused | None:
+    """Why a request is too long for its handler; None: it is not."""
+    size = len(frame[2])
+    size_max = BODY_SIZE_MAX if handler is None else handler.body_size_max
+    if size <= size_max:
+        # Its code may be another than it seemed to be.
+        return _header_excess(frame, handler)
+    code = ResponseCode.INVALID_PARAMETER if handler is None else handler.too_long
+    return RequestRefused(code, f"body of {size} bytes, over the limit of {size_max}")
 
 
 def _unsupported(command: RemotingCommand) -> Reply:

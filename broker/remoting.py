@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import BODY_SIZE_MAX, HEADER_SIZE_MAX
 from twistmq.broker.errors import ReplyTooLong
 from twistmq.broker.wire.command import RemotingCommand, encode_reply
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
@@ -179,6 +180,11 @@ class RequestHandler(Generic[H]):
         slow one.
     :param handle_batch: when given, called instead of ``handle`` with all requests of this code
         that one read brought, in order; returns as many answers, in the same order.
+    :param header_size_max: bytes a request's header may have; a longer one is not read.
+    :param body_size_max: bytes a request's body may have; with a longer one it is not handled.
+    :param decodes_body: whether a request waits with what was read of its body, which then counts
+        for ``DECODED_BYTES_PER_BYTE`` times its bytes.
+    :param too_long: the response code of what is too long.
     """
 
     code: int
@@ -187,6 +193,10 @@ class RequestHandler(Generic[H]):
     on_vip_port: bool = True
     handle_batch: Callable[[Sequence[Request[H]]], Sequence[Handled]] | None = None
     waits: bool = False
+    header_size_max: int = HEADER_SIZE_MAX
+    body_size_max: int = BODY_SIZE_MAX
+    decodes_body: bool = False
+    too_long: ResponseCode = ResponseCode.INVALID_PARAMETER
 
 
 #: A row whatever its header class.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.constants import SETTINGS_SIZE_MAX
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
 from twistmq.broker.properties_file import decode_properties, parse_properties
 from twistmq.broker.remoting import Reply
@@ -33,9 +32,6 @@ def change_settings(
     :returns: what was asked for, and what has another value now.
     :raises RequestRefused: when nothing was changed, and why.
     """
-    if len(body) > SETTINGS_SIZE_MAX:
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR,
-                             f"{len(body)} bytes of settings are over {SETTINGS_SIZE_MAX}")
     try:
         text, _ = decode_properties(body)
         changes = {each.key: each.value for each in parse_properties(text, "request")}

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX
+from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCK_AGE_MAX_MS", "QueueLocks", "find_queue_locks"]
 
-#: Bytes of a request's body, and queues in it; locking so many takes some 20 ms. Apache has no
-#: bound. A topic may have as many queues as one request names.
-LOCK_BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+#: Queues in a request's body; locking so many takes some 20 ms. Apache has no bound. A topic may
+#: have as many queues as one request names.
 LOCK_QUEUES_MAX: Final = 16_384
 #: Bytes that the locks of all groups may take: a thousand groups in order on 200 queues each.
 LOCKS_BYTES_MAX: Final = 80 * 1024 * 1024
@@ -210,12 +209,13 @@ class LockRequests:
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
-            RequestHandler(RequestCode.LOCK_BATCH_MQ, self.lock, EmptyHeader),
-            RequestHandler(RequestCode.UNLOCK_BATCH_MQ, self.unlock, EmptyHeader),
+            RequestHandler(RequestCode.LOCK_BATCH_MQ, self.lock, EmptyHeader,
+                           body_size_max=LOCK_BODY_SIZE_MAX),
+            RequestHandler(RequestCode.UNLOCK_BATCH_MQ, self.unlock, EmptyHeader,
+                           body_size_max=LOCK_BODY_SIZE_MAX),
         ]
 
     def lock(self, request: Request[EmptyHeader]) -> Reply:
-        _check_size(request.body)
         body = LockBatchRequestBody.decode(request.body)
         group, client_id = _required(body)
         queues = [queue for queue in body.mq_set if self._is_there(queue)]
@@ -227,7 +227,6 @@ class LockRequests:
         return Reply(body=LockBatchResponseBody(held).encode())
 
     def unlock(self, request: Request[EmptyHeader]) -> Reply:
-        _check_size(request.body)
         body = UnlockBatchRequestBody.decode(request.body)
         group, client_id = _required(body)
         self.locks.unlock(group, client_id, body.mq_set)
@@ -255,13 +254,6 @@ def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str,
             ResponseCode.INVALID_PARAMETER,
             f"the body names {len(body.mq_set)} queues, more than {LOCK_QUEUES_MAX}")
     return body.consumer_group, body.client_id
-
-
-def _check_size(body: bytes) -> None:
-    """:raises RequestRefused: when a body would take long to read."""
-    if len(body) > LOCK_BODY_SIZE_MAX:
-        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                             f"the body is longer than {LOCK_BODY_SIZE_MAX} bytes")
 
 
 def find_queue_locks(kernel: Kernel) -> QueueLocks | None:

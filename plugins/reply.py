@@ -21,12 +21,14 @@ from twisted.python.failure import Failure
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import BrokerError, RemotingError
 from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.settings import Setting
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.headers.send import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
@@ -80,9 +82,12 @@ class ReplyRequests:
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
-            RequestHandler(RequestCode.SEND_REPLY_MESSAGE, self._reply, SendMessageRequestHeader),
-            RequestHandler(RequestCode.SEND_REPLY_MESSAGE_V2, self._reply,
-                           SendMessageRequestHeaderV2),
+            RequestHandler(code, self._reply, header, header_size_max=LONG_HEADER_SIZE_MAX,
+                           body_size_max=FRAME_SIZE_MAX, too_long=ResponseCode.MESSAGE_ILLEGAL)
+            for code, header in (
+                (RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestHeader),
+                (RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeaderV2),
+            )
         ]
 
     def _reply(self, request: Request[SendMessageRequestHeader]) -> Handled:

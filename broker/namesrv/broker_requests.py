@@ -33,6 +33,7 @@ from twistmq.broker.wire.bodies import (
     TopicRouteData,
 )
 from twistmq.broker.wire.bodies.registration import decoding_topics
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -86,7 +87,8 @@ class BrokerRequests:
     def handlers(self) -> list[AnyHandler]:
         code = RequestCode
         return [
-            RequestHandler(code.REGISTER_BROKER, self.register, ZonedRegisterBrokerRequestHeader),
+            RequestHandler(code.REGISTER_BROKER, self.register, ZonedRegisterBrokerRequestHeader,
+                           body_size_max=FRAME_SIZE_MAX, decodes_body=True),
             RequestHandler(code.UNREGISTER_BROKER, self.unregister, UnRegisterBrokerRequestHeader),
             RequestHandler(code.QUERY_DATA_VERSION, self.query_data_version,
                            QueryDataVersionRequestHeader),

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import LONG_HEADER_SIZE_MAX, SETTINGS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import KVConfig
 from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
@@ -45,12 +46,14 @@ class ConfigRequests:
     def handlers(self) -> list[AnyHandler]:
         code = RequestCode
         return [
-            RequestHandler(code.PUT_KV_CONFIG, self.put, PutKVConfigRequestHeader),
+            RequestHandler(code.PUT_KV_CONFIG, self.put, PutKVConfigRequestHeader,
+                           header_size_max=LONG_HEADER_SIZE_MAX),
             RequestHandler(code.GET_KV_CONFIG, self.get, GetKVConfigRequestHeader),
             RequestHandler(code.DELETE_KV_CONFIG, self.delete, DeleteKVConfigRequestHeader),
             RequestHandler(code.GET_KVLIST_BY_NAMESPACE, self.namespace,
                            GetKVListByNamespaceRequestHeader),
-            RequestHandler(code.UPDATE_NAMESRV_CONFIG, self.update_settings),
+            RequestHandler(code.UPDATE_NAMESRV_CONFIG, self.update_settings,
+                           body_size_max=SETTINGS_SIZE_MAX),
             RequestHandler(code.GET_NAMESRV_CONFIG, self.settings),
         ]
 

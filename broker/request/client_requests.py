@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import HEARTBEAT_SIZE_MAX
+from twistmq.broker.constants import HEARTBEAT_SIZE_MAX, SUBSCRIPTION_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange
@@ -56,10 +56,12 @@ class ClientRequests:
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
-            RequestHandler(RequestCode.HEART_BEAT, self._heartbeat, EmptyHeader),
+            RequestHandler(RequestCode.HEART_BEAT, self._heartbeat, EmptyHeader,
+                           body_size_max=HEARTBEAT_SIZE_MAX, decodes_body=True),
             RequestHandler(RequestCode.UNREGISTER_CLIENT, self._unregister,
                            UnregisterClientRequestHeader),
-            RequestHandler(RequestCode.CHECK_CLIENT_CONFIG, self._check, EmptyHeader),
+            RequestHandler(RequestCode.CHECK_CLIENT_CONFIG, self._check, EmptyHeader,
+                           body_size_max=SUBSCRIPTION_BODY_SIZE_MAX),
             RequestHandler(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self._members,
                            GetConsumerListByGroupRequestHeader),
         ]
@@ -84,9 +86,6 @@ class ClientRequests:
 
     def _take_heartbeat(self, request: Request[EmptyHeader]) -> Generator[None, None, Reply]:
         """Take the groups of a heartbeat, one after the other, while its connection lives."""
-        if len(request.body) > HEARTBEAT_SIZE_MAX:
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                                 f"the heartbeat is longer than {HEARTBEAT_SIZE_MAX} bytes")
         heartbeat = HeartbeatData.decode(request.body)
         clients = self._kernel.clients
         clients.space.check(request.channel.channel_id, heartbeat)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.log_rate import LineRate
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
@@ -111,7 +112,7 @@ class PullRequests:
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
             RequestHandler(code, self._pull, PullMessageRequestHeader, on_vip_port=False,
-                           waits=True)
+                           waits=True, header_size_max=LONG_HEADER_SIZE_MAX)
             for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
         ]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import (
     BrokerError,
     LightQueuesFull,
@@ -43,6 +44,7 @@ from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.batch import decode_batch, is_longer_batch
 from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -104,7 +106,9 @@ class SendRequests:
     def handlers(self) -> list[RequestHandler[Any]]:
         v1, v2 = SendMessageRequestHeader, SendMessageRequestHeaderV2
         return [
-            RequestHandler(code, self._send_one, header, handle_batch=self._send)
+            RequestHandler(code, self._send_one, header, handle_batch=self._send,
+                           header_size_max=LONG_HEADER_SIZE_MAX, body_size_max=FRAME_SIZE_MAX,
+                           too_long=ResponseCode.MESSAGE_ILLEGAL)
             for code, header in (
                 (RequestCode.SEND_MESSAGE, v1),
                 (RequestCode.SEND_MESSAGE_V2, v2),

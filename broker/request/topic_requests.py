@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import TOPIC_QUEUES_MAX
+from twistmq.broker.constants import (
+    TABLE_BODY_SIZE_MAX,
+    TOPIC_QUEUES_MAX,
+)
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.attributes import parse_attribute_changes
@@ -57,14 +60,15 @@ class TopicRequests:
             RequestHandler(RequestCode.UPDATE_AND_CREATE_TOPIC, self._create_topic,
                            CreateTopicRequestHeader),
             RequestHandler(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self._create_topics,
-                           EmptyHeader),
+                           EmptyHeader, body_size_max=TABLE_BODY_SIZE_MAX, decodes_body=True),
             RequestHandler(RequestCode.DELETE_TOPIC_IN_BROKER, self._delete_topic,
                            DeleteTopicRequestHeader),
             RequestHandler(RequestCode.GET_ALL_TOPIC_CONFIG, self._all_topics, EmptyHeader),
             RequestHandler(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._create_group,
                            EmptyHeader),
             RequestHandler(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-                           self._create_groups, EmptyHeader),
+                           self._create_groups, EmptyHeader,
+                           body_size_max=TABLE_BODY_SIZE_MAX, decodes_body=True),
             RequestHandler(RequestCode.DELETE_SUBSCRIPTIONGROUP, self._delete_group,
                            DeleteSubscriptionGroupRequestHeader),
         ]

@@ -118,14 +118,14 @@ class GroupQuestions:
 
     def _progress(self, request: Request[GetConsumeStatsRequestHeader]) -> Handled:
         return self._kernel.long_answers.answer(
-            self._read_progress(request.header.consumer_group, self._topics(request.header)),
-            request.channel)
+            self._read_progress(request.header), request.channel)
 
     def _topics(self, header: GetConsumeStatsRequestHeader) -> list[str]:
         """The topics asked for: a list as it is, others only if a live group subscribes to them."""
         listed = [topic for topic in (header.topic_list or "").split(";") if topic.strip()]
         if listed:
-            return sorted(set(listed))
+            # Those that there are not have nothing to tell, and need not be kept.
+            return sorted({topic for topic in listed if self._kernel.topic_config.get(topic)})
         if header.topic and header.topic.strip():
             topics = {header.topic}
         else:
@@ -135,11 +135,12 @@ class GroupQuestions:
             topics &= group.subscriptions.keys()
         return sorted(topics)
 
-    def _read_progress(self, group: str, topics: list[str]) -> Work:
-        kernel = self._kernel
+    def _read_progress(self, header: GetConsumeStatsRequestHeader) -> Work:
+        """What is asked for is read when it is this answer's turn: many may wait for theirs."""
+        kernel, group = self._kernel, header.consumer_group
         rows = []
         tps = 0.0
-        for topic in topics:
+        for topic in self._topics(header):
             config = kernel.topic_config.get(topic)
             if config is None:
                 continue

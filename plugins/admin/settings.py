@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.constants import SETTINGS_SIZE_MAX
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
 from twistmq.broker.tool_changes import change_settings, changed_reply
 from twistmq.broker.wire.bodies import DataVersion
@@ -37,7 +38,8 @@ class SettingRequests:
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
-            RequestHandler(RequestCode.UPDATE_BROKER_CONFIG, self._update, EmptyHeader),
+            RequestHandler(RequestCode.UPDATE_BROKER_CONFIG, self._update, EmptyHeader,
+                           body_size_max=SETTINGS_SIZE_MAX),
             RequestHandler(RequestCode.GET_BROKER_CONFIG, self._read, EmptyHeader),
         ]
 

@@ -143,7 +143,7 @@ class AckRequests:
             RequestHandler(RequestCode.ACK_MESSAGE, self._ack_one, AckMessageRequestHeader,
                            handle_batch=self._ack),
             RequestHandler(RequestCode.BATCH_ACK_MESSAGE, self._batch_one, EmptyHeader,
-                           handle_batch=self._batch),
+                           handle_batch=self._batch, body_size_max=BATCH_ACK_SIZE_MAX),
         ]
 
     # --- ACK_MESSAGE
@@ -326,10 +326,7 @@ class AckRequests:
 
 
 def _batch_body(data: bytes) -> BatchAckMessageRequestBody:
-    """:raises BrokerError: when it is no batch of acknowledgements, or reading it takes long."""
-    if len(data) > BATCH_ACK_SIZE_MAX:
-        raise RequestRefused(ResponseCode.INVALID_PARAMETER,
-                             f"the body is longer than {BATCH_ACK_SIZE_MAX} bytes")
+    """:raises BrokerError: when it is no batch of acknowledgements."""
     body = BatchAckMessageRequestBody.decode(data) if data else None
     if body is None or not body.acks:
         raise RequestRefused(ResponseCode.NO_MESSAGE, "nothing is acknowledged")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.wire.headers.pop import (
     NotificationRequestHeader,
@@ -44,7 +45,8 @@ class Notifications:
     def handlers(self) -> list[AnyHandler]:
         return [
             RequestHandler(RequestCode.NOTIFICATION, self._notify, NotificationRequestHeader,
-                           on_vip_port=False, waits=True),
+                           on_vip_port=False, waits=True,
+                           header_size_max=LONG_HEADER_SIZE_MAX),
             RequestHandler(RequestCode.POLLING_INFO, self._polling_info,
                            PollingInfoRequestHeader, on_vip_port=False),
         ]

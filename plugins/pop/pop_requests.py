@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.consume_context import ConsumeContext
@@ -55,7 +56,8 @@ class PopRequests:
     def handlers(self) -> list[AnyHandler]:
         return [
             RequestHandler(RequestCode.POP_MESSAGE, self._pop, PopMessageRequestHeader,
-                           on_vip_port=False, waits=True),
+                           on_vip_port=False, waits=True,
+                           header_size_max=LONG_HEADER_SIZE_MAX),
             RequestHandler(RequestCode.PEEK_MESSAGE, self._peek, PeekMessageRequestHeader,
                            on_vip_port=False),
             RequestHandler(RequestCode.POP_ROLLBACK, self._roll_back, EmptyHeader),

@@ -19,6 +19,7 @@ from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, Request
 from twistmq.broker.request.sliced_work import now_or_later
 from twistmq.broker.topic_names import is_system_topic, topic_fault
 from twistmq.broker.wire.bodies import ConsumeStats, TopicConfig, TopicFilterType
+from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.plugins.static_topic.mapping import (
     TopicConfigAndQueueMapping,
@@ -41,7 +42,7 @@ class StaticTopicRequests:
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [RequestHandler(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, self._update,
-                               CreateTopicRequestHeader)]
+                               CreateTopicRequestHeader, body_size_max=DIALECT_SIZE_MAX)]
 
     # --- 513
 

@@ -6,7 +6,7 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX
+from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import (
@@ -159,10 +159,10 @@ class LockRequestsTests(SynchronousTestCase):
         body = LockBatchRequestBody("g", "one", mq_set=queues).encode_standard()
         for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
             self.assertEqual(self.box.ask(code, body=body).code, ResponseCode.INVALID_PARAMETER)
-            long_body = bytes(orderly.LOCK_BODY_SIZE_MAX + 1)
+            long_body = bytes(LOCK_BODY_SIZE_MAX + 1)
             reply = self.box.ask(code, body=long_body)
             self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
-            self.assertIn("longer than", reply.remark or "")
+            self.assertIn(f"over the limit of {LOCK_BODY_SIZE_MAX}", reply.remark or "")
 
     def lock(self, client_id: str) -> tuple[MessageQueue, ...]:
         body = LockBatchRequestBody("g", client_id, mq_set=QUEUES).encode_standard()

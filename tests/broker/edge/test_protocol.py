@@ -49,8 +49,9 @@ class ProtocolTestCase(SynchronousTestCase):
 
     def make_server(self, **arguments: Any) -> RemotingFactory:
         return make_server([
-            RequestHandler(ECHO, lambda request: Reply(body=request.body)),
-            RequestHandler(WAIT, self.wait),
+            RequestHandler(ECHO, lambda request: Reply(body=request.body),
+                           body_size_max=FRAME_SIZE_MAX),
+            RequestHandler(WAIT, self.wait, body_size_max=FRAME_SIZE_MAX),
             RequestHandler(BIG, lambda request: Reply(body=self.big)),
         ], **arguments)
 
@@ -171,7 +172,7 @@ class BackPressureInwardsTests(ProtocolTestCase):
     def test_a_waiting_request_keeps_no_more_than_is_counted(self) -> None:
         """What a header holds beside its extFields goes, and is not counted."""
         header = b'{"code":%d,"opaque":1,"remark":"%s","language":"%s","extFields":{}}' % (
-            WAIT, b"r" * MIB, b"l" * MIB)
+            WAIT, b"r" * 30_000, b"l" * 30_000)
         self.client.says(encode_frame(JSON, header, b""))
         self.assertLess(self.server.in_flight.total_bytes, 2 * HELD_REQUEST_BYTES)
         waiting = self.requests[-1].command

@@ -20,6 +20,7 @@ from twistmq.broker.edge.tls import PortSecurity
 from twistmq.broker.remoting import Reply, RequestHandler
 from twistmq.broker.testing.conversation import BEGIN_MS, make_server
 from twistmq.broker.wire.command import encode_request
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
 ECHO, BIG = 901, 903
 FRAME = encode_request(ECHO, 1)
@@ -55,7 +56,7 @@ class TlsTestCase(SynchronousTestCase):
             lambda: BEGIN_MS + round(self.clock.seconds() * 1000), self.in_thread)
         return make_server(
             [RequestHandler(ECHO, lambda request: Reply(body=request.body),
-                            handle_batch=self.echo),
+                            handle_batch=self.echo, body_size_max=FRAME_SIZE_MAX),
              RequestHandler(BIG, lambda _: Reply(body=bytes(4 * 1024 * 1024)))],
             first_bytes=self.security.stages, clock=self.clock)
 

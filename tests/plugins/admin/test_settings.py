@@ -129,8 +129,8 @@ class UpdateTests(SettingsCase):
     def test_too_long(self) -> None:
         """What would hold everybody up is not read."""
         reply = self.update("traceOn=false\n" + "#" * SETTINGS_SIZE_MAX)
-        self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
-        self.assertIn(f"are over {SETTINGS_SIZE_MAX}", reply.remark or "")
+        self.assertEqual(reply.code, ResponseCode.INVALID_PARAMETER)
+        self.assertIn(f"over the limit of {SETTINGS_SIZE_MAX}", reply.remark or "")
         self.assertTrue(self.settings.flag("traceOn"))
 
     def test_nothing(self) -> None:

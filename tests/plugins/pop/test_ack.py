@@ -243,7 +243,7 @@ class OrderTests(PopTestCase):
         before = self.offsets()
         groups = set(self.box.kernel.subscription_group.table)
         for group, code in (("g", ResponseCode.SUCCESS), ("nobody", None), ("a@b\n", None),
-                            ("unordered", ResponseCode.MESSAGE_ILLEGAL), ("n" * 100_000, None)):
+                            ("unordered", ResponseCode.MESSAGE_ILLEGAL), ("n" * 60_000, None)):
             code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST if code is None else code
             header = AckMessageRequestHeader(
                 consumer_group=group, topic="T", queue_id=0, extra_info="0 1 1 999 0 b 0 0",

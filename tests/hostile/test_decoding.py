@@ -1,0 +1,173 @@
+"""Whole frames that would take long to read, in every place where one can be long: each is answered
+in a few words, and a good client beside it hardly waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tests.hostile.case import HostileCase
+from tests.hostile.wire import json_frame, raw_frame
+from twistmq.broker.codes import RequestCode as Code
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import HEADER_SIZE_MAX, LONG_HEADER_SIZE_MAX
+from twistmq.broker.wire.binary_header import encode_binary_header
+
+#: What a good client may wait for another's request, seconds. The tests share their cores, so it
+#: may take longer now and then: an attack is made a few times.
+WAIT_MAX_SECONDS = 0.1
+_TIMES = 4
+_MIB = 1024 * 1024
+#: Python's integers have a hash modulo this.
+_HASH_PERIOD = 2**61 - 1
+_SEND_FIELDS: Mapping[str, object] = {
+    "a": "group", "b": "good_topic", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
+    "h": "0"}
+
+
+def names(size_bytes: int) -> str:
+    """Unknown extFields, as many as there can be."""
+    return ",".join(f'"{number:x}":""' for number in range(size_bytes // 11))
+
+
+class DecodingCase(HostileCase):
+    """Attacks beside whom the good client hardly waits."""
+
+    def assertAnsweredAtOnce(
+        self, what: str, frame: bytes, code: int | None = None, address: str | None = None
+    ) -> None:
+        """A frame is answered in a few words, and others do not wait for that.
+
+        :param code: None: any, for what is not too long.
+        """
+        attacker = self.connect(address)
+        waits = []
+        for _ in range(_TIMES):
+            self.good.wait_for_rounds(20)
+            self.good.tally.slowest_seconds = 0.0
+            attacker.says(frame)
+            reply = attacker.hears()
+            if code is not None:
+                self.assertEqual(reply.code, code, msg=f"{what}: {reply.remark}")
+            self.assertLess(len(reply.remark or ""), 1000, msg=what)
+            self.good.wait_for_rounds(20)
+            waits.append(self.good.tally.slowest_seconds)
+            if waits[-1] < WAIT_MAX_SECONDS:
+                break
+        self.assertLess(min(waits), WAIT_MAX_SECONDS, msg=f"{what}: {waits}")
+
+
+class KeyTests(DecodingCase):
+    """Keys that hash alike, in bodies of every code that reads one."""
+
+    def body(self, size_bytes: int, quote: str = "") -> bytes:
+        keys = (f"{quote}{number * _HASH_PERIOD}{quote}:1"
+                for number in range(1, size_bytes // 24))
+        return b'{"x":{%b},"brokerAddrs":{},"currIdMap":{}}' % ",".join(keys).encode()
+
+    def test_broker(self) -> None:
+        """522 KB of them took ten seconds."""
+        for code in (Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.QUERY_ASSIGNMENT,
+                     Code.UPDATE_AND_CREATE_TOPIC_LIST, Code.UPDATE_AND_CREATE_STATIC_TOPIC):
+            for size in (522_000, 250_000, 60_000):
+                self.assertAnsweredAtOnce(f"{code} {size}",
+                                         json_frame(int(code), body=self.body(size)))
+
+    def test_name_server(self) -> None:
+        """The same in versions and routes, plain JSON too."""
+        fields = json.dumps({"topic": "T", "brokerName": "b", "brokerAddr": "a",
+                             "clusterName": "c", "brokerId": "0"})
+        for code in (Code.QUERY_DATA_VERSION, Code.REGISTER_TOPIC_IN_NAMESRV):
+            for quote in ("", '"'):
+                body = self.body(522_000, quote).replace(b'"x"', b'"stateVersion":{},"x"')
+                self.assertAnsweredAtOnce(f"{code}{quote}", json_frame(int(code), fields, body),
+                                         address=self.namesrv)
+        table = self.body(250_000, '"').replace(b'"x"', b'"brokerDatas":[{"brokerAddrs"', 1)
+        table = table.replace(b'},"brokerAddrs":{}', b'}}],"y":{}', 1)
+        self.assertAnsweredAtOnce("route", json_frame(
+            int(Code.REGISTER_TOPIC_IN_NAMESRV), fields, table), address=self.namesrv)
+
+
+class HeaderTests(DecodingCase):
+    """Headers of megabytes, and as long as they may be."""
+
+    def test_fields(self) -> None:
+        """A million extFields that nobody knows, to every kind of code, in both encodings."""
+        fields = names(14 * _MIB)
+        for code in (Code.PULL_MESSAGE, Code.QUERY_CONSUMER_OFFSET, Code.HEART_BEAT, 9999):
+            self.assertAnsweredAtOnce(f"{code}", json_frame(int(code), "{" + fields + "}"),
+                                     ResponseCode.INVALID_PARAMETER)
+        self.assertAnsweredAtOnce("send", json_frame(
+            int(Code.SEND_MESSAGE_V2), "{" + fields + "}"), ResponseCode.MESSAGE_ILLEGAL)
+        header = encode_binary_header(int(Code.SEND_MESSAGE_V2), "JAVA", 479, 7, 0, None,
+                                      {f"{number:x}": "" for number in range(800_000)})
+        self.assertAnsweredAtOnce("binary", raw_frame(header, serialize_type=1),
+                                 ResponseCode.MESSAGE_ILLEGAL)
+
+    def test_as_many_as_may_be(self) -> None:
+        """What is just no longer than it may be is read, and holds nobody up either."""
+        few, many = (names(size - 600) for size in (HEADER_SIZE_MAX, LONG_HEADER_SIZE_MAX))
+        self.assertAnsweredAtOnce("lite pull", json_frame(
+            int(Code.LITE_PULL_MESSAGE), "{" + many + "}"), ResponseCode.SYSTEM_ERROR)
+        self.assertAnsweredAtOnce("commit", json_frame(
+            int(Code.UPDATE_CONSUMER_OFFSET), "{" + few + "}"), ResponseCode.SYSTEM_ERROR)
+
+    def test_long_texts(self) -> None:
+        """Properties and keys of 16 MB, lists of names: of topics and of groups."""
+        for text in ("k\x01" + "v" * 8, "\x01\x02" * 5, "KEYS\x01" + "a " * 30):
+            fields = json.dumps({**_SEND_FIELDS, "i": text * (10 * _MIB // len(text) // 6)})
+            for code in (Code.SEND_MESSAGE_V2, Code.SEND_REPLY_MESSAGE_V2):
+                self.assertAnsweredAtOnce(f"{code} {text[:5]!r}", json_frame(int(code), fields),
+                                         ResponseCode.MESSAGE_ILLEGAL)
+        fields = json.dumps({"group": "g", "topic": "good_topic", "compareGroup": "g",
+                             "consumerGroup": "g", "filterGroups": "g," * (7 * _MIB),
+                             "topicList": ""})
+        for code in (Code.QUERY_CORRECTION_OFFSET, Code.GET_CONSUME_STATS):
+            self.assertAnsweredAtOnce(f"{code}", json_frame(int(code), fields),
+                                     ResponseCode.INVALID_PARAMETER)
+
+    def test_no_opaque(self) -> None:
+        """Without an opaque there is nobody to tell: the connection is closed, with a line."""
+        attacker = self.connect()
+        attacker.says(raw_frame(b"x" * (15 * _MIB)))
+        self.assertTrue(attacker.is_closed())
+        self.assertIn("over the limit of", self.assertLoggedOnce(attacker))
+
+
+class BodyTests(DecodingCase):
+    """Bodies of megabytes."""
+
+    def test_lists(self) -> None:
+        """Tags, groups, topics and queues without end, in plain JSON and nearly."""
+        tags = b",".join(b'"%x"' % number for number in range(900_000))
+        bodies = {
+            Code.CHECK_CLIENT_CONFIG:
+                b'{"subscriptionData":{"topic":"T","tagsSet":[%b]},"group":"g"}' % tags,
+            Code.HEART_BEAT: b'{"clientID":"c","consumerDataSet":[{"groupName":"g",'
+                             b'"subscriptionDataSet":[{"topic":"T","tagsSet":[%b]}]}]}' % tags,
+            Code.LOCK_BATCH_MQ: b'{"mqSet":[%b{}]}' % (b"{}," * 3_000_000),
+            Code.UPDATE_AND_CREATE_TOPIC_LIST:
+                b'{"topicConfigList":[%b{}]}' % (b'{"topicName":"a"},' * 700_000),
+            Code.QUERY_ASSIGNMENT: b'{"topic":"%b"}' % (b"t" * 8 * _MIB),
+            Code.SET_MESSAGE_REQUEST_MODE: b'{"topic":"%b"}' % (b"t" * 8 * _MIB),
+            Code.UPDATE_BROKER_CONFIG: b"a=b\n" * 3_000_000,
+        }
+        for code, body in bodies.items():
+            self.assertAnsweredAtOnce(code.name, json_frame(int(code), body=body),
+                                     ResponseCode.INVALID_PARAMETER)
+
+    def test_as_long_as_may_be(self) -> None:
+        """What is just no longer than it may be, of what takes longest to read."""
+        tags = b",".join(b'"%x"' % number for number in range(60_000))
+        bodies = {
+            Code.CHECK_CLIENT_CONFIG:
+                b'{"subscriptionData":{"topic":5,"tagsSet":[%b]},"group":"g"}' % tags[:500_000],
+            Code.HEART_BEAT: b'{"clientID":"c","consumerDataSet":[%b{}]}'
+                             % (b'{"groupName":"a"},' * 110_000),
+            Code.LOCK_BATCH_MQ: b'{"mqSet":[%b{}]}' % (b'{"topic":"","brokerName":""},' * 72_000),
+            Code.UPDATE_AND_CREATE_TOPIC_LIST:
+                b'{"topicConfigList":[%b{}]}' % (b'{"topicName":"a"},' * 110_000),
+        }
+        for code, body in bodies.items():
+            self.assertAnsweredAtOnce(code.name, json_frame(int(code), body=body))
