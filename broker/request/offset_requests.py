@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.store.batch_queue import NO_MIN_OFFSET
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers import offset as headers
 
@@ -122,7 +123,10 @@ class OffsetRequests:
 
     def _min_offset(self, request: Request[headers.GetMinOffsetRequestHeader]) -> Reply:
         header = request.header
-        offset = self._kernel.store.min_offset_in_queue(header.topic, header.queue_id)
+        store = self._kernel.store
+        offset = store.min_offset_in_queue(header.topic, header.queue_id)
+        if not offset and store.is_empty_batch_queue(header.topic, header.queue_id):
+            offset = NO_MIN_OFFSET
         return Reply(header=headers.GetMinOffsetResponseHeader(offset=offset))
 
     def _earliest_time(

@@ -21,7 +21,8 @@ from typing import Final
 
 from twistmq.broker.store.consume_queue import ConsumeQueue
 
-__all__ = ["BATCH_ENTRY", "BATCH_ENTRY_SIZE", "BATCH_MESSAGES_MAX", "BatchQueue", "entry_before"]
+__all__ = ["BATCH_ENTRY", "BATCH_ENTRY_SIZE", "BATCH_MESSAGES_MAX", "NO_MIN_OFFSET", "BatchQueue",
+           "entry_before"]
 
 #: (place, size, tags code, store time, base offset, messages, compacted offset, reserved).
 BATCH_ENTRY: Final = struct.Struct(">qiqqqhii")
@@ -30,6 +31,9 @@ BATCH_ENTRY_SIZE: Final = 46
 _BASE_POSITION: Final = 28
 #: Messages of one record, at most.
 BATCH_MESSAGES_MAX: Final = 0x7FFF
+#: What is said to be the first offset of a queue that never had a message; of others it is 0.
+#: Source: BatchConsumeQueue.getMinOffsetInQueue.
+NO_MIN_OFFSET: Final = -1
 #: What no place was found for when the log was compacted, which is never done here.
 _NOT_COMPACTED: Final = -1
 #: Less than any offset: no message is ever the next of a plain queue's tail that begins here.

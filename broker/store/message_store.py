@@ -689,6 +689,11 @@ class MessageStore:
         """
         return self._reader.querying(topic, key, max_count, begin_ms, end_ms)
 
+    def is_empty_batch_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether nothing was ever stored in a queue that is, or would be, a batch queue."""
+        return not self.max_offset_in_queue(topic, queue_id) and (
+            self._queues.is_batch(topic, queue_id))
+
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Offset of a queue's first readable message."""
         queue = self._queues.find(topic, queue_id)

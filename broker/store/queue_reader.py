@@ -11,7 +11,7 @@ from collections.abc import Generator
 
 from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.store.batch_queue import BatchQueue
+from twistmq.broker.store.batch_queue import NO_MIN_OFFSET, BatchQueue
 from twistmq.broker.store.batch_reader import BatchReader
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
@@ -99,7 +99,8 @@ class QueueReader:
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.max_offset == 0:
             # Apache makes the queue it is asked for, so that it is never missing, only empty.
-            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+            low = NO_MIN_OFFSET if self._queues.is_batch(topic, queue_id) else 0
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, 0)
         low, high = queue.min_offset, queue.max_offset
         if offset < low:
             return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)

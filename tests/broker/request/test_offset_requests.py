@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
+from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
@@ -29,6 +30,7 @@ from twistmq.broker.wire.headers.offset import (
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 
 NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
@@ -195,6 +197,18 @@ class BoundTests(OffsetCase):
             ask(RequestCode.GET_EARLIEST_MSG_STORETIME,
                 GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id)
                 ).header(GetEarliestMsgStoretimeResponseHeader).timestamp)
+
+    def test_batch_queue(self) -> None:
+        """One that never had a message has no first offset, as with Apache's broker."""
+        table = self.box.kernel.topic_config
+        table.update(TopicConfig("B", 2, 2, 6), {"+queue.type": "BatchCQ"})
+        self.assertEqual(self.bounds("B", 0), (-1, 0, -1))
+        reply = self.box.ask(RequestCode.PULL_MESSAGE, pull_header("B", 0))
+        self.assertEqual(reply.header(PullMessageResponseHeader).min_offset, -1)
+        reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header("B", 1), b"x")
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual(self.bounds("B", 0)[:2], (0, 1))
+        self.assertEqual(self.bounds("B", 1)[:2], (-1, 0))
 
     def test_queue(self) -> None:
         """They follow the messages."""
