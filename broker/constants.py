@@ -25,6 +25,7 @@ __all__ = [
     "CONNECTION_CLIENT_BYTES_MAX",
     "DATA_VERSION_SIZE_MAX",
     "DECODED_BYTES_PER_BYTE",
+    "DELETED_TOPICS_MAX",
     "DISPATCH_STEP_BYTES_MAX",
     "DISPATCH_STEP_RECORDS",
     "EXPRESSION_LENGTH_MAX",
@@ -167,6 +168,10 @@ TOPIC_ROWS_KEPT: Final = TOPIC_ROWS_SIZE_MAX // 8
 #: Queues a topic may be given, of each kind. What tools ask of a topic of so many fits into a frame
 #: several times, and each is a file of its own; clusters in use have hundreds.
 TOPIC_QUEUES_MAX: Final = 16_384
+
+#: Deleted topics that are remembered until the broker stops, 20 MiB with the longest names: what
+#: waits for its time is not delivered there.
+DELETED_TOPICS_MAX: Final = 65_536
 
 # --- settings
 

@@ -147,6 +147,11 @@ class Kernel:
         self._client_requests = ClientRequests(self)
         #: Called when the topics changed, so that name servers are told at once.
         self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
+        #: Called with a topic that is being deleted, before anything of it is; each names the
+        #: topics that go with it.
+        self.on_topic_deletion: list[Callable[[str], Sequence[str]]] = []
+        #: Called with a group that was deleted, and whether its offsets were.
+        self.on_group_deletion: list[Callable[[str, bool], None]] = []
         #: Calls a function when others had their turn; None: there are no others, as in tests.
         self.run_soon: Callable[[Callable[[], None]], object] | None = None
         #: Serves a resource of twisted.web on a port of its own; None: there is no network.
@@ -365,6 +370,26 @@ class Kernel:
         # What is sent to a topic that a kill forgets cannot be pulled until somebody sends again.
         self.saves.save_if_changed(self.topic_config)
         return _all([listener() for listener in self.on_topic_change])
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic, its offsets and figures, and remove its queues."""
+        topics = [topic]
+        for listener in self.on_topic_deletion:
+            topics += listener(topic)
+        self.consumer_offset.clean_topics(topics)
+        for each in topics:
+            self.topic_config.delete(each)
+            self.stats.forget_topic(each)
+            self.store.delete_topic(each)
+
+    def delete_group(self, group: str, clean_offset: bool) -> None:
+        """Forget a group and its figures, with its offsets or without."""
+        self.subscription_group.delete(group)
+        if clean_offset:
+            self.consumer_offset.clean_group(group)
+        self.stats.forget_group(group)
+        for listener in self.on_group_deletion:
+            listener(group, clean_offset)
 
     def registration(self, compressed: bool) -> Callable[[], bytes]:
         """All topics as name servers are told of them; see TopicConfigTable.registration."""

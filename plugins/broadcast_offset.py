@@ -135,6 +135,26 @@ class BroadcastOffsets:
             return 0
         return store.max_offset_in_queue(topic, queue_id)
 
+    # --- deletion
+
+    def topic_deleted(self, topic: str) -> Sequence[str]:
+        """Forget where clients are in a topic; their groups' offsets go with the topic's."""
+        for key in [key for key in self._table if key[0] == topic]:
+            self._forget(key)
+        return ()
+
+    def group_deleted(self, group: str, clean_offset: bool) -> None:
+        """Forget where the clients of a group are, and its offsets if it is to have none."""
+        for key in [key for key in self._table if key[1] == group]:
+            self._forget(key)
+        if clean_offset:
+            self._kernel.consumer_offset.clean_group(group + _SUFFIX)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        clients = self._table.pop(key)
+        self.client_count -= len(clients)
+        clients.clear()
+
     # --- periodic
 
     def scan(self, _: int) -> None:
@@ -153,11 +173,14 @@ class BroadcastOffsets:
             "offsets of broadcast groups were not looked at", failure=failure))
 
     def _scan(self, now_ms: int) -> Generator[None, None, None]:
-        for (topic, group), clients in list(self._table.items()):
+        for key, clients in list(self._table.items()):
+            topic, group = key
             least: dict[int, int] = {}
             members = self._kernel.clients.consumers.get(group)
             there = set(members.client_ids) if members is not None else set()
             for client_id, client in list(clients.items()):
+                if client_id not in clients:
+                    continue
                 silent_ms = now_ms - client.pulled_ms
                 is_there = client_id in there
                 if is_there or silent_ms < self._expire_ms:
@@ -167,8 +190,11 @@ class BroadcastOffsets:
                     del clients[client_id]
                     self.client_count -= 1
                 yield
+            if self._table.get(key) is not clients:
+                # Topic or group were deleted meanwhile.
+                continue
             if not clients:
-                self._table.pop((topic, group), None)
+                del self._table[key]
             for queue_id, offset in least.items():
                 self._kernel.consumer_offset.commit(
                     "BroadcastOffset", group + _SUFFIX, topic, queue_id, offset)
@@ -201,6 +227,9 @@ def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
         settings.int("broadcastOffsetExpireMaxSecond") * 1000,
     ) if settings.flag("enableBroadcastOffsetStore") else None
     _offsets[kernel] = offsets
+    if offsets is not None:
+        kernel.on_topic_deletion.append(offsets.topic_deleted)
+        kernel.on_group_deletion.append(offsets.group_deleted)
     return offsets
 
 

@@ -5,7 +5,7 @@ Source: ConsumerOffsetManager @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 from twisted.logger import Logger
@@ -293,15 +293,17 @@ class ConsumerOffsetTable(SavedTable):
 
     def clean_group(self, group: str) -> None:
         """Forget the offsets of a group."""
-        self._forget(_SEPARATOR + group, str.endswith)
+        end = _SEPARATOR + group
+        self._forget(lambda key: key.endswith(end))
 
-    def clean_topic(self, topic: str) -> None:
-        """Forget the offsets in a topic."""
-        self._forget(topic + _SEPARATOR, str.startswith)
+    def clean_topics(self, topics: Iterable[str]) -> None:
+        """Forget the offsets in some topics."""
+        gone = frozenset(topics)
+        self._forget(lambda key: key.partition(_SEPARATOR)[0] in gone)
 
-    def _forget(self, part: str, has: Callable[[str, str], bool]) -> None:
+    def _forget(self, is_gone: Callable[[str], bool]) -> None:
         for table in (self.table, self._reset, self._pulled):
-            for key in [key for key in table if has(key, part)]:
+            for key in list(filter(is_gone, table)):
                 queues = table.pop(key)
                 if table is self.table:
                     self.size_bytes -= _size(key, queues)

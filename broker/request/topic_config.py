@@ -5,6 +5,7 @@ Source: TopicConfigManager @5.3.3.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from typing import Final
@@ -14,6 +15,7 @@ from twisted.logger import Logger
 from twistmq.broker import topic_names
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import (
+    DELETED_TOPICS_MAX,
     TOPIC_QUEUES_MAX,
     TOPIC_ROWS_KEPT,
     TOPIC_ROWS_SIZE_MAX,
@@ -71,6 +73,8 @@ class TopicConfigTable(SavedTable):
         #: Topics only the broker itself may create or delete.
         self.system_topics: set[str] = set()
         self.table: dict[str, TopicConfig] = {}
+        #: Topics that were deleted since the start and not made anew, the oldest first.
+        self._deleted: OrderedDict[str, None] = OrderedDict()
         #: The topics as answers and registrations have them, and what these rows take, bytes.
         self.rows: dict[str, bytes] = {}
         self.rows_size = 0
@@ -193,6 +197,7 @@ class TopicConfigTable(SavedTable):
         self.rows_size += len(row) - len(self.rows.get(name, b""))
         self.rows[name] = row
         self.table[name] = config
+        self._deleted.pop(name, None)
         self._file_rows.changed(name)
 
     def require_room(
@@ -241,6 +246,13 @@ class TopicConfigTable(SavedTable):
     def get(self, topic: str) -> TopicConfig | None:
         config = self.table.get(topic)
         return self.light_topic(topic) if config is None else config
+
+    def is_deleted(self, topic: str) -> bool:
+        """Whether a topic was deleted, as far as that is known.
+
+        One that is not there may as well be one that a kill made forgotten.
+        """
+        return topic in self._deleted
 
     def light_topic(self, topic: str) -> TopicConfig | None:
         """The topic of a light queue, which is there without being in the table."""
@@ -374,6 +386,9 @@ class TopicConfigTable(SavedTable):
         """Forget a topic; :returns: whether it was there."""
         if self.table.pop(topic, None) is None:
             return False
+        self._deleted[topic] = None
+        if len(self._deleted) > DELETED_TOPICS_MAX:
+            self._deleted.popitem(last=False)
         self.rows_size -= len(self.rows.pop(topic, b""))
         self._file_rows.changed(topic)
         self._count_change()

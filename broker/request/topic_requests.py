@@ -142,11 +142,7 @@ class TopicRequests:
         if not topic or topic.isspace():
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._require_user_topic(topic)
-        kernel = self._kernel
-        kernel.topic_config.delete(topic)
-        kernel.consumer_offset.clean_topic(topic)
-        kernel.stats.forget_topic(topic)
-        kernel.store.delete_topic(topic)
+        self._kernel.delete_topic(topic)
         return self._when_told()
 
     def _require_user_topic(self, topic: str) -> None:
@@ -206,12 +202,7 @@ class TopicRequests:
         self._kernel.subscription_group.update(config, changes)
 
     def _delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Handled:
-        kernel = self._kernel
-        group = request.header.group_name
-        kernel.subscription_group.delete(group)
-        if request.header.clean_offset:
-            kernel.consumer_offset.clean_group(group)
-        kernel.stats.forget_group(group)
+        self._kernel.delete_group(request.header.group_name, request.header.clean_offset)
         return self._when_groups_saved()
 
 

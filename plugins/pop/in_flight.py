@@ -5,6 +5,7 @@ Source: PopInflightMessageCounter @5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from twistmq.plugins.pop.offsets import QueueKey
@@ -53,6 +54,11 @@ class InFlightCounts:
     def clear(self, key: QueueKey) -> None:
         """A group that keeps order pops the queue anew."""
         self._counts.pop(key, None)
+
+    def forget_topics(self, topics: Container[str]) -> None:
+        """Forget the queues of topics that are deleted."""
+        for key in [key for key in self._counts if key[0] in topics]:
+            del self._counts[key]
 
     def forget_gone(self) -> None:
         """Forget queues of topics and groups that are not there any more."""

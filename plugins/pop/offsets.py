@@ -10,6 +10,7 @@ Source: PopBufferMergeService.commitOffsets, scanCommitOffset @5.3.3.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
 from twistmq.plugins.pop.names import REVIVE_GROUP
@@ -97,6 +98,11 @@ class PopOffsets:
         if offset > table.query(group, topic, queue_id) and not table.is_reset(
                 group, topic, queue_id):
             table.commit(REVIVE_GROUP, group, topic, queue_id, offset)
+
+    def forget_topics(self, topics: Container[str]) -> None:
+        """Forget the queues of topics that are deleted."""
+        for key in [key for key in self._queues if key[0] in topics]:
+            del self._queues[key]
 
     def forget_gone(self) -> None:
         """Forget queues of topics and groups that are not there any more."""

@@ -9,7 +9,7 @@ Source: ConsumerOrderInfoManager, ConsumerOrderInfoLockManager @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -177,6 +177,13 @@ class OrderInfos(SavedTable):
         table_key = topic + _SEPARATOR + group
         if self._table.get(table_key, {}).pop(queue_id, None) is not None:
             self._file_rows.changed(table_key)
+            self.dirty = True
+
+    def forget_topics(self, topics: Container[str]) -> None:
+        """Forget the queues of topics that are deleted."""
+        for key in [key for key in self._table if key.partition(_SEPARATOR)[0] in topics]:
+            del self._table[key]
+            self._file_rows.changed(key)
             self.dirty = True
 
     def popped(

@@ -23,7 +23,7 @@ from twistmq.plugins.pop.hold import PopHold
 from twistmq.plugins.pop.in_flight import InFlightCounts
 from twistmq.plugins.pop.invisible import ChangeInvisibleTime
 from twistmq.plugins.pop.merge_buffer import MergeBuffer
-from twistmq.plugins.pop.names import revive_topic
+from twistmq.plugins.pop.names import is_retry, pop_retry_topic, revive_topic
 from twistmq.plugins.pop.notification import Notifications
 from twistmq.plugins.pop.offsets import PopOffsets, QueueKey
 from twistmq.plugins.pop.order_info import OrderInfos
@@ -73,6 +73,7 @@ class PopService:
         self._was_slave = False
         self._is_syncing = False
         self._synced_ms = 0
+        kernel.on_topic_deletion.append(self._topic_deleted)
 
     # --- life
 
@@ -195,6 +196,21 @@ class PopService:
             if waiting and self._kernel.steady.now_ms() >= end_ms:
                 self._has_more = True
                 return
+
+    def _topic_deleted(self, topic: str) -> list[str]:
+        """Forget what was popped of a topic; :returns: the topics of its retries.
+
+        Source: AdminBrokerProcessor.deleteTopic @5.3.3, by which groups have offsets there.
+        """
+        table = self._kernel.topic_config
+        retries = [] if is_retry(topic) else [
+            retry for group in self._kernel.consumer_offset.groups_of_topic(topic)
+            for retry in (pop_retry_topic(topic, group, True), pop_retry_topic(topic, group, False))
+            if table.get(retry) is not None]
+        gone = frozenset([topic, *retries])
+        for part in (self.offsets, self.orders, self.in_flight):
+            part.forget_topics(gone)
+        return retries
 
     def forget_gone(self, now_ms: int) -> None:
         """Forget topics, groups and clients that are not there any more."""

@@ -167,7 +167,13 @@ class ScheduleService:
                     data = store.look_message(place)
                     if data is None:
                         raise StoreDamaged("it is not in the commit log")
-                    due.append((offset, due_record(decode_record(data))))
+                    record = due_record(decode_record(data))
+                    if self._kernel.topic_config.is_deleted(record.topic):
+                        self.log.info(
+                            "message {offset} of delay level {number} is not delivered: its topic "
+                            "{topic} was deleted", offset=offset, number=level, topic=record.topic)
+                    else:
+                        due.append((offset, record))
                 except BrokerError as error:
                     self.log.error(
                         "message {offset} of delay level {number}, at {place}, cannot be "

@@ -168,6 +168,11 @@ class Dequeue:
                         topic, properties.get(names.UNIQ_KEY, ""))) in deletions:
                     taken_back.add(key)
                     continue
+                elif self._kernel.topic_config.is_deleted(topic):
+                    self.log.info("the timed message at {place} is not delivered: its topic "
+                                  "{topic} was deleted", place=unit.place, topic=topic)
+                    changes.append((topic, unit.change))
+                    continue
                 else:
                     record = due_record(message, properties, unit.write_ms, now_ms)
             except BrokerError as error:

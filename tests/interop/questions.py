@@ -130,6 +130,9 @@ def _attributes() -> Iterator[Question]:
         yield topic_q(f"later with {text!r}", "Old", attributes=text)
     yield topic_q("later with other queues", "Old", readQueueNums="5")
     yield q("Old", RequestCode.GET_TOPIC_CONFIG, topic="Old")
+    yield topic_q("with batch queues", "Batches", attributes="+queue.type=BatchCQ")
+    for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):
+        yield q("of a batch queue that is empty", code, topic="Batches", queueId="0")
 
 
 # --- messages
@@ -159,7 +162,22 @@ def _sends() -> Iterator[Question]:
         yield send_q(f"message {number}", "T1", 1, key="k1")
 
 
+def _retry_topics() -> Iterator[Question]:
+    """The topics of what groups popped and did not acknowledge go with their topic."""
+    yield group_q("that pops", "Popper")
+    topics = ("Popped", "%RETRY%Popper_Popped", "%RETRY%Popper_Other", "%RETRY%Popper")
+    for topic in topics:
+        yield topic_q(f"{topic}, to be deleted", topic)
+    for topic in topics[:2]:
+        yield q(f"{topic}, to be deleted", RequestCode.UPDATE_CONSUMER_OFFSET, topic=topic,
+                consumerGroup="Popper", queueId="0", commitOffset="0")
+    yield q("that was popped", RequestCode.DELETE_TOPIC_IN_BROKER, topic="Popped")
+    for topic in topics:
+        yield q(f"{topic}, after it", RequestCode.GET_TOPIC_CONFIG, topic=topic)
+
+
 def _deletions() -> Iterator[Question]:
+    yield from _retry_topics()
     for topic in (" ", "", "TBW102", "nope", "a*b", "NoQueues", "DefaultCluster"):
         yield q(repr(topic), RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
     yield q("NoQueues, deleted", RequestCode.GET_TOPIC_CONFIG, topic="NoQueues")

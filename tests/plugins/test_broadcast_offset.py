@@ -10,6 +10,10 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
+from twistmq.broker.wire.headers.topic import (
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+)
 from twistmq.plugins import broadcast_offset
 from twistmq.plugins.broadcast_offset import _offsets
 
@@ -122,6 +126,41 @@ class BroadcastOffsetTests(SynchronousTestCase):
         offsets = _offsets[self.box.kernel]
         assert offsets is not None
         self.assertEqual(offsets.client_count, 0)
+
+    def test_deleted_topic(self) -> None:
+        """Its offsets are not committed anew by what was noted of it before."""
+        peer = self.join("c")
+        self.pull(11, peer)
+        self.scan()
+        self.assertEqual(self.committed(), 11)
+        self.box.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
+        self.scan()
+        self.assertEqual(self.committed(), -1)
+        offsets = _offsets[self.box.kernel]
+        assert offsets is not None
+        self.assertEqual((offsets.client_count, offsets._table), (0, {}))
+
+    def test_deleted_while_it_is_looked_at(self) -> None:
+        """A topic that goes in the middle of a scan has no offset afterwards."""
+        for name in ("a", "b"):
+            self.pull(11, proxied=name)
+        offsets = _offsets[self.box.kernel]
+        assert offsets is not None
+        scan = offsets._scan(self.box.now_ms)
+        next(scan)
+        self.box.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
+        self.assertEqual(list(scan), [])
+        self.assertEqual((self.committed(), offsets.client_count), (-1, 0))
+
+    def test_deleted_group(self) -> None:
+        """What its clients consumed together goes with its offsets, and stays with them."""
+        for clean in (False, True):
+            self.pull(11, self.join("c"))
+            self.scan()
+            self.box.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader(
+                group_name="g", clean_offset=clean))
+            self.scan()
+            self.assertEqual(self.committed(), -1 if clean else 11)
 
     def test_bounded(self) -> None:
         """Names that pulls bring are remembered up to a number, and a length."""

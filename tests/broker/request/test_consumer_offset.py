@@ -79,7 +79,7 @@ class CommitTests(OffsetCase):
         self.table.size_bytes -= OFFSETS_BYTES_MAX
         self.table.clean_group("G")
         self.assertTrue(one < self.table.size_bytes < size)
-        self.table.clean_topic("T")
+        self.table.clean_topics(["T"])
         self.assertEqual(self.table.size_bytes, 0)
 
     def test_offset_goes_back(self) -> None:
@@ -152,7 +152,7 @@ class WrittenTests(OffsetCase):
         self.table.reset("I", "V", 3, 4)
         self.table.clean_group("H")
         check()
-        self.table.clean_topic("U")
+        self.table.clean_topics(["U"])
         check()
 
     def test_keys_that_come_while_it_is_written(self) -> None:
@@ -242,7 +242,7 @@ class DeletionTests(OffsetCase):
 
     def test_topic(self) -> None:
         """Its offsets go, of every kind and group."""
-        self.table.clean_topic("T")
+        self.table.clean_topics(["T"])
         self.assertEqual(self.left(), {"U@G", "xT@H"})
         self.assertIsNone(self.table.take_reset_offset("T", "G", 0))
         self.assertEqual(self.table.query_pulled("G", "T", 0), -1)

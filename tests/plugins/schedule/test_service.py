@@ -85,6 +85,19 @@ class DelayTestCase(SynchronousTestCase):
 class DeliveryTests(DelayTestCase):
     """When a delayed message comes, and as what."""
 
+    def test_deleted_topic(self) -> None:
+        """Its messages make no queue of it, and hold up no other."""
+        self.send(b"gone", 1)
+        self.send(b"late", 1, topic="U")
+        self.box.kernel.delete_topic("T")
+        self.let_pass(1000)
+        self.assertNotIn("T", self.box.kernel.store.queues())
+        self.assertEqual(self.bodies("U"), [b"late"])
+        # One of the same name is another topic.
+        self.send(b"new", 1)
+        self.let_pass(1000)
+        self.assertEqual(self.bodies(), [b"new"])
+
     def test_not_before_its_time(self) -> None:
         """A level of one second is a second, to the millisecond; others do not wait for it."""
         self.send(b"late", 1)

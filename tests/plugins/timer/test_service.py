@@ -10,6 +10,7 @@ from twistmq.broker.errors import RequestRefused, StoreDamaged, StoreError
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.broker.wire.properties import format_properties
 from twistmq.plugins import timer
 from twistmq.plugins.timer.checkpoint import TimerCheckpoint
@@ -86,6 +87,30 @@ class DeliveryTests(TimerTestCase):
         [stored] = self.stored()
         self.assertEqual(stored.properties_map()["TIMER_ENQUEUE_MS"], str(2**63 - 1))
         self.assertEqual(self.service.timer_log.end, 0)
+
+    def test_deleted_topic(self) -> None:
+        """Its messages make no queue of it; one that was made anew gets what is due then."""
+        for topic in ("T", "U", "V"):
+            self.send(topic=topic, TIMER_DELAY_MS="2000")
+            self.send(topic=topic, TIMER_DELAY_MS="5000")
+        kernel = self.box.kernel
+        self.turns(500)
+        kernel.delete_topic("T")
+        kernel.delete_topic("U")
+        self.turns(2500)
+        self.assertEqual([len(self.bodies(topic)) for topic in ("T", "U", "V")], [0, 0, 1])
+        self.assertNotIn("T", kernel.store.queues())
+        self.assertEqual(self.service.metrics.count("U"), 1)
+        kernel.topic_config.update(TopicConfig("U", 4, 4, 6), {})
+        self.turns(3000)
+        self.assertEqual([len(self.bodies(topic)) for topic in ("T", "U", "V")], [0, 1, 2])
+
+    def test_topic_that_a_kill_made_forgotten(self) -> None:
+        """A topic that is not there, but was not deleted, gets its messages."""
+        self.send(TIMER_DELAY_MS="2000")
+        del self.box.kernel.topic_config.table["T"]
+        self.turns(3000)
+        self.assertEqual(self.bodies(), [b"timed"])
 
     def test_far_behind_with_entering(self) -> None:
         """A tick waits for all that was stored until its end, and for no more."""
