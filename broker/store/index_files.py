@@ -72,7 +72,8 @@ class IndexFiles:
         self._round: IndexFile | None = None
         self._steps: list[Callable[[], bool]] = []
         self._waiting = False
-        self._lost = False
+        #: Whether a sync failed: nothing is flushed any more, and nothing is to be added.
+        self.lost = False
         #: What kept a round from going on; said by the next step.
         self._failure: BaseException | None = None
         #: Rounds that came to their end.
@@ -228,7 +229,7 @@ class IndexFiles:
             its header; the round is given up and begins anew later.
         :raises OSError: when the disk fails; the same.
         """
-        if self._waiting or self._lost:
+        if self._waiting or self.lost:
             return False
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -288,10 +289,11 @@ class IndexFiles:
     def _lose(self, failure: Failure) -> None:
         """A sync failed: flush no more.
 
-        The kernel may have dropped what it could not write: a later sync proves nothing. The index
-        stays readable, and is made again after the next start.
+        The kernel may have dropped what it could not write: a later sync proves nothing. What the
+        index has stays readable; new items would wait in memory for ever and are left out. The next
+        start, after what counts as a crash, adds them.
         """
-        self._lost = True
+        self.lost = True
         self._abandon()
         self.log.failure("the index cannot be flushed", failure=failure)
         self._resume(None)
@@ -308,8 +310,8 @@ class IndexFiles:
         :raises StoreError, OSError: when it cannot be flushed.
         """
         self._failure = None
-        while not self.is_flushed:
-            if self._lost:
+        while self.lost or not self.is_flushed:
+            if self.lost:
                 raise StoreError(f"the index cannot be flushed: {self.directory}")
             if self._waiting:
                 self._resumed = Deferred()

@@ -1,5 +1,6 @@
 """What a running store does from time to time."""
 
+import errno
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred, execute
@@ -12,6 +13,7 @@ from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.upkeep import CheckpointFile
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
+from twistmq.broker.wire.record import decode_record
 
 #: The queue's file.
 FILE = "/store/consumequeue/TopicTest/0/00000000000000000000"
@@ -198,6 +200,48 @@ class UpkeepTests(SynchronousTestCase):
         self.assertTrue(self.box.store.stop().called)
         self.assertIn("the disk is full: /store/checkpoint", errors[-1])
         self.assertTrue(self.disk.exists("/store/abort"))
+
+    def test_index_that_cannot_be_synced(self) -> None:
+        """What would wait for ever is left out; the stop is no clean one, the next start adds it.
+
+        Whichever sync of a round it is: also the last, behind which all counts as flushed.
+        """
+        for nth in range(1, 6):
+            self.disk = FaultyDisk()
+            self.box = StoreBox(self.disk).open()
+            index = self.box.store._index
+            assert index is not None
+            self.box.append(message(body=b"0", keys="k"))
+            self.box.step(100, 5)
+            sync = self.disk.before_sync
+            self.disk.before_sync = self.fails_at(nth)  # type: ignore[method-assign]
+            self.box.step(100, 110)
+            self.disk.before_sync = sync  # type: ignore[method-assign]
+            self.assertEqual(index.lost, nth < 5, msg=nth)
+            self.assertEqual(len(self.flushLoggedErrors(OSError)), nth < 5)
+            for number in range(1, 100):
+                self.box.append(message(body=b"%d" % number, keys="k"))
+            if index.lost:
+                self.assertLessEqual(index.waiting_bytes, 20)
+            self.successResultOf(self.box.store.stop())
+            self.assertEqual(bool(self.box.store.stop_fault), nth < 5)
+            self.box = self.box._again().open()
+            found, _, _ = self.box.store.query("TopicTest", "k", 999, 0, 2**62)
+            self.assertEqual(len(found), 64, "as many as one answer has")
+            self.assertIn(b"99", [decode_record(each).body for each in found])
+
+    def fails_at(self, nth: int) -> Callable[[str], None]:
+        """Syncs of the index's files, of which one fails."""
+        left = nth
+
+        def before_sync(path: str) -> None:
+            nonlocal left
+            if path.startswith("/store/index/"):
+                left -= 1
+                if left == 0:
+                    raise OSError(errno.EIO, "input/output error", path)
+
+        return before_sync
 
     def test_full_disk_is_said_once(self) -> None:
         """Though queues and index are tried again each second and each ten seconds."""
