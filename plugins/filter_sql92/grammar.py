@@ -23,11 +23,14 @@ from twistmq.plugins.filter_sql92 import expression as made
 from twistmq.plugins.filter_sql92.expression import ExpressionError, Operand
 from twistmq.plugins.filter_sql92.values import ValueType
 
-__all__ = ["TEXT_SIZE_MAX", "TOKENS_MAX", "parse"]
+__all__ = ["DOUBLE_MINUSES_MAX", "TEXT_SIZE_MAX", "TOKENS_MAX", "parse"]
 
 #: Characters an expression may have, and names, literals and signs: reading one takes 4 us.
 TEXT_SIZE_MAX: Final = 64 * 1024
 TOKENS_MAX: Final = 3000
+#: Times that a minus may follow a minus at once: whether that begins a comment is found out at the
+#: end of the line only, for each.
+DOUBLE_MINUSES_MAX: Final = 64
 
 #: In this order of binding, loosest first. Terminals of the same text are told apart by priority:
 #: the longest token wins, as in the original. Words are names until ``_word`` says otherwise.
@@ -80,7 +83,7 @@ DOUBLE.2: /[0-9]+\.[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|[0-9]+[eE
 INTEGER.1: /0|[1-9][0-9]*[lL]?/
 STRING: /'([^']|'')*'/
 BLANKS: /[ \t\n\r\f]+/
-LINE_COMMENT.3: /--[^\n\r]*(\r\n|\n|\r)/
+LINE_COMMENT.3: /--[^\n\r]*+(\r\n|\n|\r)/
 BLOCK_COMMENT.3: /\/\*[^*]*\*(\*|[^*\/][^*]*\*)*\//
 %ignore BLANKS
 %ignore LINE_COMMENT
@@ -193,10 +196,17 @@ def parse(text: str) -> Operand:
         raise ExpressionError(f"an expression of {len(text)} characters, over {TEXT_SIZE_MAX}")
     reading = _PARSER.parse_interactive(text)
     token: Token | None = None
+    minus_end: int | None = None
+    double_minuses = 0
     try:
         for number, token in enumerate(reading.lexer_thread.lex(reading.parser_state)):
             if number == TOKENS_MAX:
                 raise ExpressionError(f"more than {TOKENS_MAX} names, literals and signs")
+            if token.type == "MINUS":
+                double_minuses += token.start_pos == minus_end
+                if double_minuses > DOUBLE_MINUSES_MAX:
+                    raise ExpressionError(f"more than {DOUBLE_MINUSES_MAX} double minuses")
+                minus_end = token.end_pos
             reading.feed_token(token)
         token = None
     except UnexpectedCharacters as error:

@@ -5,10 +5,11 @@ in a few words, and a good client beside it hardly waits.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tests.hostile.case import HostileCase
 from tests.hostile.wire import json_frame, raw_frame
+from tests.interop.servers import Servers
 from twistmq.broker.codes import RequestCode as Code
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import HEADER_SIZE_MAX, LONG_HEADER_SIZE_MAX
@@ -24,6 +25,10 @@ _HASH_PERIOD = 2**61 - 1
 _SEND_FIELDS: Mapping[str, object] = {
     "a": "group", "b": "good_topic", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
     "h": "0"}
+_PULL_FIELDS: Mapping[str, object] = {
+    "consumerGroup": "group", "topic": "good_topic", "queueId": "0", "queueOffset": "0",
+    "maxMsgNums": "1", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+    "subVersion": "0", "expressionType": "SQL92"}
 
 
 def names(size_bytes: int) -> str:
@@ -35,18 +40,20 @@ class DecodingCase(HostileCase):
     """Attacks beside whom the good client hardly waits."""
 
     def assertAnsweredAtOnce(
-        self, what: str, frame: bytes, code: int | None = None, address: str | None = None
+        self, what: str, frame: bytes | Callable[[int], bytes], code: int | None = None,
+        address: str | None = None,
     ) -> None:
         """A frame is answered in a few words, and others do not wait for that.
 
+        :param frame: one for each time, where the answer to the first would be remembered.
         :param code: None: any, for what is not too long.
         """
         attacker = self.connect(address)
         waits = []
-        for _ in range(_TIMES):
+        for number in range(_TIMES):
             self.good.wait_for_rounds(20)
             self.good.tally.slowest_seconds = 0.0
-            attacker.says(frame)
+            attacker.says(frame if isinstance(frame, bytes) else frame(number))
             reply = attacker.hears()
             if code is not None:
                 self.assertEqual(reply.code, code, msg=f"{what}: {reply.remark}")
@@ -171,3 +178,26 @@ class BodyTests(DecodingCase):
         }
         for code, body in bodies.items():
             self.assertAnsweredAtOnce(code.name, json_frame(int(code), body=body))
+
+
+class ExpressionTests(DecodingCase):
+    """SQL92 expressions, where they are served."""
+
+    def make_servers(self) -> Servers:
+        return self.own_servers("enablePropertyFilter=true")
+
+    def test_minuses(self) -> None:
+        """Sixty thousand of them took eight seconds."""
+        for text in ("-" * 60_000, "a > --1 AND " * 5_000, "a = '" + "-" * 60_000):
+            def pull(number: int, text: str = text) -> bytes:
+                fields = {**_PULL_FIELDS, "subscription": text[number:]}
+                return json_frame(int(Code.PULL_MESSAGE), json.dumps(fields))
+
+            def check(number: int, text: str = text) -> bytes:
+                body = {"clientId": "c", "group": "g", "subscriptionData": {
+                    "topic": "T", "subString": f"{text}{number}", "expressionType": "SQL92"}}
+                return json_frame(int(Code.CHECK_CLIENT_CONFIG), body=json.dumps(body).encode())
+
+            for ask in (pull, check):
+                self.assertAnsweredAtOnce(f"{ask.__name__} {text[:10]}", ask,
+                                          ResponseCode.SUBSCRIPTION_PARSE_FAILED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.plugins.filter_sql92.expression import CONDITIONS_MAX, DEPTH_MAX, ExpressionError
-from twistmq.plugins.filter_sql92.grammar import TEXT_SIZE_MAX, TOKENS_MAX, parse
+from twistmq.plugins.filter_sql92.grammar import (
+    DOUBLE_MINUSES_MAX,
+    TEXT_SIZE_MAX,
+    TOKENS_MAX,
+    parse,
+)
 from twistmq.plugins.filter_sql92.values import EvaluationError
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/filter/answers.json"
@@ -89,6 +95,31 @@ class RefusalTests(SynchronousTestCase):
         half = TOKENS_MAX // 2 - 10
         self.assertIs(parse("(" * half + "a = 1" + ")" * half).evaluate({"a": "1"}), True)
         self.assertIs(parse("+" * half + "1 = 1").evaluate({}), True)
+
+    def test_double_minuses(self) -> None:
+        """They begin a comment or are two signs; so many that nobody means them are refused."""
+        for text in ("1 = --1", "1 = --2\n1", "--1\n1 = 1", "-1 = - - -1 -- no\n", "1 = - - 1",
+                     "1 = " + "- " * 1000 + "1", "1 = " + "--" * (DOUBLE_MINUSES_MAX // 2) + "1",
+                     "--\n" * 10_000 + "1 = 1", "'" + "--" * 1000 + "' <> 'a'"):
+            self.assertIs(parse(text).evaluate({}), True, msg=text[:20])
+        self.assertIn(f"more than {DOUBLE_MINUSES_MAX} double",
+                      self.refusal("1 = " + "--" * DOUBLE_MINUSES_MAX + "1"))
+
+    def test_linear(self) -> None:
+        """Reading takes no longer than the text is long, whatever it is."""
+        def seconds(text: str) -> float:
+            begin = time.process_time()
+            with contextlib.suppress(ExpressionError):
+                parse(text)
+            return time.process_time() - begin
+
+        usual = " OR ".join(f"a = {number}" for number in range(450))
+        most = 10 * max(min(seconds(usual) for _ in range(3)), 0.005)
+        for unit in ("-", "--", "a>--1 and ", "a>(--1) or ", "'", "''", "/", "/*", "/**", "*/", "0",
+                     "9", "1.", ".", "1e", "a in ('", "a", " ", "-- \n", "1L", "-("):
+            for head in ("", "a = ", "'", "/*", "a > -"):
+                text = (head + unit * TEXT_SIZE_MAX)[:TEXT_SIZE_MAX]
+                self.assertLess(min(seconds(text) for _ in range(2)), most, msg=head + unit)
 
     def test_the_largest(self) -> None:
         """The deepest and the longest that is taken is evaluated without trouble."""
