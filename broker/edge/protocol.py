@@ -28,6 +28,7 @@ from twistmq.broker.constants import (
     CONNECTION_BYTES_UNSENT_FREE,
     CONNECTION_BYTES_UNSENT_MAX,
     KEPT_BYTES_LEAST,
+    TLS_HANDSHAKE_BYTES,
     TOTAL_BYTES_IN_FLIGHT_FREE,
     TURN_REPLY_BYTES_MAX,
     TURN_SECONDS,
@@ -106,6 +107,8 @@ class RemotingProtocol(Protocol):
         self._write_some: Callable[[bytes], int | Exception] | None = None
         #: What is noted in the factory's KeptBytes.
         self._kept_bytes = 0
+        #: What the layer of TLS takes while it shakes hands.
+        self._handshake_bytes = 0
         #: What is left of frames whose turn was over; those that had none yet, behind it.
         self._backlog: Sequence[Frame] = ()
         self._waiting: WaitingFrames | None = None
@@ -222,7 +225,15 @@ class RemotingProtocol(Protocol):
         self._first_bytes = None
         self._tls = layer
         self._transport().protocol = layer
+        self._handshake_bytes = TLS_HANDSHAKE_BYTES
         layer.begin(data)
+        if self.active:
+            self._note_kept()
+
+    def handshake_done(self) -> None:
+        """The handshake of TLS is over."""
+        self._handshake_bytes = 0
+        self._note_kept()
 
     def write_encrypted(self, data: bytes) -> None:
         """Send what the layer of TLS has to say for itself: handshakes and alerts."""
@@ -370,6 +381,7 @@ class RemotingProtocol(Protocol):
             size_bytes = self._decoder.pending_bytes + self.unsent_bytes
             if size_bytes <= KEPT_BYTES_LEAST:
                 size_bytes = 0
+            size_bytes += self._handshake_bytes
         if size_bytes != self._kept_bytes:
             self._kept_bytes = size_bytes
             self.factory.kept.set(self, size_bytes)

@@ -134,6 +134,7 @@ class TlsLayer(Protocol):
 
     def handshake_done(self) -> None:
         self._stop_timeout()
+        self.connection.handshake_done()
         self.handshake.callback(None)
 
     def lost(self, reason: Failure) -> None:

@@ -7,7 +7,7 @@ import ssl
 
 from tests.broker.edge.tls_case import BIG, ECHO, FRAME, TlsTestCase
 from tests.broker.edge.tls_peer import TlsPeer
-from twistmq.broker.constants import CONNECTION_BYTES_UNSENT_FREE
+from twistmq.broker.constants import CONNECTION_BYTES_UNSENT_FREE, TLS_HANDSHAKE_BYTES
 from twistmq.broker.wire.command import encode_request
 
 
@@ -71,6 +71,27 @@ class BytesTests(TlsTestCase):
         self.assertTrue(connection.is_reading)
         peer.conversation.protocol.write_encrypted(bytes(1))
         self.assertFalse(connection.is_reading)
+
+    def test_handshakes_count(self) -> None:
+        """One that is under way counts as kept for its peer; one too many ends the oldest."""
+        kept = self.server.kept
+        kept.maximum_bytes = 3 * TLS_HANDSHAKE_BYTES
+        done = TlsPeer(self.server)
+        done.shake_hands()
+        self.assertEqual(kept.total_bytes, 0)
+        peers = [TlsPeer(self.server) for _ in range(4)]
+        for number, peer in enumerate(peers, 1):
+            self.assertRaises(ssl.SSLWantReadError, peer.tls.do_handshake)
+            peer.flush()
+            self.assertEqual(kept.total_bytes, min(number, 3) * TLS_HANDSHAKE_BYTES)
+        self.assertEqual([peer.is_closed for peer in peers], [True, False, False, False])
+        peers[1].shake_hands()
+        self.assertEqual(kept.total_bytes, 2 * TLS_HANDSHAKE_BYTES)
+        self.assertEchoes(peers[1], 1)
+        self.assertEchoes(done, 1)
+        for peer in peers[2:]:
+            peer.conversation.protocol.abort("is a test")
+        self.assertEqual(kept.total_bytes, 0)
 
     def test_close_of_either_side(self) -> None:
         """Each end says so by TLS before the connection goes; a request before it is answered."""
