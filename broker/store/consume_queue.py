@@ -32,6 +32,8 @@ class ConsumeQueue:
 
     __slots__ = (
         "key_hash",
+        "known_offset",
+        "known_physical",
         "max_physical",
         "min_offset",
         "next_offset",
@@ -58,6 +60,9 @@ class ConsumeQueue:
         self.starts: list[int] = []
         #: Where the commit log goes on after the newest message that is dispatched here.
         self.max_physical: int = -1
+        #: An offset whose message's place in the log is known without its file, and that place.
+        self.known_offset: int = -1
+        self.known_physical: int = -1
 
     @property
     def max_offset(self) -> int:
@@ -72,7 +77,7 @@ class ConsumeQueue:
     def begin_at(self, queue_offset: int) -> None:
         """Go on, without any entry, at an offset."""
         self.tail_start = self.min_offset = self.next_offset = queue_offset
-        self.max_physical = -1
+        self.max_physical = self.known_offset = -1
 
     def add(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
         """Add the entry of a message whose offset may not be the next: recovery sees them again.
@@ -103,6 +108,7 @@ class ConsumeQueue:
             position += ENTRY_SIZE
         del self.tail[position:]
         self.next_offset = self.max_offset
+        self.known_offset = -1
         self.max_physical = min(self.max_physical, physical_offset)
 
 

@@ -16,6 +16,7 @@ import mmap
 import os
 import resource
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -184,11 +185,13 @@ class RealDisk:
     def clear_from(self, path: str, position: int) -> None:
         """See IStoreIO."""
         # Cut and made long again, a file would have a wrong length if a crash came in between.
-        with open(path, "r+b", buffering=0) as file:
-            descriptor = file.fileno()
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
             for begin, end in _written_parts(descriptor, position):
                 while begin < end:
                     begin += os.pwrite(descriptor, bytes(min(_CLEAR_SIZE, end - begin)), begin)
+        finally:
+            os.close(descriptor)
 
     def rewrite(self, path: str) -> None:
         """See IStoreIO."""
@@ -264,10 +267,11 @@ class RealDisk:
 
     def file_size(self, path: str) -> int:
         """See IStoreIO."""
-        if not os.path.isfile(path):
-            number = errno.EISDIR if os.path.isdir(path) else errno.ENOENT
+        state = os.stat(path)
+        if not stat.S_ISREG(state.st_mode):
+            number = errno.EISDIR if stat.S_ISDIR(state.st_mode) else errno.ENOENT
             raise OSError(number, os.strerror(number), path)
-        return os.path.getsize(path)
+        return state.st_size
 
     def modified_ms(self, path: str) -> int:
         """See IStoreIO."""

@@ -32,6 +32,8 @@ __all__ = ["QueueFiles"]
 
 #: Files from the end at which a thorough recovery begins. Source: ConsumeQueue.recover.
 _RECOVER_FILES = 3
+#: Entries of a file that are read first: most queues of a broker with many have no more.
+_FEW_ENTRIES = 64
 #: Entries read at a time when a queue is scanned.
 _SCAN_ENTRIES = 4096
 
@@ -212,16 +214,23 @@ class QueueFiles:
         """Count the valid entries at the beginning of a file."""
         file = self._files.open(segment_path(self.queue_directory(queue), start))
         per_file = self.file_size // ENTRY_SIZE
+        data = file.read_at(0, min(_FEW_ENTRIES, per_file) * ENTRY_SIZE)
+        count = _valid_entries(data)
+        if count and start == queue.starts[0]:
+            physical_offset, size, _ = ENTRY.unpack_from(data)
+            if size != FILLER_SIZE:
+                queue.known_offset, queue.known_physical = start // ENTRY_SIZE, physical_offset
+        if count < _FEW_ENTRIES:
+            return count
         if thorough:
-            count = 0
             while count < per_file:
                 data = file.read_at(count * ENTRY_SIZE, _SCAN_ENTRIES * ENTRY_SIZE)
-                for physical_offset, size, _ in ENTRY.iter_unpack(data):
-                    if physical_offset < 0 or size <= 0:
-                        return count
-                    count += 1
+                valid = _valid_entries(data)
+                count += valid
+                if valid * ENTRY_SIZE < len(data):
+                    break
             return count
-        low, high = 0, per_file
+        low, high = count, per_file
         while low < high:
             middle = (low + high) // 2
             physical_offset, size, _ = ENTRY.unpack(file.read_at(middle * ENTRY_SIZE, ENTRY_SIZE))
@@ -278,6 +287,7 @@ class QueueFiles:
         """Drop the entries from an offset on of a queue that has none in memory."""
         assert not queue.tail, queue.topic
         queue.tail_start = queue.next_offset = end
+        queue.known_offset = -1
         self._drop_files(queue, end * ENTRY_SIZE)
         if queue.starts:
             self._clear_behind(queue)
@@ -314,7 +324,6 @@ class QueueFiles:
         position = queue.tail_start * ENTRY_SIZE - queue.starts[-1]
         if position < self.file_size:
             path = segment_path(self.queue_directory(queue), queue.starts[-1])
-            self._files.close(path)
             self._io.clear_from(path, position)
             self.unsynced.add(path)
 
@@ -327,8 +336,11 @@ class QueueFiles:
             # All are gone: no file of thousands of idle queues is opened to find that out.
             queue.min_offset = high
             return
+        if queue.known_offset == low and queue.known_physical >= log_min_offset:
+            return
         first = self.entry(queue, low)
         if first is not None and first[0] >= log_min_offset and first[1] != FILLER_SIZE:
+            queue.known_offset, queue.known_physical = low, first[0]
             return
         while low < high:
             middle = (low + high) // 2
@@ -338,7 +350,8 @@ class QueueFiles:
                 low = behind + 1
             else:
                 high = middle
-        queue.min_offset = self._first_message(queue, low, queue.max_offset)[0]
+        queue.min_offset, place = self._first_message(queue, low, queue.max_offset)
+        queue.known_offset, queue.known_physical = (-1 if place < 0 else queue.min_offset), place
 
     def _first_message(self, queue: ConsumeQueue, begin: int, end: int) -> tuple[int, int]:
         """Find the first entry from ``begin`` on that is no filler.
@@ -405,3 +418,13 @@ class QueueFiles:
         self._files.close_all()
         if self.extensions is not None:
             self.extensions.close()
+
+
+def _valid_entries(data: bytes) -> int:
+    """Count the valid entries at the beginning of some."""
+    count = 0
+    for physical_offset, size, _ in ENTRY.iter_unpack(data):
+        if physical_offset < 0 or size <= 0:
+            break
+        count += 1
+    return count

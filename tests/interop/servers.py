@@ -26,8 +26,7 @@ MAIN: Final = ("import faulthandler, signal; faulthandler.register(signal.SIGUSR
 #: The script that runs Apache's servers.
 PEER: Final = Path(__file__).resolve().parent / "peer.py"
 #: How long a start and a stop may take, seconds. Several JVMs may share the machine's cores.
-_START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 60.0
+_PATIENCE_SECONDS: Final = 60.0
 #: How long what a process says before its end may take to arrive, seconds.
 _LAST_WORDS_SECONDS: Final = 5.0
 #: What is shown of the end of a log.
@@ -40,13 +39,18 @@ class Servers:
     :param data: the folder.
     :param settings: more settings, ``key=value``; they win over ``PATIENT``.
     :param folder: the folder they are started in; None: this process's.
+    :param patience_seconds: how long a start, and a stop, may take.
     """
 
     #: The program of Python that they run.
     program = MAIN
 
-    def __init__(self, data: Path, *settings: str, folder: Path | None = None) -> None:
+    def __init__(
+        self, data: Path, *settings: str, folder: Path | None = None,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> None:
         self.data = data
+        self._patience_seconds = patience_seconds
         self._folder = folder
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
@@ -74,7 +78,7 @@ class Servers:
                                          stderr=subprocess.STDOUT, text=True, env=os.environ,
                                          cwd=self._folder)
         assert self._process.stdout is not None
-        timer = threading.Timer(_START_SECONDS, self._process.kill)
+        timer = threading.Timer(self._patience_seconds, self._process.kill)
         timer.start()
         try:
             for line in self._process.stdout:
@@ -104,7 +108,7 @@ class Servers:
             return 0
         process.send_signal(how)
         try:
-            status = process.wait(_STOP_SECONDS)
+            status = process.wait(self._patience_seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGUSR1)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -114,7 +118,8 @@ class Servers:
             if self._reader is not None:
                 self._reader.join(_LAST_WORDS_SECONDS)
             raise RuntimeError(
-                f"the servers do not stop after {_STOP_SECONDS} s, status {process.returncode}:\n"
+                f"the servers do not stop after {self._patience_seconds} s, status "
+                f"{process.returncode}:\n"
                 + "".join(self._lines) + self.log()[-_LOG_CHARS:]) from None
         finally:
             if process.stdout is not None:

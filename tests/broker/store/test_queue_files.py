@@ -36,7 +36,7 @@ class QueueFilesTests(SynchronousTestCase):
     def reload(self, thorough: bool) -> ConsumeQueue:
         """Find the queue again as after a start."""
         self.files.close()
-        self.files = QueueFiles(self.disk, "/cq", FILE_SIZE)
+        self.files = QueueFiles(self.disk, "/cq", self.files.file_size)
         (self.queue,) = self.files.load_all()
         self.files.recover(self.queue, thorough)
         return self.queue
@@ -104,6 +104,54 @@ class QueueFilesTests(SynchronousTestCase):
                 numbers = (queue.min_offset, queue.max_offset, queue.next_offset)
                 self.assertEqual(numbers, (0, count, count))
                 self.assertEqual(queue.max_physical, count * 100)
+
+    def test_recovers_the_end_of_long_files(self) -> None:
+        """So it is around the number of entries that are read at first, and those read then."""
+        self.files = QueueFiles(self.disk, "/cq", 10_000 * 20)
+        for count in (63, 64, 65, 1000, 64 + 4096, 64 + 4097, 9999, 10_000, 10_001):
+            self.add(count - self.queue.max_offset)
+            self.files.write_tail(self.queue)
+            for thorough in (False, True):
+                queue = self.reload(thorough)
+                self.assertEqual((queue.max_offset, queue.max_physical), (count, count * 100))
+
+    def test_file_is_opened_once(self) -> None:
+        """Both ends of a queue are found while its file is open: others want the room."""
+        self.files = QueueFiles(self.disk, "/cq", 10_000 * 20)
+        self.add(3)
+        self.files.write_tail(self.queue)
+        opens: list[str] = []
+        open_file = self.disk.open_file
+        self.patch(self.disk, "open_file", lambda path: opens.append(path) or open_file(path))
+        for thorough in (False, True):
+            opens.clear()
+            queue = self.reload(thorough)
+            self.files.open_files.close_all()
+            self.files.correct_min_offset(queue, 0)
+            self.assertEqual((queue.min_offset, len(opens)), (0, 1), msg=f"{thorough}")
+
+    def test_place_that_is_known(self) -> None:
+        """It is that of the message now at the beginning, also behind a cut or a new beginning."""
+        self.queue.add(0, 500, 100, 0)
+        self.files.correct_min_offset(self.queue, 0)
+        self.files.cut(self.queue, 500)
+        self.queue.add(0, 50, 100, 0)
+        self.queue.add(1, 150, 100, 0)
+        self.files.correct_min_offset(self.queue, 100)
+        self.assertEqual(self.queue.min_offset, 1)
+        self.files.write_tail(self.queue)
+        queue = self.reload(thorough=False)
+        self.files.correct_min_offset(queue, 50)
+        self.files.cut_at(queue, 0)
+        queue.add(0, 10, 5, 0)
+        queue.add(1, 40, 100, 0)
+        self.files.correct_min_offset(queue, 40)
+        self.assertEqual(queue.min_offset, 1)
+        queue.begin_at(1)
+        queue.add(1, 10, 5, 0)
+        queue.add(2, 30, 100, 0)
+        self.files.correct_min_offset(queue, 20)
+        self.assertEqual(queue.min_offset, 2)
 
     def test_a_queue_without_entries_has_no_files(self) -> None:
         """Its first message may come with any offset."""
