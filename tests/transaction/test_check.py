@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from twisted.logger import capturedLogs
+
 from tests.kernel_case import run_all
 from tests.transaction.case import (
     COMMIT,
@@ -20,6 +22,7 @@ from twistmq.broker.wire.json_writer import encode_pretty_row
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import MessageRecord, decode_record, record_again
 from twistmq.transaction import check, plugin
+from twistmq.transaction.service import SYSTEM_GROUP
 
 TIMEOUT_MS = 6000
 
@@ -205,11 +208,32 @@ class CheckTests(TransactionTestCase):
 
     def test_role(self) -> None:
         """A slave does not check; made master it goes on from the group's offsets."""
-        self.half()
+        self.half(b"1")
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"1"])
+        [copy] = self.halves()[1:]
+        self.half(b"2")
         self.box.kernel.set_role("SLAVE", 1)
-        self.assertEqual(self.asked(TIMEOUT_MS), [])
+        with capturedLogs() as events:
+            self.assertEqual(self.asked(TIMEOUT_MS + 30_000), [])
+        # It does not even try, which would be refused and said.
+        self.assertEqual([*events], [])
+        # As its master has come further meanwhile.
+        self.box.kernel.consumer_offset.commit(
+            "master", SYSTEM_GROUP, HALF_TOPIC, 0, copy.queue_offset + 1)
         self.box.kernel.set_role("ASYNC_MASTER", 0)
-        self.assertEqual(self.asked(), [b"half"])
+        self.assertEqual(self.asked(), [b"2"])
+
+    def test_ends_of_a_slave(self) -> None:
+        """What waits to be written as ended is left to wait while it is no master."""
+        self.must_end(self.half(), ROLLBACK)
+        self.box.kernel.set_role("SLAVE", 1)
+        self.box.now_ms += 30_000
+        with capturedLogs() as events:
+            self.write_ends()
+        self.assertEqual((self.ops(), [*events]), ([], []))
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.write_ends()
+        self.assertEqual(len(self.ops()), 1)
 
 
 class GivenUpTests(TransactionTestCase):
@@ -249,9 +273,26 @@ class GivenUpTests(TransactionTestCase):
         self.assertEqual((self.bodies(), self.given_up()), ([b"half"], []))
 
     def test_too_old(self) -> None:
-        """One whose file might go any time is given up unasked."""
+        """One whose file might go any time is given up unasked, not a millisecond before."""
+        self.half(b"asked")
+        self.assertEqual(self.asked(72 * 3_600_000), [b"asked"])
         self.half()
         self.assertEqual(self.asked(72 * 3_600_000 + 1), [])
+        self.assertEqual(self.given_up(), [b"asked", b"half"])
+        self.box.kernel.settings.update({"fileReservedTime": "1"})
+        self.half(b"soon")
+        self.assertEqual(self.asked(3_600_000), [b"soon"])
+        self.half(b"sooner")
+        self.assertEqual(self.asked(3_600_001), [])
+        self.assertEqual(self.given_up(), [b"asked", b"half", b"soon", b"sooner"])
+
+    def test_never_unasked(self) -> None:
+        """Each is asked for once, whatever the number of checks says."""
+        self.box.kernel.settings.put("transactionCheckMax", 0)
+        self.half()
+        self.assertEqual(self.asked(TIMEOUT_MS), [b"half"])
+        self.assertEqual(self.given_up(), [])
+        self.assertEqual(self.asked(30_000), [])
         self.assertEqual(self.given_up(), [b"half"])
 
     def test_ended_and_old(self) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet import reactor
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 from twisted.internet.task import deferLater
-from twisted.internet.testing import MemoryReactorClock
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from twistmq.broker.channels import ChannelTable
@@ -27,7 +28,7 @@ from twistmq.broker.errors import (
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.remoting import Reply, Request, RequestHandler
 from twistmq.broker.wire.command import encode_reply
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX, FrameDecoder
 
 ECHO, SILENT, ASK, LONG = 901, 902, 903, 904
 
@@ -189,6 +190,14 @@ class RemotingClientTests(TestCase):
         await done
 
 
+class TcpTransport(StringTransport):
+    """With the switches of a socket."""
+
+    def setTcpNoDelay(self, enabled: bool) -> None: ...
+
+    def setTcpKeepAlive(self, enabled: bool) -> None: ...
+
+
 class ConnectTests(SynchronousTestCase):
     """Connections that do not come about, on a reactor in memory."""
 
@@ -207,6 +216,34 @@ class ConnectTests(SynchronousTestCase):
         self.reactor.advance(0.2)
         error = self.failureResultOf(self.call, RemotingConnectError)
         self.assertEqual(str(error.value), "connect to 127.0.0.1:1 failed: it takes too long")
+
+    def connect(self) -> StringTransport:
+        """The server takes the connection."""
+        _, _, factory, _, _ = self.reactor.tcpClients[-1]
+        protocol = factory.buildProtocol(None)
+        transport = TcpTransport(
+            hostAddress=IPv4Address("TCP", "127.0.0.1", 2),
+            peerAddress=IPv4Address("TCP", "127.0.0.1", 1))
+        protocol.makeConnection(transport)
+        return transport
+
+    def test_one_time_for_both(self) -> None:
+        """The time it took to connect is not there any more for the answer."""
+        self.reactor.advance(2.5)
+        self.connect()
+        self.reactor.advance(7.4)
+        self.assertNoResult(self.call)
+        self.reactor.advance(0.2)
+        self.failureResultOf(self.call, RemotingTimeout)
+
+    def test_no_time_left(self) -> None:
+        """Nothing is sent by a connection that came when the time was over."""
+        call = ensureDeferred(self.client.invoke("127.0.0.1:1", ECHO, None, timeout_ms=1000))
+        self.reactor.advance(2.5)
+        transport = self.connect()
+        self.failureResultOf(call, RemotingTimeout)
+        self.assertEqual(len(FrameDecoder().feed(transport.value())), 1)  # of the other call
+        self.assertNoResult(self.call)
 
     def test_close(self) -> None:
         """A close gives up the attempts under way, and fires."""

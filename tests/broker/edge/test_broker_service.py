@@ -82,6 +82,17 @@ class ServiceTests(BrokerTestCase):
         self.assertEqual((await reply).code, ResponseCode.PULL_NOT_FOUND)
 
 
+class MasterTests(BrokerTestCase):
+    """A broker that is given an id."""
+
+    settings: ClassVar[dict[str, str]] = {"brokerName": "a", "brokerId": "3"}
+
+    async def test_id(self) -> None:
+        """It is registered as the master it is: clients send to none but 0."""
+        brokers = self.service.namesrv.name_server.routes.tables.brokers
+        self.assertEqual(brokers["a"].broker_addrs, {0: self.broker_address})
+
+
 class StopTests(TestCase):
     """What a stop saves, whatever fails."""
 

@@ -36,10 +36,11 @@ class PullTestCase(SynchronousTestCase):
     """A kernel with five messages in T, queue 0: tags a, b, a, b, a."""
 
     settings: Mapping[str, str] = {}
+    disk_of_test = FaultyDisk
     plugins: list[tuple[str, object]] = []  # noqa: RUF012
 
     def setUp(self) -> None:
-        self.disk = FaultyDisk()
+        self.disk = self.disk_of_test()
         self.box = KernelBox(self.plugins, self.settings, self.disk)
         self.addCleanup(self.box.stop)
         self.kernel = self.box.kernel
@@ -165,6 +166,46 @@ class ReadTests(PullTestCase):
         self.bodies(group="G")
         self.pull(group="G", offset=5)
         self.assertEqual(self.kernel.stats.sums("GROUP_GET", "T", "G").count, 5)
+
+
+class LittleMemoryDisk(FaultyDisk):
+    """On a machine so small that most messages are on disk."""
+
+    def physical_memory_bytes(self) -> int:
+        """40 percent of it are two messages."""
+        return 1000
+
+
+class NextBrokerTests(PullTestCase):
+    """Which broker a consumer is told to ask next, where slaves may be read from."""
+
+    settings: Mapping[str, str] = {"slaveReadEnable": "true"}
+    disk_of_test = LittleMemoryDisk
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.kernel.subscription_group.update(SubscriptionGroupConfig(
+            "G", broker_id=2, which_broker_when_consume_slowly=3), {})
+
+    def next_broker(self, offset: int) -> int | None:
+        """The id that a pull's answer names."""
+        reply = self.pull(offset=offset, group="G", max_count=1)
+        return reply.header(PullMessageResponseHeader).suggest_which_broker_id
+
+    def test_far_behind(self) -> None:
+        """The group's broker for slow consumers: these messages are read from disk."""
+        self.assertEqual([self.next_broker(offset) for offset in (0, 1)], [3, 3])
+
+    def test_caught_up(self) -> None:
+        """The group's own."""
+        self.assertEqual([self.next_broker(offset) for offset in (4, 5)], [2, 2])
+
+    def test_master(self) -> None:
+        """Where no slave may be read from, it is the master in any case."""
+        self.box.stop()
+        self.box = KernelBox(self.plugins, {}, self.disk)
+        self.kernel = self.box.kernel
+        self.assertEqual([self.next_broker(offset) for offset in (0, 4)], [0, 0])
 
 
 class SubscriptionTests(PullTestCase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import SimpleNamespace
 
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
@@ -192,8 +193,10 @@ class DeliveryTests(DelayTestCase):
         """A slave delivers nothing until it is the master."""
         self.send(b"late", 1)
         self.box.kernel.set_role("SLAVE", 1)
-        self.let_pass(5000)
-        self.assertEqual(self.bodies(), [])
+        with capturedLogs() as events:
+            self.let_pass(5000)
+        # It does not even try, which would be refused and said.
+        self.assertEqual((self.bodies(), [*events]), ([], []))
         self.box.kernel.set_role("ASYNC_MASTER", 0)
         self.let_pass(0)
         self.assertEqual(self.bodies(), [b"late"])
@@ -239,6 +242,21 @@ class ProgressTests(DelayTestCase):
         self.assertEqual(
             self.box.kernel.store.queue_entries(SCHEDULE_TOPIC, 1, 0, 1), before)
         self.assertEqual(before[0][2], self.box.now_ms + 5000)
+
+    def test_offset_below(self) -> None:
+        """An offset before the queue goes on at its beginning, and says so."""
+        self.send(b"gone", 1)
+        self.send(b"there", 1)
+        queue = self.box.kernel.store.queue(SCHEDULE_TOPIC, 0)
+        assert queue is not None
+        queue.min_offset = 1
+        with capturedLogs() as events:
+            self.let_pass(1000)
+        self.assertEqual(self.bodies(), [b"there"])
+        [line] = [formatEvent(event) for event in events if event["log_level"].name == "error"]
+        self.assertEqual(line, "delay level 1 goes on at 1: it was at 0, its queue has 1 to 2")
+        self.restart()
+        self.assertEqual(self.saved()[1], 2)
 
     def test_offset_outside(self) -> None:
         """An offset beyond the queue goes back to its end, and the next message comes."""
