@@ -69,6 +69,14 @@ class _File(MemoryFile):
         self._disk.sync_contents(self.path, self._contents)
 
 
+class _Directory:
+    """One life of a directory: one that is made again has none of the names it had."""
+
+
+#: What a name is given: (path, what is there now; None: nothing; the directory that has the name).
+_Change = tuple[str, TrackedContents | _Directory | None, _Directory]
+
+
 @implementer(IStoreIO)
 class PowerLossDisk(FaultyDisk):
     """A disk that forgets.
@@ -84,10 +92,14 @@ class PowerLossDisk(FaultyDisk):
         super().__init__()
         self.cut_in: int | None = None
         self.fail_sync_of: str | None = None
-        #: What the directories hold on the disk; None is a directory.
-        self._durable: dict[str, TrackedContents | None] = {"/": None}
-        #: By directory, in order: (path, what is there now; False: nothing).
-        self._changes: dict[str, list[tuple[str, TrackedContents | bool | None]]] = {}
+        root = _Directory()
+        #: The directories there are.
+        self._lives = {"/": root}
+        #: What is there on the disk, and in which directory.
+        self._durable: dict[str, tuple[TrackedContents | _Directory, _Directory]] = {
+            "/": (root, root)}
+        #: By directory, in order.
+        self._changes: dict[str, list[_Change]] = {}
 
     # --- the end
 
@@ -114,26 +126,32 @@ class PowerLossDisk(FaultyDisk):
             kept = chance.choice((0, len(changes), chance.randint(0, len(changes))))
             self._apply(changes[:kept])
         self._changes.clear()
-        self._directories = {"/"}
+        self._lives = {"/": self._lives["/"]}
         self._files = {}
         for path in sorted(self._durable):
-            contents = self._durable[path]
-            if _parent(path) not in self._directories:
+            there, owner = self._durable[path]
+            if self._lives.get(_parent(path)) is not owner:
                 del self._durable[path]
-            elif contents is None:
-                self._directories.add(path)
+            elif isinstance(there, _Directory):
+                self._lives[path] = there
             else:
-                self._files[path] = contents
+                self._files[path] = there
+        self._directories = set(self._lives)
         for contents in {id(each): each for each in self._files.values()}.values():
             contents.crash(chance)
 
-    def _apply(self, changes: list[tuple[str, TrackedContents | bool | None]]) -> None:
+    def _apply(self, changes: list[_Change]) -> None:
         """Make changes of directories durable."""
-        for path, now in changes:
-            if isinstance(now, bool):
-                self._durable.pop(path, None)
-            else:
-                self._durable[path] = now
+        for path, now, directory in changes:
+            if now is not None:
+                self._durable[path] = now, directory
+            elif path in self._durable and self._durable[path][1] is directory:
+                del self._durable[path]
+
+    def _note(self, path: str, now: TrackedContents | _Directory | None) -> None:
+        """A name was given, or taken away."""
+        parent = _parent(path)
+        self._changes.setdefault(parent, []).append((path, now, self._lives[parent]))
 
     # --- faults
 
@@ -245,7 +263,7 @@ class PowerLossDisk(FaultyDisk):
     def _enter(self, path: str, contents: TrackedContents) -> TrackedContents:
         """Give a file a name."""
         self._files[path] = contents
-        self._changes.setdefault(_parent(path), []).append((path, contents))
+        self._note(path, contents)
         return contents
 
     def _contents(self, path: str) -> TrackedContents:
@@ -259,7 +277,8 @@ class PowerLossDisk(FaultyDisk):
         before = set(self._directories)
         super().make_directory(path)
         for made in sorted(self._directories - before):
-            self._changes.setdefault(_parent(made), []).append((made, None))
+            life = self._lives[made] = _Directory()
+            self._note(made, life)
 
     def remove(self, path: str) -> None:
         """See IStoreIO."""
@@ -268,7 +287,8 @@ class PowerLossDisk(FaultyDisk):
         super().remove(path)
         gone = before - self._files.keys() - self._directories
         for each in sorted(gone, reverse=True):
-            self._changes.setdefault(_parent(each), []).append((each, False))
+            self._note(each, None)
+            self._lives.pop(each, None)
 
 
 def _parent(path: str) -> str:
