@@ -43,6 +43,7 @@ __all__ = [
     "HELD_REQUEST_BYTES",
     "INDEX_FLUSH_BYTES",
     "INDEX_FLUSH_INTERVAL_MS",
+    "INDEX_LOST_BYTES_MAX",
     "KEPT_BYTES_LEAST",
     "KEPT_BYTES_TOTAL_MAX",
     "KV_ENTRY_BYTES",
@@ -313,6 +314,10 @@ FLUSH_STEP_ITEM_BYTES_MAX: Final = 1024 * 1024
 #: indexed again after a crash, some 3 us a message. At full rate it is a round every three seconds.
 INDEX_FLUSH_INTERVAL_MS: Final = 10_000
 INDEX_FLUSH_BYTES: Final = 10 * 1024 * 1024
+
+#: Bytes of items that wait in memory for an index whose sync failed, which is flushed no more:
+#: three million keys can still be looked up, those of later messages only after the next start.
+INDEX_LOST_BYTES_MAX: Final = 64 * 1024 * 1024
 
 #: Ms between two looks whether the running store's folders and open commit-log files are still
 #: where they were and as long: a few microseconds each, and what is acknowledged meanwhile is lost.

@@ -184,7 +184,7 @@ class Dispatch:
         :returns: the same records, and one for each entry in a light queue.
         """
         queues, index = self._queues, self._index
-        if index is not None and index.lost:
+        if index is not None and not index.has_room:
             index = None
         entered = records if self.light is None else self.light.expand(records)
         absurd: list[MessageRecord] = []

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twistmq.broker.constants import INDEX_LOST_BYTES_MAX
 from twistmq.broker.errors import StoreError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.pauses import without_pauses
@@ -72,7 +73,7 @@ class IndexFiles:
         self._round: IndexFile | None = None
         self._steps: list[Callable[[], bool]] = []
         self._waiting = False
-        #: Whether a sync failed: nothing is flushed any more, and nothing is to be added.
+        #: Whether a sync failed: nothing is flushed any more.
         self.lost = False
         #: What kept a round from going on; said by the next step.
         self._failure: BaseException | None = None
@@ -139,6 +140,12 @@ class IndexFiles:
     def waiting_bytes(self) -> int:
         """Bytes of the newest items, which are not in their file."""
         return len(self.files[-1].tail.items) if self.files else 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether items may be added: those of an index that was lost would wait without end."""
+        return not self.lost or (
+            sum(len(file.tail.items) for file in self.files) < INDEX_LOST_BYTES_MAX)
 
     # --- filling
 
@@ -290,8 +297,8 @@ class IndexFiles:
         """A sync failed: flush no more.
 
         The kernel may have dropped what it could not write: a later sync proves nothing. What the
-        index has stays readable; new items would wait in memory for ever and are left out. The next
-        start, after what counts as a crash, adds them.
+        index has stays readable; new items wait in memory, as long as there is room. The next
+        start, after what counts as a crash, adds what is missing.
         """
         self.lost = True
         self._abandon()
