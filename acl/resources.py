@@ -1,6 +1,8 @@
 """Which topics and groups a request needs, by its code.
 
     10, 310, 320                   the topic: PUB; a retry topic: SUB on its group and the sender's
+    10, 310, 320, 324, 325         a message that takes back a timed one: the topic of that, as well
+    370                            the topic: PUB
     36                             the group: SUB
     11, 361, 200050 to 200055      topic and group: SUB; the group's topic of retries counts as its
                                    topic
@@ -10,20 +12,24 @@
     314                            the group that is moved, and the topic: SUB
     34                             each consumer group and each topic it subscribes to: SUB
     35, 38                         the consumer group: SUB
+    41, 42                         the group, and the topic of each queue: SUB
+    321, 400, 401                  group and topic: SUB
 
-Any other request needs no more than an account. Groups stand under their retry topics' names.
+Any other request needs no more than an account, but handlers ask for more when they see what a
+request touches: see ``IResourceValidator``. Groups stand under their retry topics' names.
 
 Differs from Apache: 361 and POP's codes read messages, or keep them from others, as 11 does, 222
-and 314 move a group as 15 does, 309 has it consume, but no broker of Apache's looks at these; and a
-send to a retry topic needs the group whose topic it is, where Apache's broker believes the sender's
-word which group that is.
+and 314 move a group as 15 does, 309 has it consume, 41, 42, 400, 401 say who reads what, 321 shows
+it, 370 and TIMER_DEL_UNIQKEY delete, but no broker of Apache's asks; and a send to a retry topic
+needs the group whose topic it is, where Apache's broker believes the sender's word which group that
+is.
 
 Source: PlainAccessValidator.parse @4.9.4, PlainAccessResource.parse @5.2.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -31,11 +37,13 @@ import msgspec
 from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import Permission
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import WireError
+from twistmq.broker.errors import BrokerError, WireError
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, retry_topic
-from twistmq.broker.wire.bodies import HeartbeatData
+from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.bodies import Body, HeartbeatData, UnlockBatchRequestBody
+from twistmq.broker.wire.properties import TIMER_DEL_UNIQKEY, parse_properties
 
-__all__ = ["DecidingValues", "Fields", "deciding_values", "needed_resources"]
+__all__ = ["DecidingValues", "Fields", "deciding_values", "needed_resources", "touched_resources"]
 
 
 class Fields(Protocol):
@@ -56,6 +64,8 @@ class _Row(NamedTuple):
     topic_field: str
     group_field: str
     needed: Callable[[str | None, str | None], Needed]
+    #: The field of a message's properties; of those that take back another needs more.
+    properties_field: str = ""
 
 
 def _sends(topic: str | None, *groups: str | None) -> Needed:
@@ -81,7 +91,63 @@ def _pops(topic: str | None, group: str | None) -> Needed:
 
 
 def _old_send(fields: Fields, body: bytes) -> Needed:
-    return _sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup"))
+    return {**_sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup")),
+            **_taken_back(fields.get("properties"))}
+
+
+def _is_said_later(topic: str | None, group: str | None) -> Needed:
+    """Nothing: what the request touches the handler finds out."""
+    return {}
+
+
+def _taken_back(properties: str | None) -> Needed:
+    """What a message needs that takes back a timed one.
+
+    :raises AclError: when it could be one of too many topics.
+    """
+    text = parse_properties(properties or "").get(TIMER_DEL_UNIQKEY)
+    if text is None:
+        return {}
+    # A plus may be part of the topic's name and of the message's key: each could be meant.
+    parts = text.split("+")
+    if len(parts) > _PLUS_MAX:
+        raise AclError(f"{TIMER_DEL_UNIQKEY} has more than {_PLUS_MAX - 1} signs of plus")
+    resources: Needed = {}
+    for count in range(1, len(parts)):
+        resources |= _sends("+".join(parts[:count]))
+    return resources
+
+
+def _batch_taken_back(body: bytes) -> Needed:
+    """The same of a batch of messages."""
+    try:
+        messages = decode_batch(body)
+    except BrokerError as error:
+        raise AclError(str(error)) from None
+    resources: Needed = {}
+    for _, _, properties in messages:
+        resources |= _taken_back(properties)
+    return resources
+
+
+def _locks(fields: Fields, body: bytes) -> Needed:
+    try:
+        wanted = UnlockBatchRequestBody.decode(body)
+    except WireError as error:
+        raise AclError(str(error)) from None
+    resources = _reads(None, wanted.consumer_group)
+    for queue in wanted.mq_set:
+        resources |= _popped(queue.topic or "", wanted.consumer_group or "")
+    return resources
+
+
+def _assigns(fields: Fields, body: bytes) -> Needed:
+    """What who asks for its queues, or says how they are shared, needs."""
+    try:
+        asked = _Assignment.decode(body)
+    except WireError as error:
+        raise AclError(str(error)) from None
+    return _pops(asked.topic, asked.consumer_group)
 
 
 def _heartbeat(fields: Fields, body: bytes) -> Needed:
@@ -102,10 +168,14 @@ def _popped(topic: str, group: str) -> Needed:
 
     :param topic: it, or the group's topic of its retries: %RETRY%GROUP_TOPIC, %RETRY%GROUP+TOPIC.
     """
+    return {_popped_topic(topic, group): Permission.SUB, retry_topic(group): Permission.SUB}
+
+
+def _popped_topic(topic: str, group: str) -> str:
     beginning = retry_topic(group)
     if topic.startswith((f"{beginning}_", f"{beginning}+")):
-        topic = topic[len(beginning) + 1:]
-    return {topic: Permission.SUB, beginning: Permission.SUB}
+        return topic[len(beginning) + 1:]
+    return topic
 
 
 def _batch_ack(fields: Fields, body: bytes) -> Needed:
@@ -128,6 +198,13 @@ class _BatchAck(msgspec.Struct):
     consumer_group: str = msgspec.field(name="consumerGroup", default="")
 
 
+class _Assignment(Body):
+    """The part of 400 and 401 that says of what they are."""
+
+    topic: str | None = None
+    consumer_group: str | None = None
+
+
 class _BatchAcks(msgspec.Struct):
     acks: list[_BatchAck] = msgspec.field(default_factory=list)
 
@@ -136,10 +213,17 @@ _PULL: Final = _Row("topic", "consumerGroup", _reads)
 _POP: Final = _Row("topic", "consumerGroup", _pops)
 #: No field of that name: the row has no topic, or no group.
 _NONE: Final = ""
+_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_MARK: Final = TIMER_DEL_UNIQKEY.encode("ascii")
+#: Parts of a text TIMER_DEL_UNIQKEY: one with more is no message's.
+_PLUS_MAX: Final = 8
 
 _ROWS: Final[dict[int, _Row]] = {
-    RequestCode.SEND_MESSAGE_V2: _Row("b", "a", _sends),
-    RequestCode.SEND_BATCH_MESSAGE: _Row("b", "a", _sends),
+    RequestCode.SEND_MESSAGE_V2: _Row("b", "a", _sends, "i"),
+    RequestCode.SEND_BATCH_MESSAGE: _Row("b", "a", _sends, "i"),
+    RequestCode.SEND_REPLY_MESSAGE: _Row(_NONE, _NONE, _is_said_later, "properties"),
+    RequestCode.SEND_REPLY_MESSAGE_V2: _Row(_NONE, _NONE, _is_said_later, "i"),
+    RequestCode.RECALL_MESSAGE: _Row("topic", _NONE, _sends),
     RequestCode.CONSUMER_SEND_MSG_BACK: _Row(_NONE, "group", _reads),
     RequestCode.PULL_MESSAGE: _PULL,
     RequestCode.LITE_PULL_MESSAGE: _PULL,
@@ -150,6 +234,7 @@ _ROWS: Final[dict[int, _Row]] = {
     RequestCode.NOTIFICATION: _POP,
     RequestCode.POLLING_INFO: _POP,
     RequestCode.QUERY_MESSAGE: _Row("topic", _NONE, _reads),
+    RequestCode.QUERY_CONSUME_QUEUE: _PULL,
     RequestCode.UPDATE_CONSUMER_OFFSET: _PULL,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _Row("topic", "group", _reads),
     RequestCode.CLONE_GROUP_OFFSET: _Row("topic", "destGroup", _reads),
@@ -162,18 +247,47 @@ _OTHERS: Final[dict[int, Callable[[Fields, bytes], Needed]]] = {
     RequestCode.SEND_MESSAGE: _old_send,
     RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
     RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.LOCK_BATCH_MQ: _locks,
+    RequestCode.UNLOCK_BATCH_MQ: _locks,
+    RequestCode.QUERY_ASSIGNMENT: _assigns,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _assigns,
 }
 
 
-def deciding_values(code: int, fields: Fields) -> DecidingValues | None:
+def touched_resources(
+    publishes: Collection[str], consumes: Collection[str], groups: Collection[str]
+) -> Needed:
+    """The permissions that touching topics and groups needs.
+
+    :param publishes: topics that are written to, or where a message is ended or deleted.
+    :param consumes: topics that are read, or topics of retries of one of ``groups``.
+    """
+    resources: Needed = {}
+    for topic in publishes:
+        resources |= _sends(topic)
+    for group in groups:
+        resources |= _reads(None, group)
+        consumes = [_popped_topic(topic, group) for topic in consumes]
+    for topic in consumes:
+        resources |= _reads(topic, None)
+    return resources
+
+
+def deciding_values(code: int, fields: Fields, body: bytes) -> DecidingValues | None:
     """What alone decides which resources a request needs.
 
     :returns: None when that is more than a topic and a group.
     """
     row = _ROWS.get(code)
-    if row is None:
+    if row is None or (row.properties_field and _takes_back(code, row, fields, body)):
         return None
     return code, fields.get(row.topic_field), fields.get(row.group_field)
+
+
+def _takes_back(code: int, row: _Row, fields: Fields, body: bytes) -> bool:
+    """Whether a send may take back a timed message."""
+    return (TIMER_DEL_UNIQKEY in (fields.get(row.properties_field) or "")
+            or (code == _BATCH and _MARK in body))
 
 
 def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
@@ -182,8 +296,13 @@ def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
     :param fields: the request's extFields.
     :raises AclError: when the body that would say so cannot be read.
     """
-    values = deciding_values(code, fields)
-    if values is not None:
-        return _ROWS[code].needed(values[1], values[2])
+    row = _ROWS.get(code)
+    if row is not None:
+        needed = row.needed(fields.get(row.topic_field), fields.get(row.group_field))
+        if row.properties_field and _takes_back(code, row, fields, body):
+            needed = {**needed, **_taken_back(fields.get(row.properties_field))}
+            if code == _BATCH and _MARK in body:
+                needed |= _batch_taken_back(body)
+        return needed
     other = _OTHERS.get(code)
     return {} if other is None else other(fields, body)

@@ -12,16 +12,22 @@ Source: PlainPermissionManager.validate @4.9.4.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from zope.interface import implementer
 
 from twistmq.acl.errors import AccessDenied, AclError
 from twistmq.acl.permissions import Permission
-from twistmq.acl.resources import Fields, deciding_values, needed_resources
+from twistmq.acl.resources import (
+    Fields,
+    deciding_values,
+    needed_resources,
+    touched_resources,
+)
 from twistmq.acl.table import AccountTable
 from twistmq.broker.errors import HeaderError
-from twistmq.broker.interfaces import IAccessValidator
+from twistmq.broker.interfaces import IResourceValidator
 from twistmq.broker.remoting import Request
 from twistmq.broker.topic_names import TRACE_TOPIC
 from twistmq.broker.wire.signature import ACCESS_KEY
@@ -31,7 +37,7 @@ __all__ = ["PlainAccessValidator"]
 _PUB: Final = Permission.PUB
 
 
-@implementer(IAccessValidator)
+@implementer(IResourceValidator)
 class PlainAccessValidator:
     """Checks requests against the accounts of a table."""
 
@@ -63,7 +69,7 @@ class PlainAccessValidator:
             if not (account.signer.has_signed(pairs, command.body, command.version)
                     if texts is None else texts.are_signed_by(account.signer, command.body)):
                 raise AclError(f"Check signature failed for accessKey={access_key}")
-            values = deciding_values(command.code, fields)
+            values = deciding_values(command.code, fields, command.body)
             if values is not None and values in account.passed:
                 return
             needed = needed_resources(command.code, fields, command.body)
@@ -71,6 +77,27 @@ class PlainAccessValidator:
                 account.check(command.code, needed.items())
             if values is not None:
                 account.note_passed(values)
+        except (AclError, HeaderError) as error:
+            raise AccessDenied(str(error)) from None
+
+    def require(
+        self, request: Request[Any], publishes: Collection[str], consumes: Collection[str],
+        groups: Collection[str],
+    ) -> None:
+        """:raises AccessDenied: when the request's account may not touch these."""
+        table = self._table
+        host = host_of(request.channel.remote_address)
+        if table.has_white and table.is_white(host):
+            return
+        try:
+            access_key = request.command.fields().get(ACCESS_KEY, "")
+            account = table.accounts.get(access_key)
+            if account is None:
+                raise AclError(f"No acl config for {access_key}")
+            white = account.white_address
+            if not (white.text and white.matches(host)):
+                account.check(request.command.code,
+                              touched_resources(publishes, consumes, groups).items())
         except (AclError, HeaderError) as error:
             raise AccessDenied(str(error)) from None
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -29,6 +29,7 @@ from twistmq.broker.constants import (
     HELD_REQUEST_BYTES,
 )
 from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
+from twistmq.broker.interfaces import IResourceValidator
 from twistmq.broker.remoting import AnyHandler, Channel, Handled, Held, Reply, Request
 from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
@@ -92,12 +93,26 @@ class Dispatcher:
         self.handlers = dict(handlers)
         self._hooks = hooks
         self._validators = tuple(validators)
+        self._resource_validators = [
+            each for each in self._validators if IResourceValidator.providedBy(each)]
         self._guarded = bool(self._validators or hooks.before_request)
         headers = {code: handler.header for code, handler in handlers.items()}
         self._reader = SignedRequestReader(headers) if validators else RequestReader(headers)
         #: Bytes of a frame that no handler's bounds have to be looked at for.
         self._size_free = min(HEADER_SIZE_MAX, BODY_SIZE_MAX, *[
             min(handler.header_size_max, handler.body_size_max) for handler in handlers.values()])
+
+    def require_access(
+        self, request: Request[Any], publishes: Collection[str] = (),
+        consumes: Collection[str] = (), groups: Collection[str] = (),
+    ) -> None:
+        """Ask the validators whether a request may touch what its handler sees it does.
+
+        :param publishes: see ``IResourceValidator.require``; so the others.
+        :raises BrokerError: when one refuses it.
+        """
+        for validator in self._resource_validators:
+            validator.require(request, publishes, consumes, groups)
 
     def restricted_to(self, handlers: Mapping[int, AnyHandler]) -> Dispatcher:
         """A dispatcher for another port: the same checks and hooks, other rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zope.interface import Attribute, Interface
@@ -75,6 +75,22 @@ class IAccessValidator(Interface):
     def validate(request: Request[Any]) -> None:
         """Let the request pass by returning.
 
+        :raises BrokerError: to refuse it; any other exception refuses it as well.
+        """
+
+
+class IResourceValidator(IAccessValidator):
+    """A validator that handlers ask as well, when they see what a request touches."""
+
+    def require(
+        request: Request[Any], publishes: Collection[str], consumes: Collection[str],
+        groups: Collection[str],
+    ) -> None:
+        """Let the request, which passed ``validate``, touch these by returning.
+
+        :param publishes: topics that it writes to, or where it ends or deletes a message.
+        :param consumes: topics whose messages it reads.
+        :param groups: consumer groups that it acts for.
         :raises BrokerError: to refuse it; any other exception refuses it as well.
         """
 

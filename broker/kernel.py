@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -22,7 +22,7 @@ from twistmq.broker.errors import BrokerError, SettingsError, StoreError
 from twistmq.broker.hooks import Hooks
 from twistmq.broker.host_address import resolved
 from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler
+from twistmq.broker.remoting import AnyHandler, Request
 from twistmq.broker.request.acknowledgement import Acknowledgement
 from twistmq.broker.request.client_requests import ClientRequests
 from twistmq.broker.request.client_table import ClientChange, ClientTable
@@ -47,7 +47,8 @@ from twistmq.broker.steady_clock import SteadyClock
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.topic_names import SEND_FORBIDDEN_TOPICS
 from twistmq.broker.wire.message_id import UniqueIdMaker
-from twistmq.broker.wire.record import MessageRecord, host_bytes
+from twistmq.broker.wire.properties import REAL_TOPIC
+from twistmq.broker.wire.record import MessageRecord, StoredMessage, host_bytes
 
 if TYPE_CHECKING:
     from twistmq.broker.interfaces import (
@@ -315,6 +316,33 @@ class Kernel:
             indexes = [index for index in range(len(records)) if index not in refusals]
             refusals |= self._append_apart(records, indexes, owners, error)
         return refusals
+
+    def require_access(
+        self, request: Request[Any], publishes: Collection[str] = (),
+        consumes: Collection[str] = (), groups: Collection[str] = (),
+    ) -> None:
+        """Ask whether a request may touch what its handler sees it does.
+
+        For what no header says: the topic of a message that is named by its place.
+
+        :param publishes: topics that it writes to, or where it ends or deletes a message.
+        :param consumes: topics whose messages it reads.
+        :param groups: consumer groups that it acts for.
+        :raises BrokerError: when a validator that provides IResourceValidator refuses it.
+        """
+        self.dispatcher.require_access(request, publishes, consumes, groups)
+
+    def require_readable(
+        self, request: Request[Any], message: StoredMessage, groups: Collection[str] = ()
+    ) -> None:
+        """The same for a message that is read by its place, also where it waits to be delivered.
+
+        :raises BrokerError: when its topic, or the one it will have, may not be read.
+        """
+        topics = [message.topic]
+        if REAL_TOPIC in message.properties:
+            topics.append(message.properties_map().get(REAL_TOPIC, message.topic))
+        self.require_access(request, consumes=topics, groups=groups)
 
     def _append_apart(
         self, records: Sequence[MessageRecord], indexes: Sequence[int],

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.errors import BrokerError, RemotingError
+from twistmq.broker.errors import BrokerError, MessageIllegal, RemotingError
 from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.settings import Setting
@@ -107,6 +107,13 @@ class ReplyRequests:
     def _check(self, request: Request[SendMessageRequestHeader]) -> _Answer:
         """:raises RequestRefused: when nothing may be sent to its topic and queue."""
         header = request.header
+        # Any consumer answers there: Apache's brokers ask for no permission.
+        if header.topic != f"{self._kernel.cluster_name}_REPLY_TOPIC":
+            self._kernel.require_access(request, publishes=(header.topic,))
+        most = self._kernel.settings.int("maxMessageSize")
+        if len(request.body) > most:
+            raise MessageIllegal(
+                f"the message body has {len(request.body)} bytes, more than {most}")
         config = self._topics.find(request)
         if self._topics.made:
             self._topics.made = False

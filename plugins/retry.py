@@ -98,6 +98,7 @@ class SendBack:
         if data is None:
             raise BrokerError(f"look message by offset failed, {header.offset}")
         message = decode_record(data)
+        kernel.require_readable(request, message, (header.group,))
         tries_most = _tries_most(request, group)
         is_dead = message.reconsume_times >= tries_most or header.delay_level < 0
         queue_id = kernel.random.randrange(group.retry_queue_nums)

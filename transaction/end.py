@@ -125,6 +125,8 @@ class EndTransaction:
         if names.CHECK_IMMUNITY_TIME_IN_SECONDS in properties:
             self._require_in_time(header, message, properties, request.now_ms)
         require_same(message, properties, header.producer_group, offset, place)
+        self._kernel.require_access(
+            request, publishes=(properties.get(names.REAL_TOPIC, ""),))
         key = message.queue_id, origin_of(message, properties)
         before = self._service.how_ended(key)
         if before is not None:

@@ -16,6 +16,7 @@ from twistmq.broker.wire.headers.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from twistmq.broker.wire.record import decode_record
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -62,4 +63,5 @@ class QueryRequests:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {request.header.offset}")
+        self._kernel.require_readable(request, decode_record(record, 0, False))
         return Reply(body=record)

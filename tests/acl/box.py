@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -47,6 +47,9 @@ class AclTestCase(SynchronousTestCase):
     """A test with a broker whose accounts are in a folder of its own."""
 
     settings: Mapping[str, str] = {"aclEnable": "true"}
+    #: Beside the one of access control and the one of administration.
+    plugins: Sequence[tuple[str, object]] = ()
+    accounts = _PLAIN
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
@@ -54,14 +57,14 @@ class AclTestCase(SynchronousTestCase):
         self.home = Path(folder.name)
         (self.home / "conf/acl").mkdir(parents=True)
         self.plain = self.home / "conf/plain_acl.yml"
-        self.plain.write_text(_PLAIN)
+        self.plain.write_text(self.accounts)
         self.bobs = self.home / "conf/acl/bob.yml"
         self.bobs.write_text(_BOB)
         self.box = self.start()
 
     def start(self, **settings: str) -> KernelBox:
         """A broker over the folder."""
-        box = KernelBox([("acl", plain), ("admin", admin)],
+        box = KernelBox([("acl", plain), ("admin", admin), *self.plugins],
                         {"rocketmqHome": str(self.home), **self.settings, **settings})
         self.addCleanup(box.stop)
         return box

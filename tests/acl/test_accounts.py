@@ -48,7 +48,7 @@ class CheckTests(SynchronousTestCase):
         """Who is given nothing has nothing."""
         account = account_of(config())
         self.assertEqual(fault(account, 11, t=Permission.SUB), "No default permission for topic:t")
-        self.assertEqual(fault(account, RequestCode.GET_BROKER_CONFIG), "")
+        self.assertEqual(fault(account, RequestCode.GET_BROKER_RUNTIME_INFO), "")
 
     def test_admin_codes(self) -> None:
         """Administrators alone change what brokers have; they pass everything."""

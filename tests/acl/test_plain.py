@@ -33,7 +33,7 @@ class StartTests(AclTestCase):
         """Without aclEnable nobody is asked for a key, and files need not be readable."""
         self.plain.write_text("accounts: [")
         self.box = self.start(aclEnable="false")
-        self.assertEqual(self.ask(None, RequestCode.GET_BROKER_CONFIG).code, 0)
+        self.assertEqual(self.ask(None, RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
         names = [task.name for task in self.box.kernel.periodic_tasks]
         self.assertNotIn("watch the accounts' files", names)
 
@@ -68,24 +68,24 @@ class StartTests(AclTestCase):
     def test_no_file(self) -> None:
         """Without accounts everything is refused."""
         self.box = self.start(rocketmqHome=str(self.home / "empty"))
-        self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_CONFIG).code, 1)
+        self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_RUNTIME_INFO).code, 1)
 
     def test_other_plain_file(self) -> None:
         """The setting names another file below the home."""
         self.plain.rename(self.home / "other.yml")
         self.box = self.start(**{"rocketmq.acl.plain.file": "other.yml"})
-        self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_CONFIG).code, 0)
+        self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
 
     def test_watched(self) -> None:
         """A change of a file holds after the next look; a broken file changes nothing."""
         self.plain.write_text("accounts: [")
         self.look_at_files()
-        self.assertEqual(self.ask(ALICE, RequestCode.GET_BROKER_CONFIG).code, 0)
+        self.assertEqual(self.ask(ALICE, RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
         self.bobs.write_text(self.bobs.read_text().replace(BOB[1], "new-secret-of-bob"))
         self.look_at_files()
-        self.assertEqual(self.ask(BOB, RequestCode.GET_BROKER_CONFIG).code, 1)
+        self.assertEqual(self.ask(BOB, RequestCode.GET_BROKER_RUNTIME_INFO).code, 1)
         self.assertEqual(
-            self.ask((BOB[0], "new-secret-of-bob"), RequestCode.GET_BROKER_CONFIG).code, 0)
+            self.ask((BOB[0], "new-secret-of-bob"), RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
 
 
 class HomeTests(SynchronousTestCase):

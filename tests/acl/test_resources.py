@@ -8,9 +8,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import Permission
-from twistmq.acl.resources import deciding_values, needed_resources
+from twistmq.acl.resources import deciding_values, needed_resources, touched_resources
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from twistmq.broker.wire.batch import encode_batch
+from twistmq.broker.wire.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequestBody,
+    MessageQueue,
+    SubscriptionData,
+)
 
 PUB, SUB = Permission.PUB, Permission.SUB
 TOPIC_AND_GROUP = {"topic": "T", "consumerGroup": "g", "queueId": "0"}
@@ -37,7 +44,8 @@ ROWS: Sequence[tuple[int, dict[str, str], dict[str, Permission]]] = (
     (314, {"topic": "T", "srcGroup": "h", "destGroup": "g"}, BOTH),
     (314, {"srcGroup": "h", "destGroup": "g"}, {"%RETRY%g": SUB}),
     (309, {**TOPIC_AND_GROUP, "msgId": "x"}, BOTH),
-    (14, TOPIC_AND_GROUP, {}), (26, {}, {}), (9999, {"topic": "T"}, {}),
+    (321, TOPIC_AND_GROUP, BOTH), (370, {"topic": "T"}, {"T": PUB}),
+    (14, TOPIC_AND_GROUP, {}), (28, {}, {}), (9999, {"topic": "T"}, {}),
     (10, {}, {}), (310, {}, {}),
 )
 
@@ -63,12 +71,59 @@ class NeededTests(SynchronousTestCase):
                      for value in ("", "other", "%RETRY%g_T")]
             for changed in (fields, *less, *other):
                 needed = needed_resources(code, changed, b"")
-                values = deciding_values(code, changed)
+                values = deciding_values(code, changed, b"")
                 if values is not None:
                     self.assertEqual(known.setdefault(values, needed), needed, msg=str(values))
         self.assertGreater(len(known), 40)
         for code in (10, 34, 200151, 9999):
-            self.assertIsNone(deciding_values(code, TOPIC_AND_GROUP), msg=str(code))
+            self.assertIsNone(deciding_values(code, TOPIC_AND_GROUP, b""), msg=str(code))
+
+    def test_taken_back(self) -> None:
+        """A message that takes back a timed one needs the topic of that, whatever sends it."""
+        properties = "KEYS\x01k\x02TIMER_DEL_UNIQKEY\x01B+KEY\x02"
+        for code, topic, field, own in ((10, "topic", "properties", {"T": PUB}),
+                                        (310, "b", "i", {"T": PUB}), (320, "b", "i", {"T": PUB}),
+                                        (324, "topic", "properties", {}), (325, "b", "i", {})):
+            fields = {topic: "T", field: properties}
+            self.assertEqual(needed_resources(code, fields, b""), {**own, "B": PUB}, msg=str(code))
+            self.assertIsNone(deciding_values(code, fields, b""))
+            fields[field] = "KEYS\x01TIMER_DEL_UNIQKEY\x02"
+            self.assertEqual(needed_resources(code, fields, b""), own)
+        batch = encode_batch([(0, b"x", ""), (0, b"x", properties)])
+        self.assertEqual(needed_resources(320, {"b": "T"}, batch), {"T": PUB, "B": PUB})
+        self.assertIsNone(deciding_values(320, {"b": "T"}, batch))
+        self.assertRaises(AclError, needed_resources, 320, {"b": "T"}, batch[:-1])
+
+    def test_taken_back_from(self) -> None:
+        """Each topic that the text could mean counts; one that could be of many is refused."""
+        def needed(text: str) -> dict[str, Permission]:
+            return needed_resources(
+                310, {"b": "T", "i": f"TIMER_DEL_UNIQKEY\x01{text}\x02"}, b"")
+
+        self.assertEqual(needed("KEY"), {"T": PUB})
+        self.assertEqual(needed("B+C+KEY"), {"T": PUB, "B": PUB, "B+C": PUB})
+        self.assertEqual(needed("%RETRY%g+KEY"), {"T": PUB, "%RETRY%g": SUB})
+        self.assertRaises(AclError, needed, "B" + "+x" * 100)
+
+    def test_queues(self) -> None:
+        """Who locks queues, asks for some or says how they are shared reads them."""
+        queues = (MessageQueue("T", "b", 0), MessageQueue("U", "b", 0),
+                  MessageQueue("%RETRY%g", "b", 0))
+        lock = LockBatchRequestBody("g", "c", mq_set=queues).encode_standard()
+        for code in (41, 42):
+            self.assertEqual(needed_resources(code, {}, lock), {**BOTH, "U": SUB})
+        for code in (400, 401):
+            body = b'{"topic":"T","consumerGroup":"g","clientId":"c","mode":"POP"}'
+            self.assertEqual(needed_resources(code, {}, body), BOTH)
+        for code in (41, 42, 400, 401):
+            self.assertRaises(AclError, needed_resources, code, {}, b"{")
+
+    def test_touched(self) -> None:
+        """What handlers find out counts as what headers say."""
+        self.assertEqual(touched_resources(["T", "%RETRY%g"], (), ()), {"T": PUB, "%RETRY%g": SUB})
+        self.assertEqual(touched_resources((), ["%RETRY%g_T", "U"], ["g"]), {**BOTH, "U": SUB})
+        self.assertEqual(touched_resources((), ["%RETRY%h_T"], ["g"]),
+                         {"%RETRY%h_T": SUB, "%RETRY%g": SUB})
 
     def test_retry_topics(self) -> None:
         """Who sends to a retry topic consumes: the topic's group and the sender's both count."""

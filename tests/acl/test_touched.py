@@ -1,0 +1,207 @@
+"""What a request touches by a place, or by what it carries, is the account's to touch.
+
+Alice owns topic A and group GA, Bob owns B and GB; neither may do anything with the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.acl.box import ADMIN, PREFIX, AclTestCase
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.request.client_table import Client
+from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.topic_names import HALF_TOPIC
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
+from twistmq.broker.wire.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+)
+from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.record import (
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+)
+from twistmq.plugins import reply, retry, timer
+from twistmq.plugins.timer.records import delete_key
+from twistmq.transaction import plugin as transaction
+
+ALICE, BOB = ("alice-key", "secret-of-alice"), ("bobby-key", "secret-of-bobby")
+_ACCOUNTS = """\
+accounts:
+- {accessKey: admin-key, secretKey: secret-of-admin, admin: true}
+- accessKey: alice-key
+  secretKey: secret-of-alice
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms: [A=PUB|SUB]
+  groupPerms: [GA=SUB]
+- accessKey: bobby-key
+  secretKey: secret-of-bobby
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms: [B=PUB|SUB]
+  groupPerms: [GB=SUB]
+"""
+_ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "asker", "TTL": "3000"}
+_REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
+
+
+class TouchedTests(AclTestCase):
+    """Requests of one account that are about what is another's."""
+
+    settings: Mapping[str, str] = {"aclEnable": "true", "maxMessageSize": "1000"}
+    accounts = _ACCOUNTS
+    plugins = (("reply", reply), ("retry", retry), ("timer", timer), ("transaction", transaction))
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.bobs.unlink()
+        for keys, topic in ((ALICE, "A"), (BOB, "B")):
+            self.assert_served(self.ask(keys, 310, send_header(topic, 0), b"x"))
+
+    def assert_served(self, answer: RemotingCommand) -> None:
+        self.assertEqual((answer.code, answer.remark), (ResponseCode.SUCCESS, None))
+
+    def assert_denied(self, answer: RemotingCommand, what: str) -> None:
+        self.assertEqual((answer.code, answer.remark), (
+            ResponseCode.SYSTEM_ERROR, f"{PREFIX}No default permission for {what}"))
+
+    def count(self, topic: str) -> int:
+        return self.box.kernel.store.max_offset_in_queue(topic, 0)
+
+    # --- transactions
+
+    def half(self) -> SendMessageResponseHeader:
+        """A half message of Bob's."""
+        header = send_header("B", self.box.now_ms, properties={
+            "TRAN_MSG": "true", "PGROUP": "PB", "UNIQ_KEY": "U"})
+        header.sys_flag = SYS_TRANSACTION_PREPARED
+        answer = self.ask(BOB, 310, header, b"half")
+        self.assert_served(answer)
+        return answer.header(SendMessageResponseHeader)
+
+    def end(self, keys: tuple[str, str], half: SendMessageResponseHeader, how: int,
+            group: str = "PB") -> RemotingCommand:
+        return self.ask(keys, RequestCode.END_TRANSACTION, EndTransactionRequestHeader(
+            producer_group=group, tran_state_table_offset=half.queue_offset,
+            commit_log_offset=parse_offset_message_id(half.msg_id)[2], commit_or_rollback=how,
+            msg_id=half.msg_id))
+
+    def test_end_of_anothers(self) -> None:
+        """It is refused, and its owner commits it as if nothing had been."""
+        half, before = self.half(), self.count("B")
+        for how in (SYS_TRANSACTION_ROLLBACK, SYS_TRANSACTION_COMMIT):
+            self.assert_denied(self.end(ALICE, half, how), "topic:B")
+        self.assertEqual(self.end(BOB, half, SYS_TRANSACTION_COMMIT, "other").code,
+                         ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.count("B"), before)
+        self.assert_served(self.end(BOB, half, SYS_TRANSACTION_COMMIT))
+        self.assertEqual(self.count("B"), before + 1)
+
+    def test_administrator_ends(self) -> None:
+        self.assert_served(self.end(ADMIN, self.half(), SYS_TRANSACTION_ROLLBACK))
+
+    # --- reply messages
+
+    def answer(self, topic: str, keys: tuple[str, str] = ALICE, body: bytes = b"answer",
+               v2: bool = True, **properties: str) -> RemotingCommand:
+        header: CommandHeader = send_header(topic, 0, properties={**_ASKED, **properties})
+        if v2:
+            return self.ask(keys, RequestCode.SEND_REPLY_MESSAGE_V2, header, body)
+        assert isinstance(header, SendMessageRequestHeader)
+        old = SendMessageRequestHeader(**{
+            name: getattr(header, name) for name in SendMessageRequestHeader.__struct_fields__})
+        return self.ask(keys, RequestCode.SEND_REPLY_MESSAGE, old, body)
+
+    def test_reply_elsewhere(self) -> None:
+        """It needs what a send would; nothing is pushed, stored or made without."""
+        asker = self.peer()
+        self.box.kernel.clients.register_producer(
+            "P", Client("asker", asker, "JAVA", 479, 0, 0))
+        for v2 in (True, False):
+            self.assert_denied(self.answer("B", v2=v2), "topic:B")
+            self.assert_denied(self.answer("new", v2=v2), "topic:new")
+            self.assert_denied(self.answer("%RETRY%GB", v2=v2), "group:GB")
+        self.assertEqual((self.count("B"), asker.requests), (1, []))
+        for topic in ("new", "%RETRY%GB"):
+            self.assertIsNone(self.box.kernel.topic_config.get(topic))
+
+    def test_reply(self) -> None:
+        """To the cluster's topic of replies anybody with an account may send, as he could."""
+        before = self.count(_REPLY_TOPIC)
+        for topic in (_REPLY_TOPIC, "A"):
+            # Nobody asked.
+            self.assertIn("channel of <asker> not found", self.answer(topic).remark or "")
+        self.assertEqual(self.count(_REPLY_TOPIC), before + 1)
+        self.assertEqual(self.count("A"), 2)
+
+    def test_long_reply(self) -> None:
+        """A body that could not be stored is refused."""
+        answer = self.answer("A", body=bytes(1001))
+        self.assertEqual(answer.code, ResponseCode.MESSAGE_ILLEGAL)
+        self.assertEqual(self.count("A"), 1)
+
+    # --- timed messages
+
+    def test_takes_back_anothers(self) -> None:
+        """Whichever way it is sent, a message of B is taken back by who may write to B."""
+        fields = {"TIMER_DELAY_SEC": "100", "TIMER_DEL_UNIQKEY": delete_key("B", "KEY")}
+        timed = self.box.kernel.store.max_offset
+        header = send_header("A", 0, properties=fields)
+        self.assert_denied(self.ask(ALICE, 310, header, b"x"), "topic:B")
+        half = send_header("A", 0, properties={**fields, "TRAN_MSG": "true", "PGROUP": "PA"})
+        half.sys_flag = SYS_TRANSACTION_PREPARED
+        self.assert_denied(self.ask(ALICE, 310, half, b"x"), "topic:B")
+        self.assert_denied(self.answer("A", **fields), "topic:B")
+        self.assertEqual(self.box.kernel.store.max_offset, timed)
+        self.assert_served(self.ask(BOB, 310, send_header("B", 0, properties=fields), b"x"))
+
+    # --- by place
+
+    def place(self, keys: tuple[str, str], topic: str, **properties: str) -> int:
+        answer = self.ask(keys, 310, send_header(topic, 0, properties=properties), b"secret")
+        self.assert_served(answer)
+        return parse_offset_message_id(answer.header(SendMessageResponseHeader).msg_id)[2]
+
+    def test_view(self) -> None:
+        """A message is shown to who may read its topic, also while it waits for its time."""
+        half = parse_offset_message_id(self.half().msg_id)[2]
+        for place in (self.place(BOB, "B"), self.place(BOB, "B", TIMER_DELAY_SEC="100"), half):
+            header = ViewMessageRequestHeader(offset=place)
+            answer = self.ask(ALICE, RequestCode.VIEW_MESSAGE_BY_ID, header)
+            self.assertEqual(answer.code, ResponseCode.SYSTEM_ERROR)
+            self.assertIn("No default permission for topic:", answer.remark or "")
+            self.assertEqual(answer.body, b"")
+            self.assertIn(b"B", self.ask(ADMIN, RequestCode.VIEW_MESSAGE_BY_ID, header).body)
+        place = self.place(ALICE, "A")
+        self.assert_served(self.ask(
+            ALICE, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=place)))
+        self.assertEqual(self.box.stored(HALF_TOPIC, 0)[0].topic, HALF_TOPIC)
+
+    def test_send_back(self) -> None:
+        """A message goes to a group's retries when the account may read where it is."""
+        for keys, place, is_served in ((ALICE, self.place(BOB, "B"), False),
+                                       (ALICE, self.place(ALICE, "A"), True)):
+            self.box.kernel.subscription_group.find("GA")
+            answer = self.ask(keys, RequestCode.CONSUMER_SEND_MSG_BACK,
+                              ConsumerSendMsgBackRequestHeader(
+                                  offset=place, group="GA", delay_level=3, origin_topic="A"))
+            if is_served:
+                self.assert_served(answer)
+            else:
+                self.assert_denied(answer, "topic:B")
+
+    # --- the broker as a whole
+
+    def test_administrators(self) -> None:
+        """What is about all groups or the broker's files is for administrators."""
+        for code in (26, 43, 306, 316, 323, 329):
+            answer = self.ask(ALICE, code)
+            self.assertEqual(answer.remark, f"{PREFIX}Need admin permission for request "
+                                            f"code={code}, but accessKey=alice-key is not")
