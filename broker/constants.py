@@ -341,8 +341,9 @@ CHECKPOINT_MARGIN_MS: Final = 3_000
 EXPRESSION_LENGTH_MAX: Final = 64 * 1024
 #: Characters of a client id: host, process and a few words in all clients.
 CLIENT_ID_LENGTH_MAX: Final = 1024
-#: Bytes of a heartbeat; reading so many takes some 20 ms. A group with a subscription is 300.
-HEARTBEAT_SIZE_MAX: Final = 2 * 1024 * 1024
+#: Bytes of a heartbeat; reading so many takes some 20 ms. A group with a subscription is 300, the
+#: longest expression with its tags and their hashes 400,000.
+HEARTBEAT_SIZE_MAX: Final = 1024 * 1024
 #: Bytes that one connection's heartbeats may have the broker keep, as client_space.py counts: 2,000
 #: groups, or one with 4,000 subscriptions. A process has a few groups, all on one connection.
 CONNECTION_CLIENT_BYTES_MAX: Final = 2 * 1024 * 1024

@@ -232,7 +232,6 @@ class LockRequests:
         self.locks.unlock(group, client_id, body.mq_set)
         return Reply()
 
-
     def _is_there(self, queue: MessageQueue) -> bool:
         """Whether there may be such a queue; those of a static topic have numbers of their own."""
         return (len(queue.broker_name) <= _BROKER_NAME_LENGTH_MAX

@@ -31,7 +31,6 @@ from twistmq.broker.wire.bodies import (
     Connection,
     ConsumerConnection,
     GetConsumerStatusBody,
-    MessageQueue,
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
@@ -139,14 +138,19 @@ class ClientQuestions:
         question = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
         answers = [client.channel.call(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question,
                                        timeout_ms=STATUS_TIMEOUT_MS) for client in clients]
-        return DeferredList(answers, consumeErrors=True).addCallback(
-            lambda results: self._status_reply(clients, results))
+        answered: Deferred[Any] = DeferredList(answers, consumeErrors=True)
 
-    def _status_reply(
+        def read(results: Sequence[tuple[bool, Any]]) -> Any:
+            return self._kernel.long_answers.answer(
+                self._read_status(clients, results), request.channel)
+
+        return answered.addCallback(read)
+
+    def _read_status(
         self, clients: Sequence[Client], results: Sequence[tuple[bool, Any]]
-    ) -> Reply:
-        """What the clients that answered say."""
-        table: dict[str, dict[MessageQueue, int]] = {}
+    ) -> Work:
+        """What the clients that answered say, one after the other."""
+        rows = []
         for client, (_, result) in zip(clients, results, strict=True):
             if isinstance(result, Failure):
                 result.trap(RemotingError)
@@ -157,8 +161,9 @@ class ClientQuestions:
                 except WireError as error:
                     self._no_status(client, str(error))
                 else:
-                    table[client.client_id] = body.message_queue_table
-        return Reply(body=GetConsumerStatusBody(consumer_table=table).encode())
+                    rows.append(map_row(client.client_id, body.message_queue_table))
+            yield
+        return Reply(body=encode_with_rows(GetConsumerStatusBody(), b'"consumerTable":{}', rows))
 
     def _no_status(self, client: Client, error: str) -> None:
         self.log.warn("{client} at {peer} does not say how far it has come: {error}",

@@ -6,6 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingError, RemotingSendError, RemotingTimeout
+from twistmq.broker.request.long_answers import SLICE_MS
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
@@ -159,6 +160,24 @@ class StatusTests(ClientsCase):
         self.answer(self.client, 5)
         queue = MessageQueue("T", "broker-a", 0)
         self.assertEqual(self.offsets(), {"client": {queue: 5}, "other": {queue: 7}})
+
+    def test_slices(self) -> None:
+        """One client's answer is read at a time, with everybody's turn in between."""
+        decode = GetConsumerStatusBody.decode
+
+        def slow(data: bytes) -> GetConsumerStatusBody:
+            self.box.now_ms += SLICE_MS + 1
+            return decode(data)
+
+        self.patch(GetConsumerStatusBody, "decode", slow)
+        self.ask()
+        self.answer(self.other, 7)
+        self.answer(self.client, 5)
+        self.assertEqual(self.tool.written, [])
+        self.box.kernel.long_answers.step(self.box.clock())
+        self.assertEqual(self.tool.written, [])
+        self.box.kernel.long_answers.step(self.box.clock())
+        self.assertEqual(self.offsets().keys(), {"client", "other"})
 
     def test_one(self) -> None:
         """One that is named is asked alone."""
