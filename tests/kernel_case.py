@@ -7,13 +7,34 @@ from collections.abc import Mapping, Sequence
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.kernel import Kernel
 from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.statistics import BrokerStats
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
+from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["KernelTestCase", "count_any", "count_put", "run_all", "run_task"]
+__all__ = ["KernelTestCase", "count_any", "count_put", "note_appends", "run_all", "run_task"]
+
+
+def note_appends(case: SynchronousTestCase, kernel: Kernel) -> list[MessageRecord]:
+    """Note what the broker itself tries to append, whether the store takes it or not.
+
+    :returns: the records, as they come.
+    """
+    tried: list[MessageRecord] = []
+    append = kernel.append
+
+    def noted(
+        records: Sequence[MessageRecord], owners: Sequence[int] | None = None
+    ) -> dict[int, BrokerError]:
+        tried.extend(records)
+        return append(records, owners)
+
+    case.patch(kernel, "append", noted)
+    return tried
 
 
 def count_any(stats: BrokerStats) -> None:

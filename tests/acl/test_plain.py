@@ -87,6 +87,12 @@ class StartTests(AclTestCase):
         self.assertEqual(
             self.ask((BOB[0], "new-secret-of-bob"), RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
 
+    def test_how_often(self) -> None:
+        """They are looked at each five seconds, the first time as soon."""
+        [task] = [task for task in self.box.kernel.periodic_tasks
+                  if task.name == "watch the accounts' files"]
+        self.assertEqual((task.first_ms, task.period_ms), (5000, 5000))
+
 
 class HomeTests(SynchronousTestCase):
     """Where accounts are looked for."""

@@ -27,8 +27,9 @@ from twistmq.broker.wire.record import StoredMessage, decode_record
 from twistmq.plugins import orderly, retry, schedule
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
-#: Delay level to ms of the ladder of tries.
-LADDER_MS = (10_000, 30_000, 60_000, 120_000)
+#: How long the first try waits, and each that follows, ms: the delay levels from the third on.
+LADDER_MS = tuple(seconds * 1000 for seconds in (
+    10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200))
 
 
 class RetryTestCase(SynchronousTestCase):
@@ -83,7 +84,9 @@ class SendBackTests(RetryTestCase):
     """CONSUMER_SEND_MSG_BACK."""
 
     def test_ladder(self) -> None:
-        """Each try comes later than the one before; the first after ten seconds."""
+        """Each try comes later than the one before, the first after ten seconds; who fails the
+        sixteenth as well finds a dead letter.
+        """
         message = self.message
         for tries, wait_ms in enumerate(LADDER_MS, 1):
             self.assert_back(message)
@@ -92,6 +95,12 @@ class SendBackTests(RetryTestCase):
             self.let_pass(1)
             message = self.stored(RETRY)[-1]
             self.assertEqual((len(self.stored(RETRY)), message.reconsume_times), (tries, tries))
+        self.assertEqual((tries, self.stored(DLQ)), (16, []))
+        self.assert_back(message)
+        [dead] = self.stored(DLQ)
+        self.assertEqual((dead.body, dead.reconsume_times), (b"body", 17))
+        self.let_pass(LADDER_MS[-1])
+        self.assertEqual(len(self.stored(RETRY)), 16)
 
     def test_most_tries_a_record_can_say(self) -> None:
         """A message that says it was tried 2**31 - 1 times is a dead letter that says the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.kernel_case import note_appends
 from tests.plugins.pop.case import RETRY_TOPIC, REVIVE_TOPIC, PopTestCase
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.topic_names import TIMER_TOPIC
@@ -184,6 +185,29 @@ class ReviveTests(PopTestCase):
         self.pass_time(9000)
         self.assertEqual(len(self.retries()), 400)
         self.assertEqual(self.revived_to(), {0: 399})
+
+
+class RoleTests(PopTestCase):
+    """A slave revives nothing."""
+
+    settings = {"enablePopBufferMerge": "true"}  # noqa: RUF012
+
+    def test_slave(self) -> None:
+        """It writes nothing and forgets what waits in memory; as master it begins anew."""
+        self.send_some(2, 1)
+        self.pop(count=1)
+        # Its check point has to be written by then.
+        self.pass_time(3000)
+        self.pop(count=1, invisible_ms=60_000)
+        self.assertEqual(len(self.service.buffer), 1)
+        tried = note_appends(self, self.box.kernel)
+        self.box.kernel.set_role("SLAVE", 1)
+        self.pass_time(12_000)
+        self.assertEqual(([record.topic for record in tried], len(self.service.buffer)), ([], 0))
+        self.assertEqual(self.revived_to(), {})
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.pass_time(12_000)
+        self.assertEqual(self.retries(), [b"0"])
 
 
 class RefusedTests(PopTestCase):
