@@ -91,10 +91,10 @@ class BrokerRequests:
                            body_size_max=FRAME_SIZE_MAX, decodes_body=True),
             RequestHandler(code.UNREGISTER_BROKER, self.unregister, UnRegisterBrokerRequestHeader),
             RequestHandler(code.QUERY_DATA_VERSION, self.query_data_version,
-                           QueryDataVersionRequestHeader),
+                           QueryDataVersionRequestHeader, body_size_max=DATA_VERSION_SIZE_MAX),
             RequestHandler(code.BROKER_HEARTBEAT, self.heartbeat, BrokerHeartbeatRequestHeader),
             RequestHandler(code.REGISTER_TOPIC_IN_NAMESRV, self.register_topic,
-                           RegisterTopicRequestHeader),
+                           RegisterTopicRequestHeader, body_size_max=SINGLE_TOPIC_SIZE_MAX),
             RequestHandler(code.DELETE_TOPIC_IN_NAMESRV, self.delete_topic,
                            DeleteTopicFromNamesrvRequestHeader),
             RequestHandler(code.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_permission,
@@ -161,7 +161,6 @@ class BrokerRequests:
     def query_data_version(self, request: Request[QueryDataVersionRequestHeader]) -> Reply:
         """Must a broker register again? Asking is a sign of life."""
         header = request.header
-        _check_size(request.body, DATA_VERSION_SIZE_MAX)
         theirs = DataVersion.decode(request.body) if request.body else None
         whose = header.cluster_name, header.broker_addr, header.broker_name
         known = self._routes.data_version(*whose)
@@ -177,7 +176,6 @@ class BrokerRequests:
 
     def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Handled:
         """One topic is made known; success also when a broker of it is not."""
-        _check_size(request.body, SINGLE_TOPIC_SIZE_MAX)
         queues = TopicRouteData.decode(request.body).queue_datas if request.body else []
         host = host_of(request.channel.remote_address)
 
@@ -212,13 +210,6 @@ class BrokerRequests:
             return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
         return self._changes.work(change())
-
-
-def _check_size(body: bytes, size_max: int) -> None:
-    """:raises RequestRefused: when a body is longer than any of its code has to be."""
-    if len(body) > size_max:
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR,
-                             f"the body has {len(body)} bytes, the limit is {size_max}")
 
 
 def _registered(

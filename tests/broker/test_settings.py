@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -356,7 +357,31 @@ class RowsTests(SynchronousTestCase):
             "autoCreateTopicEnable": "true", "traceTopicEnable": "false",
         }.items():
             self.assertIn((name, text), settings.items(), msg=name)
-        self.assertEqual(Settings(namesrv_rows()).int("listenPort"), 9876)
+
+    def test_apache_defaults_of_name_servers(self) -> None:
+        """All that Apache's name server has, and this one reads, NettyServerConfig's among them."""
+        settings = dict(Settings(namesrv_rows()).items())
+        home = os.path.expanduser("~")
+        for name, text in {
+            "listenPort": "9876", "bindAddress": "0.0.0.0", "serverSocketBacklog": "1024",
+            "serverChannelMaxIdleTimeSeconds": "120",
+            "kvConfigPath": f"{home}/namesrv/kvConfig.json",
+            "configStorePath": f"{home}/namesrv/namesrv.properties",
+            "orderMessageEnable": "false", "returnOrderTopicConfigToBroker": "true",
+            "scanNotActiveBrokerInterval": "5000", "supportActingMaster": "false",
+            "notifyMinBrokerIdChanged": "false", "enableAllTopicList": "true",
+            "enableTopicList": "true", "deleteTopicWithBrokerRegistration": "false",
+            "needWaitForService": "false", "waitSecondsForService": "45",
+            "configBlackList": "configBlackList;configStorePath;kvConfigPath",
+        }.items():
+            self.assertEqual(settings.pop(name), text, msg=name)
+        # The others are ours, which have a dot in their names, or are of TLS.
+        self.assertEqual([name for name in settings if "." not in name], [])
+        connecting = dict(Settings(broker_rows()).items())
+        for name, text in {"bindAddress": "0.0.0.0", "serverSocketBacklog": "1024",
+                           "serverChannelMaxIdleTimeSeconds": "120",
+                           "connectTimeoutMillis": "3000"}.items():
+            self.assertEqual(connecting[name], text, msg=name)
 
     def test_up_has_both(self) -> None:
         """``up`` knows every setting of the broker and of the name server."""

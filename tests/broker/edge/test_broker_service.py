@@ -15,6 +15,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge import broker_service as broker_service_module
 from twistmq.broker.edge.broker_service import BrokerService
+from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError, StoreFull
 from twistmq.broker.hooks import Hooks
@@ -23,6 +24,7 @@ from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
 from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.wire.bodies import HeartbeatData, ProducerData
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 
 
@@ -51,6 +53,29 @@ class ServiceTests(BrokerTestCase):
         reply = await self.request(RequestCode.PULL_MESSAGE, pull_header("T"), address=vip)
         self.assertEqual(reply.code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         self.assertEqual(len(await self.pull("T")), 1)
+
+    async def test_vip_port_shares_the_clients(self) -> None:
+        """Who gave signs of life by it is a client, until that connection is lost."""
+        vip = f"127.0.0.1:{self.service.broker.vip_port}"
+        heartbeat = HeartbeatData("c@vip", (ProducerData("vip_producers"),))
+        reply = await self.request(RequestCode.HEART_BEAT, None, heartbeat.encode(), vip)
+        self.assertEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertIn("vip_producers", self.kernel.clients.producers)
+        await self.remoting.close()
+        while "vip_producers" in self.kernel.clients.producers:
+            await deferLater(reactor, 0)
+
+    async def test_idle_connections(self) -> None:
+        """They are looked for every ten seconds, by the setting as it is then."""
+        asked: list[int] = []
+        self.patch(RemotingFactory, "close_idle", lambda factory, idle_ms: asked.append(idle_ms))
+        task, = [each for each in self.service.broker._periodic._tasks
+                 if each.name == "close idle connections"]
+        self.assertEqual((task.first_ms, task.period_ms), (10_000, 10_000))
+        task.run(0)
+        self.service.broker.settings.put("serverChannelMaxIdleTimeSeconds", 7)
+        task.run(0)
+        self.assertEqual(asked, [120_000, 7_000])
 
     async def test_new_topics_are_registered_at_once(self) -> None:
         """A topic a send created is in the routes without waiting for the next period."""

@@ -29,6 +29,23 @@ from twistmq.broker.wire.headers.namesrv import (
 MASTER = "10.0.0.1:10911"
 
 
+class IdleTests(TestCase):
+    """Connections that are silent."""
+
+    def test_the_setting_counts(self) -> None:
+        """They are looked for every ten seconds, by the setting as it is then."""
+        settings = Settings.load(namesrv_rows(), None, {"kvConfigPath": self.mktemp()})
+        service = NamesrvService(reactor, settings)
+        asked: list[int] = []
+        self.patch(RemotingFactory, "close_idle", lambda factory, idle_ms: asked.append(idle_ms))
+        task, = [each for each in service._periodic._tasks if each.name == "close idle connections"]
+        self.assertEqual((task.first_ms, task.period_ms), (10_000, 10_000))
+        task.run(0)
+        settings.put("serverChannelMaxIdleTimeSeconds", 7)
+        task.run(0)
+        self.assertEqual(asked, [120_000, 7_000])
+
+
 class LowestIdTests(TestCase):
     """Brokers hear who has the lowest id of their group."""
 
