@@ -82,7 +82,8 @@ _NAMES: Final = """
     timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
     timerGetMessageThreadNum timerInterceptDelayLevel timerMetricSmallThreshold
     timerPutMessageThreadNum timerSkipUnknownError timerWarmEnable topicQueueLockNum
-    totalReplicas transferMsgByHeap travelCqFileNumWhenGetMessage useABSLock
+    totalReplicas transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    travelCqFileNumWhenGetMessage useABSLock
     useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage
     useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic wakeCommitWhenPutMessage
     wakeFlushWhenPutMessage writeBufferHighWaterMark writeBufferLowWaterMark

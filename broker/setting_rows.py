@@ -190,13 +190,6 @@ MESSAGE_STORE_CONFIG: Final = (
     Setting("flushLeastPagesWhenWarmMapedFile", "int", 1024 // 4 * 16,
             "How much of that is written in one step; under SYNC_FLUSH each step ends with a sync.",
             unit="4 KiB pages", least=1, source=_STORE, at_start=True),
-    Setting("transientStorePoolEnable", "flag", False,
-            "Nothing but what the runtime figures say of the pool: records go to the page cache at "
-            "once, none waits in a buffer that a killed broker loses.", source=_STORE,
-            at_start=True),
-    Setting("transientStorePoolSize", "int", 5,
-            "Buffers of that pool: the figures say that all are free.",
-            unit="buffers", least=1, source=_STORE, at_start=True),
     Setting("flushDiskType", "text", "ASYNC_FLUSH",
             "Whether a send is answered before or after its message is on disk.",
             choices=("ASYNC_FLUSH", "SYNC_FLUSH"), source=_STORE, important=True, at_start=True),

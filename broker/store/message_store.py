@@ -815,16 +815,6 @@ class MessageStore:
         return (self._io.disk_used_ratio(self.settings.commit_log_path),
                 self._io.disk_used_ratio(self.settings.store_path_root_dir))
 
-    @property
-    def free_transient_buffers(self) -> int | None:
-        """Free buffers of Apache's pool in front of the log: all of them; None without the pool.
-
-        Records go to the files at once, so that no buffer is ever taken.
-        """
-        if not self.settings.transient_store_pool_enable:
-            return None
-        return self.settings.transient_store_pool_size
-
     def runtime_info(self) -> dict[str, str]:
         """List what `mqadmin brokerStatus` prints of a store."""
         # Whole percents, rounded up.

@@ -85,10 +85,9 @@ class RuntimeQuestions:
 
     def _disk_rows(self) -> dict[str, str]:
         store = self._kernel.store
-        buffers = store.free_transient_buffers
         rows = {
-            "remainTransientStoreBufferNumbs": str(2**31 - 1 if buffers is None else buffers),
-            **({} if buffers is None else {"remainHowManyDataToCommit": readable_size(0)}),
+            # As Apache's broker has it without a pool of buffers in front of the log.
+            "remainTransientStoreBufferNumbs": str(2**31 - 1),
             "remainHowManyDataToFlush": readable_size(store.max_offset - store.flushed_offset),
         }
         try:
