@@ -193,7 +193,9 @@ def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler] | None:
     """Add rows to the table of request handlers.
 
     Called before the broker listens. A code has one handler: a plugin's row replaces the
-    kernel's, and of two plugins' rows the one of the plugin called first is used. Cost class: once.
+    kernel's, and of two plugins' rows the one of the plugin called first is used. A request whose
+    header or body is longer than its row says, 64 KiB each unless it does, is refused before it is
+    read: `header_size_max`, `body_size_max`. Cost class: once.
     """
 
 

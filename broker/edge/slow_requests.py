@@ -16,12 +16,14 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.constants import HEADER_SIZE_MAX
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.log_rate import LineRate
 from twistmq.broker.remoting import AnyHandler, Request
 from twistmq.broker.settings import Settings, SettingValue
 from twistmq.broker.wire.command import decode_command
 from twistmq.broker.wire.frame import Frame
+from twistmq.broker.wire.sketch import sketch
 
 __all__ = ["SLOW_REQUEST_SETTING", "SlowRequests"]
 
@@ -99,6 +101,8 @@ class SlowRequests:
 
 def _code_of(frame: Frame) -> int | None:
     """The code of a frame; None when its header cannot be read."""
+    if len(frame[1]) > HEADER_SIZE_MAX:
+        return sketch(frame).code
     try:
         return decode_command(frame).code
     except HeaderError:

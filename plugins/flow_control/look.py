@@ -10,10 +10,12 @@ from typing import Final
 
 import msgspec
 
+from twistmq.broker.constants import HEADER_SIZE_MAX
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.command import RESPONSE_FLAG, decode_command
 from twistmq.broker.wire.frame import ROCKETMQ, Frame
 from twistmq.broker.wire.header import Int32
+from twistmq.broker.wire.sketch import sketch
 
 __all__ = ["Found", "look"]
 
@@ -38,10 +40,15 @@ _decode_begin: Final = msgspec.json.Decoder(_Begin).decode
 def look(frame: Frame) -> Found | None:
     """What a frame asks for; None: nothing, or nobody can tell: it is let pass."""
     serialize_type, header, _ = frame
-    code: int
-    opaque: int
+    code: int | None
+    opaque: int | None
     flag: int
-    if serialize_type == ROCKETMQ and len(header) >= _BEGIN.size:
+    if len(header) > HEADER_SIZE_MAX:
+        # It may be megabytes, and is not read anywhere before this is known.
+        code, opaque, flag = sketch(frame)
+        if code is None or opaque is None:
+            return None
+    elif serialize_type == ROCKETMQ and len(header) >= _BEGIN.size:
         code, _, _, opaque, flag = _BEGIN.unpack_from(header)
     else:
         try:

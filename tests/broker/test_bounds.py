@@ -15,11 +15,13 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import (
     BATCH_ACK_SIZE_MAX,
     BODY_SIZE_MAX,
+    DATA_VERSION_SIZE_MAX,
     DECODED_BYTES_PER_BYTE,
     HEADER_SIZE_MAX,
     HEARTBEAT_SIZE_MAX,
     LOCK_BODY_SIZE_MAX,
     LONG_HEADER_SIZE_MAX,
+    SINGLE_TOPIC_SIZE_MAX,
     SUBSCRIPTION_BODY_SIZE_MAX,
     TABLE_BODY_SIZE_MAX,
 )
@@ -34,7 +36,7 @@ from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX
 from twistmq.broker.wire.command import encode_request
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, encode_frame
 
-#: Longest header and longest body of each code that needs more than others, bytes.
+#: Longest header and longest body of each code that needs more or less than others, bytes.
 BOUNDS: dict[int, tuple[int, int]] = {
     **dict.fromkeys((Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE,
                      Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2),
@@ -47,6 +49,8 @@ BOUNDS: dict[int, tuple[int, int]] = {
                     (HEADER_SIZE_MAX, TABLE_BODY_SIZE_MAX)),
     **dict.fromkeys((Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ),
                     (HEADER_SIZE_MAX, LOCK_BODY_SIZE_MAX)),
+    Code.QUERY_DATA_VERSION: (HEADER_SIZE_MAX, DATA_VERSION_SIZE_MAX),
+    Code.REGISTER_TOPIC_IN_NAMESRV: (HEADER_SIZE_MAX, SINGLE_TOPIC_SIZE_MAX),
     Code.UPDATE_AND_CREATE_STATIC_TOPIC: (HEADER_SIZE_MAX, DIALECT_SIZE_MAX),
     Code.HEART_BEAT: (HEADER_SIZE_MAX, HEARTBEAT_SIZE_MAX),
     Code.CHECK_CLIENT_CONFIG: (HEADER_SIZE_MAX, SUBSCRIPTION_BODY_SIZE_MAX),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.constants import HEADER_SIZE_MAX
 from twistmq.broker.wire.command import encode_reply, encode_request
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder
 from twistmq.plugins.flow_control.look import Found, look
@@ -29,6 +32,20 @@ class LookTests(SynchronousTestCase):
         """What the broker's decoder takes is found too: any order, and no opaque."""
         self.assertEqual(self.json('{"opaque":5,"x":[{"code":3}],"flag":2,"code":11}'), (11, 5, 2))
         self.assertEqual(self.json('{"code":11}'), (11, 0, 0))
+
+    def test_long(self) -> None:
+        """A header of megabytes is looked at, not read."""
+        def seconds(size: int) -> float:
+            [frame] = FrameDecoder().feed(encode_request(
+                RequestCode.SEND_MESSAGE_V2, 77, extra_fields={"i": "\\" * (size // 2)}))
+            begin = time.process_time()
+            for _ in range(50):
+                self.assertEqual(look(frame), (310, 77, 0))
+            return time.process_time() - begin
+
+        least = min(seconds(2 * HEADER_SIZE_MAX) for _ in range(3))
+        self.assertLess(min(seconds(8_000_000) for _ in range(3)), 10 * max(least, 0.002))
+        self.assertIsNone(self.json(" " * HEADER_SIZE_MAX + '{"code":11}'))
 
     def test_no_requests(self) -> None:
         """A reply; what has no code; numbers that are none of 32 bits; no JSON; half a header."""
