@@ -22,6 +22,11 @@ from tests.interop.permission_questions import (
 )
 from tests.interop.questions import Question, questions
 from tests.interop.servers import PEER, Servers, free_port
+from twistmq.broker.apache_settings import UNREAD
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.setting_rows import up_rows
+from twistmq.broker.settings_page import stock_plugin_rows
+from twistmq.broker.testing.blocking_client import BlockingClient
 
 #: What is answered otherwise on purpose, and why.
 DIFFERENT: Final = {
@@ -41,6 +46,7 @@ DIFFERENT: Final = {
     "INVOKE_BROKER_TO_GET_CONSUMER_STATUS nobody": "the refusal says so, not where Java failed",
     "CONSUME_MESSAGE_DIRECTLY nothing there": "the refusal says so, not where Java failed",
     "UPDATE_BROKER_CONFIG no number": "a value without meaning is refused, not skipped",
+    "UPDATE_BROKER_CONFIG unknown": "a name that is no setting is refused, not forgotten",
     "CONSUME_MESSAGE_DIRECTLY no id": "the refusal says so, not where Java failed",
 }
 DIFFERENT_PERMISSIONS: Final = {
@@ -101,6 +107,14 @@ class AnswersTests(JavaTestCase):
     def test_same_answers(self) -> None:
         """Of brokers as they come."""
         self.same([*questions(), *lock_questions(), *admin_questions()], DIFFERENT)
+
+    def test_settings_that_nothing_reads(self) -> None:
+        """Those a tool may set all the same are the rest of what Apache's broker has."""
+        with BlockingClient(f"127.0.0.1:{self.apache()}") as client:
+            reply = client.request(RequestCode.GET_BROKER_CONFIG)
+        theirs = {line.partition("=")[0] for line in reply.body.decode().splitlines()}
+        plugins = {row.name for _, rows in stock_plugin_rows() for row in rows}
+        self.assertEqual(theirs - {row.name for row in up_rows()} - plugins, UNREAD)
 
     def test_permissions(self) -> None:
         """Permissions of topics and groups, and how long things may be."""
