@@ -5,9 +5,10 @@ Source: ConsumeQueueStore, FlushConsumeQueueService @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
@@ -23,6 +24,8 @@ __all__ = ["QueueSync", "QueueTable"]
 
 #: Paths that are worth one more thread that syncs.
 _SYNCS_PER_THREAD = 4
+#: Paths that a thread takes at a time, at most: each time costs as much as syncing one.
+_SYNCS_AT_A_TIME = 64
 
 
 class QueueSync:
@@ -44,15 +47,21 @@ class QueueSync:
         paths = sorted(self.paths)
         count = min(self._io.syncs_at_once, len(paths) // _SYNCS_PER_THREAD)
         if count > 1:
+            size = min(_SYNCS_AT_A_TIME, len(paths) // count)
+            parts = [paths[at : at + size] for at in range(0, len(paths), size)]
             with ThreadPoolExecutor(count, "sync") as pool:
-                results = list(pool.map(self._sync, paths))
+                results = list(chain.from_iterable(pool.map(self._sync_part, parts)))
         else:
-            results = [self._sync(path) for path in paths]
+            results = self._sync_part(paths)
         failures = {path: error for path, error in zip(paths, results, strict=True)
                     if error is not None}
         self.paths &= failures.keys()
         for error in failures.values():
             raise error
+
+    def _sync_part(self, paths: Sequence[str]) -> list[OSError | None]:
+        """Sync some, one after the other; :returns: for each why it could not be."""
+        return [self._sync(path) for path in paths]
 
     def _sync(self, path: str) -> OSError | None:
         """Sync one; :returns: why it could not be."""

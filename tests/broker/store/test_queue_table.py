@@ -1,10 +1,13 @@
 """All queues of a store."""
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import MessageIllegal, StoreFull
+from twistmq.broker.store import queue_table
 from twistmq.broker.store.queue_table import QueueSync, QueueTable
 from twistmq.broker.testing.disk import FaultyDisk
 
@@ -40,6 +43,33 @@ class QueueSyncTests(SynchronousTestCase):
         job = QueueSync(disk, set(paths))
         self.assertRaises(OSError, job)
         self.assertEqual(job.paths, {"/cq/3"})
+
+    def test_thousands(self) -> None:
+        """Threads take many paths at a time; each that fails is told."""
+        jobs: list[ThreadPoolExecutor] = []
+
+        class Pool(ThreadPoolExecutor):
+            def submit(self, *args: Any, **options: Any) -> Any:
+                jobs.append(self)
+                return super().submit(*args, **options)
+
+        self.patch(queue_table, "ThreadPoolExecutor", Pool)
+        disk = FaultyDisk()
+        disk.syncs_at_once = 3
+        bad = {f"/cq/{number}" for number in (0, 63, 64, 1999)}
+        good = {f"/cq/{number}" for number in range(2000)} - bad
+        synced: list[str] = []
+
+        def sync(path: str) -> None:
+            synced.append(path)
+            if path in bad:
+                raise OSError(path)
+
+        self.patch(disk, "sync_path", sync)
+        job = QueueSync(disk, good | bad)
+        self.assertRaises(OSError, job)
+        self.assertEqual((job.paths, sorted(synced)), (bad, sorted(good | bad)))
+        self.assertTrue(0 < len(jobs) < 100, len(jobs))
 
 
 class QueueTableTests(SynchronousTestCase):
