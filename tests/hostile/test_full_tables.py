@@ -61,3 +61,19 @@ class FullTopicTableTests(HostileCase):
             RequestCode.SEND_MESSAGE_V2, send_header("one_more".ljust(127, "n"), 0), b"")
         self.assertEqual(refused.code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("topics", refused.remark or "")
+
+
+class StatisticsTests(HostileCase):
+    """Names that a sender writes into properties, and nobody else knows."""
+
+    timeout = 120
+
+    def test_forged_origins(self) -> None:
+        """Tries that say they come from topics that are not there leave nothing in memory."""
+        with BlockingClient(self.broker, 30.0) as attacker:
+            for number in range(2500):
+                header = send_header("%RETRY%forgers", 0, properties={
+                    "RETRY_TOPIC": f"{number}".ljust(30_000, "n")})
+                header.reconsume_times = 99
+                reply = attacker.request(RequestCode.SEND_MESSAGE_V2, header, b"")
+                self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
