@@ -21,7 +21,8 @@ import resource
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.interop.servers import Servers
@@ -54,13 +55,17 @@ def children_seconds() -> float:
 
 
 class Times:
-    """What took how long, and whether that is too long."""
+    """What took how long, and whether that is too long.
 
-    def __init__(self) -> None:
+    :param say: told each.
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self.say = say
         self.problems: list[str] = []
 
     def add(self, what: str, seconds: float, cpu: float, limit: float) -> None:
-        print(f"{what:34} {seconds:7.1f} s {cpu:7.1f} s of CPU", flush=True)
+        self.say(f"{what:34} {seconds:7.1f} s {cpu:7.1f} s of CPU")
         if seconds > limit:
             self.problems.append(f"{what}: {seconds:.1f} s, {limit:.0f} s are allowed")
 
@@ -69,13 +74,17 @@ class ManyTopics:
     """A broker over a folder.
 
     :param topics: how many there are.
+    :param start_seconds: how long a start may take.
+    :param stop_seconds: how long a stop may take.
+    :param say: told what took how long.
     """
 
     def __init__(
-        self, folder: Path, topics: int, start_seconds: float, stop_seconds: float
+        self, folder: Path, topics: int, start_seconds: float, stop_seconds: float,
+        say: Callable[[str], object],
     ) -> None:
         self.names = [f"many{number:x}" for number in range(topics)]
-        self.times = Times()
+        self.times = Times(say)
         self._start_seconds, self._stop_seconds = start_seconds, stop_seconds
         self._servers = Servers(folder, patience_seconds=PATIENCE_SECONDS)
 
@@ -103,7 +112,7 @@ class ManyTopics:
                    for name, reply in zip(self.names, self._answers(headers), strict=True)
                    if reply.code != ResponseCode.SUCCESS]
         if refused:
-            print(f"{len(refused)} sends are refused, the first to {refused[0]}")
+            self.times.say(f"{len(refused)} sends are refused, the first to {refused[0]}")
         return len(refused)
 
     def check(self, messages: int) -> None:
@@ -140,7 +149,7 @@ class ManyTopics:
             refused = self.send_to_each(b"1")
             # The table may be full before.
             del self.names[len(self.names) - refused:]
-            print(f"{len(self.names)} topics")
+            self.times.say(f"{len(self.names)} topics")
             self.times.add("first message of each topic", time.monotonic() - begin,
                            cpu_seconds(self._servers.pid) - before, PATIENCE_SECONDS)
             self.stop("stop after that")
@@ -170,7 +179,8 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = args.keep or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="twistmq-")))
-        problems = ManyTopics(folder, args.topics, args.start_seconds, args.stop_seconds).run()
+        problems = ManyTopics(folder, args.topics, args.start_seconds, args.stop_seconds,
+                              partial(print, flush=True)).run()
     for problem in problems:
         print(problem)
     return 1 if problems else 0
