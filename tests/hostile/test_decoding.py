@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from threading import Thread
 
-from tests.hostile.case import HostileCase
+from tests.hostile.case import HostileCase, MemoryPeak
 from tests.hostile.wire import json_frame, raw_frame
 from tests.interop.servers import Servers
 from twistmq.broker.codes import RequestCode as Code
@@ -140,6 +141,29 @@ class HeaderTests(DecodingCase):
         attacker.says(raw_frame(b"x" * (15 * _MIB)))
         self.assertTrue(attacker.is_closed())
         self.assertIn("over the limit of", self.assertLoggedOnce(attacker))
+
+
+class MemoryTests(DecodingCase):
+    """What many connections send at a time."""
+
+    #: What may come over what is on the wire, KiB: a few copies of one frame.
+    more_max_kib = 160 * 1024
+
+    def test_lists(self) -> None:
+        """Lists of names in eight headers, 120 MB together, were 945 MB of objects."""
+        names_of = ";".join(f"{number:x}" for number in range(2_200_000))
+        frame = json_frame(int(Code.GET_CONSUME_STATS), json.dumps(
+            {"consumerGroup": "g", "topicList": names_of}))
+        attackers = [self.connect() for _ in range(8)]
+        with MemoryPeak(self.servers.pid) as peak:
+            threads = [Thread(target=attacker.says, args=(frame,)) for attacker in attackers]
+            for thread in threads:
+                thread.start()
+            for thread, attacker in zip(threads, attackers, strict=True):
+                thread.join()
+                self.assertEqual(attacker.hears().code, ResponseCode.INVALID_PARAMETER)
+        self.assertLess(peak.kib - self.memory_before_kib,
+                        8 * len(frame) // 1024 + self.more_max_kib)
 
 
 class BodyTests(DecodingCase):
