@@ -11,20 +11,22 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import UpService
-from twistmq.broker.errors import RequestRefused
+from twistmq.broker.errors import RequestRefused, SettingsError
 from twistmq.broker.properties_file import with_changes
-from twistmq.broker.settings import Setting
+from twistmq.broker.settings import Setting, SettingCheck, Settings
 from twistmq.broker.testing.blocking_client import BlockingClient
-from twistmq.broker.testing.running import ReactorThread
+from twistmq.broker.testing.running import ReactorThread, running_broker
 from twistmq.broker.tool_changes import change_settings
 
 #: Small files, and ports that the system chooses.
@@ -249,6 +251,44 @@ class RefusedTests(UpCase):
         for name in ("enableDLegerCommitLog", "enableControllerMode"):
             self.refused(name, "true", f"{name}=true")
         self.refused("storeType", "defaultRocksDB", "storeType=")
+
+
+class Refusing:
+    """A plugin, of a broker or a name server, that cannot do with an address."""
+
+    @hookimpl
+    def register_setting_checks(self) -> list[SettingCheck]:
+        return [SettingCheck(("bindAddress",), self.check)]
+
+    def check(self, settings: Settings) -> None:
+        if settings.text("bindAddress") == "127.0.0.9":
+            raise settings.error("bindAddress", "is not for me")
+
+
+class PluginTests(SynchronousTestCase):
+    """A plugin's check is one of each server that uses it."""
+
+    def places(self) -> Iterator[dict[str, Any]]:
+        """The plugin in a broker, and in the name server beside one."""
+        yield {"plugins": [("mine", Refusing())]}
+        yield {"namesrv_plugins": [("mine", Refusing())]}
+
+    def test_start(self) -> None:
+        """It stops a start."""
+        for place in self.places():
+            with self.assertRaises(SettingsError) as caught, running_broker(
+                    {"bindAddress": "127.0.0.9"}, **place):
+                pass
+            self.assertIn("is not for me", str(caught.exception))
+
+    def test_change(self) -> None:
+        """It refuses a change by the broker's port."""
+        for place in self.places():
+            with running_broker(**place) as running:
+                change = b"bindAddress=127.0.0.9"
+                with running.client() as client:
+                    reply = client.request(RequestCode.UPDATE_BROKER_CONFIG, None, change)
+                self.assertIn("is not for me", reply.remark or "")
 
 
 class SweepTests(UpCase):
