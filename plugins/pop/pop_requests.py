@@ -15,6 +15,7 @@ from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.filters import is_tag_type
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.store.get_message import GetMessageStatus
+from twistmq.broker.topic_names import can_be_directory
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.pop import (
@@ -25,7 +26,7 @@ from twistmq.broker.wire.headers.pop import (
 from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX
 from twistmq.plugins.pop.checks import require_attempt_id, require_readable
 from twistmq.plugins.pop.hold import PopHold, Waiting
-from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, pop_retry_topic, retry_mark
+from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, is_retry, pop_retry_topic, retry_mark
 from twistmq.plugins.pop.take import Attempt, Taker
 
 if TYPE_CHECKING:
@@ -123,10 +124,19 @@ class PopRequests:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{ip}] pop message is forbidden because timerWheelEnable is false")
+        if not header.order and not self._can_be_retried(header.topic, header.consumer_group):
+            # Differs from Apache, where what is not acknowledged would be lost.
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER,
+                                 "the names of topic and group are too long for a topic of retries")
         if is_batch_topic(require_readable(kernel, request, "pop")):
             # Apache's broker gives out batches whose messages no client can acknowledge.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"topic[{header.topic}] has batch queues, it cannot be popped")
+
+    def _can_be_retried(self, topic: str, group: str) -> bool:
+        """Whether what a group does not acknowledge of a topic can be stored again."""
+        return is_retry(topic) or can_be_directory(
+            pop_retry_topic(topic, group, self._settings.retry_v2))
 
     def _filter(self, header: PopMessageRequestHeader) -> MessageFilter | None:
         """:raises RequestRefused: when the expression has no meaning."""

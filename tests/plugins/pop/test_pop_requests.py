@@ -213,6 +213,17 @@ class PopTests(PopTestCase):
 class RetryTests(PopTestCase):
     """What comes a second time."""
 
+    def test_long_names(self) -> None:
+        """A group whose retries no topic could hold pops nothing, but in order: those have none."""
+        topic, group = "t" * 120, "g" * 130
+        self.send(b"x", topic=topic)
+        self.assertEqual(self.ask_pop(topic=topic, group=group).code,
+                         ResponseCode.INVALID_PARAMETER)
+        self.assertEqual(len(self.pop(topic=topic, group=group, order=True)), 1)
+        self.assertEqual(len(self.pop(topic=topic, group="g" * 127)), 1)
+        self.pass_time(8000)
+        self.assertEqual(self.retries(pop_retry_topic(topic, "g" * 127, False)), [b"x"])
+
     def test_under_its_topic(self) -> None:
         """A retry has the name of its topic, a receipt, and one try more."""
         self.send(b"x", tag="red", UNIQ_KEY="u")
