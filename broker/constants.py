@@ -19,6 +19,7 @@ __all__ = [
     "CHECKPOINT_SIZE_BYTES",
     "CLIENTS_BYTES_TOTAL_MAX",
     "CLIENT_ID_LENGTH_MAX",
+    "CLOCK_STEP_MAX_MS",
     "CONNECTION_BYTES_IN_FLIGHT_MAX",
     "CONNECTION_BYTES_UNSENT_FREE",
     "CONNECTION_BYTES_UNSENT_MAX",
@@ -333,6 +334,9 @@ DISPATCH_STEP_RECORDS: Final = 512
 
 #: Ms by which recovery starts before the checkpoint. Source: StoreCheckpoint.getMinTimestamp.
 CHECKPOINT_MARGIN_MS: Final = 3_000
+#: A wall clock that goes back by no more, ms, is waited for: time servers do that, and each longer
+#: step costs a write of the checkpoint.
+CLOCK_STEP_MAX_MS: Final = 1_000
 
 # --- clients
 

@@ -37,7 +37,8 @@ class CommitFlush:
     """Runs the syncs of one commit log.
 
     :param run_sync: runs a sync where it likes, see RunSync.
-    :param on_flushed: called after each sync with the newest store time that it covers, ms.
+    :param on_flushed: called after each sync with the newest store time that it covers, ms,
+        and up to where in the log that is.
     """
 
     log = Logger()
@@ -47,7 +48,7 @@ class CommitFlush:
         commit_log: CommitLog,
         settings: StoreSettings,
         run_sync: RunSync,
-        on_flushed: Callable[[int], None],
+        on_flushed: Callable[[int, int], None],
     ) -> None:
         self.failure: StoreError | None = None
         self._log = commit_log
@@ -133,7 +134,7 @@ class CommitFlush:
     def _synced(self) -> None:
         target = self._target
         self._log.synced(target)
-        self._on_flushed(self._target_timestamp)
+        self._on_flushed(self._target_timestamp, target)
         ready = [waiting for offset, waiting in self._waiting if offset <= target]
         self._waiting = [each for each in self._waiting if each[0] > target]
         if self._waiting:

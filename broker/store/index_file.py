@@ -67,6 +67,11 @@ class IndexFile:
         """Newest store time of the round's header, ms."""
         return int.from_bytes(self._header[8:16], "big")
 
+    @property
+    def header_physical(self) -> int:
+        """Place of the newest message of the round's header."""
+        return int.from_bytes(self._header[24:32], "big")
+
     def load(self) -> None:
         """Open the file and read its header."""
         self._file = self._io.open_file(self.path)

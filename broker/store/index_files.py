@@ -45,7 +45,8 @@ class IndexFiles:
 
     :param in_thread: runs a function on a thread.
     :param flush_log: makes durable the messages that have items: others may take their places.
-    :param save_checkpoint: makes durable that the index is complete up to a store time.
+    :param save_checkpoint: makes durable that the index is complete up to a store time and a
+        place in the log.
     """
 
     log = Logger()
@@ -59,7 +60,7 @@ class IndexFiles:
         now_ms: Callable[[], int],
         in_thread: Callable[[Callable[[], None]], Deferred[None]],
         flush_log: Callable[[], Deferred[None]],
-        save_checkpoint: Callable[[int], Deferred[None]],
+        save_checkpoint: Callable[[int, int], Deferred[None]],
     ) -> None:
         self.directory = directory
         self.files: list[IndexFile] = []
@@ -90,6 +91,7 @@ class IndexFiles:
             files that claim more are removed. None after a clean stop.
         """
         self._io.make_directory(self.directory)
+        is_cut = False
         for name in self._io.list_directory(self.directory):
             path = f"{self.directory}/{name}"
             if not name.isdecimal():
@@ -110,7 +112,9 @@ class IndexFiles:
                 file.close()
                 self._io.remove(path)
                 continue
-            if newest_ms is not None and file.tail.end_timestamp > newest_ms:
+            if newest_ms is not None and (is_cut or file.tail.end_timestamp > newest_ms):
+                # Recovery goes on behind the last file: there must be no gap before it.
+                is_cut = True
                 self.log.warn("{path} is newer than the checkpoint and is removed", path=path)
                 file.close()
                 self._io.remove(path)
@@ -271,7 +275,8 @@ class IndexFiles:
             lambda: self._wait(self._in_thread(file.sync), self._lose),
             file.write_pages,
             lambda: self._wait(self._in_thread(file.sync), self._lose),
-            lambda: self._wait(self._save_checkpoint(file.header_timestamp), self._put_off),
+            lambda: self._wait(self._save_checkpoint(
+                file.header_timestamp, file.header_physical + 1), self._put_off),
             file.write_header,
             # The next file's header must not be on disk before this one is.
             lambda: self._wait(self._in_thread(file.sync), self._lose),

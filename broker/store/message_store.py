@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twistmq.broker.constants import (
+    CLOCK_STEP_MAX_MS,
     PULL_SIZE_BYTES_MAX,
     QUEUE_TAILS_TOTAL_BYTES_MAX,
     STORE_LOOK_INTERVAL_MS,
@@ -158,7 +159,8 @@ class MessageStore:
             ) -> None:
                 in_thread(prepare()).addCallbacks(done, done)
 
-        self._flush = CommitFlush(self._log, settings, run_sync, self._log_flushed)
+        self._flush = CommitFlush(
+            self._log, settings, run_sync, self._checkpoint.log_is_durable)
         self._upkeep = Upkeep(
             settings,
             self._queues,
@@ -239,7 +241,11 @@ class MessageStore:
         recovery = StoreRecovery(
             self.settings, self._log, self._queues, self._index, self._dispatch, crashed
         )
-        self._upkeep.durable_offset = recovery.run(self._checkpoint.values)
+        values = self._checkpoint.values
+        self._upkeep.durable_offset = recovery.run(values)
+        self._log.last_store_timestamp = max(
+            self._log.last_store_timestamp, values.physic_msg_timestamp,
+            values.logics_msg_timestamp, values.index_msg_timestamp)
 
     def _hold(self, path: str) -> None:
         """Keep other stores from a folder, which another root may have as its commit log's."""
@@ -343,8 +349,10 @@ class MessageStore:
         if not records:
             return
         self._require_writable()
-        now_ms = self._now_ms()
         log, queues = self._log, self._queues
+        now_ms = self._now_ms()
+        if now_ms < log.last_store_timestamp:
+            now_ms = self._behind(now_ms)
         start = log.max_offset
         light = self._light
         if light is not None:
@@ -373,6 +381,21 @@ class MessageStore:
         if self._queues.has_batches:
             count = sum(record.message_count for record in records)
         self.stats.put(count, log.max_offset - start, self._now_ms() - now_ms)
+
+    def _behind(self, now_ms: int) -> int:
+        """The wall clock was set back: :returns: the store time of what is stored now, ms.
+
+        :raises StoreError: when the checkpoint cannot be written.
+        """
+        log = self._log
+        behind_ms = log.last_store_timestamp - now_ms
+        if behind_ms <= CLOCK_STEP_MAX_MS:
+            # Store times stand still until it is where it was.
+            return log.last_store_timestamp
+        self.log.warn("the clock is {behind} ms behind the last store time", behind=behind_ms)
+        self._checkpoint.lower(now_ms, log.max_offset)
+        log.last_store_timestamp = now_ms
+        return now_ms
 
     def _write(
         self, writes: Sequence[tuple[int, bytes]], records: Sequence[MessageRecord]
@@ -411,8 +434,10 @@ class MessageStore:
             self.append(records)
             return
         self._require_writable()
-        now_ms = self._now_ms()
         log, queues = self._log, self._queues
+        now_ms = self._now_ms()
+        if now_ms < log.last_store_timestamp:
+            now_ms = self._behind(now_ms)
         start = log.max_offset
         self._write(place_records(encoded, queues.by_topic, queues.make, self._dispatch.filter,
                                   start, log.file_size, now_ms), records)
@@ -615,18 +640,13 @@ class MessageStore:
         self.log.error("{error}: it takes no more messages until it is started again",
                        error=str(self._gone))
 
-    def _log_flushed(self, timestamp: int) -> None:
-        if timestamp > 0:
-            self._checkpoint.values.physic_msg_timestamp = timestamp
-
     def _flush_all(self) -> Deferred[None]:
         """Make the log durable as it is now."""
         return self._flush.flushed(self._log.max_offset) or succeed(None)
 
-    def _note_index(self, timestamp: int) -> Deferred[None]:
-        """Make durable that the index is complete up to a store time, ms."""
-        values = self._checkpoint.values
-        values.index_msg_timestamp = max(values.index_msg_timestamp, timestamp)
+    def _note_index(self, timestamp: int, end: int) -> Deferred[None]:
+        """Make durable that the index is complete up to a store time, ms, and a place."""
+        self._checkpoint.index_is_durable(timestamp, end)
         return self._checkpoint.save()
 
     # --- read

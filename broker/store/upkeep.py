@@ -10,6 +10,7 @@ Source: FlushConsumeQueueService, StoreCheckpoint, DefaultMessageStore.addSchedu
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from threading import Lock
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
@@ -57,6 +58,11 @@ class CheckpointFile:
         self._io = io
         self._in_thread = in_thread
         self._lock = DeferredLock()
+        #: Held by who writes; what was to be written before the values were lowered is not.
+        self._writing = Lock()
+        self._lowered = 0
+        #: A place of the log, and the least store time from there on of those that went back, ms.
+        self._went_back = -1, 0
         self._saved = b""
 
     def load(self) -> None:
@@ -76,12 +82,62 @@ class CheckpointFile:
         data = self.values.encode()
         if data == self._saved:
             return succeed(None)
-        io, path = self._io, self.path
-        written = self._in_thread(lambda: io.write_file_atomically(path, data))
-        return written.addCallback(self._written, data)
+        lowered = self._lowered
 
-    def _written(self, _: None, data: bytes) -> None:
-        self._saved = data
+        def write() -> None:
+            with self._writing:
+                if lowered == self._lowered:
+                    self._io.write_file_atomically(self.path, data)
+                    self._saved = data
+
+        return self._in_thread(write)
+
+    # --- what is durable
+
+    def log_is_durable(self, timestamp: int, end: int) -> None:
+        """Note that the commit log is durable up to a place, and the store time there, ms."""
+        if timestamp > 0:
+            self.values.physic_msg_timestamp = self._known(timestamp, end)
+
+    def queues_are_durable(self, timestamp: int, end: int) -> None:
+        """Note the same of the entries of queues."""
+        if timestamp > 0:
+            self.values.logics_msg_timestamp = self._known(timestamp, end)
+
+    def index_is_durable(self, timestamp: int, end: int) -> None:
+        """Note the same of the index."""
+        self.values.index_msg_timestamp = max(
+            self.values.index_msg_timestamp, self._known(timestamp, end))
+
+    def _known(self, timestamp: int, end: int) -> int:
+        """Behind a place where store times went back all are later than this."""
+        place, least_ms = self._went_back
+        return min(timestamp, least_ms) if end <= place else timestamp
+
+    def lower(self, now_ms: int, place: int) -> None:
+        """Store times go back to ``now_ms`` behind a place of the log: say nothing beyond, now.
+
+        Recovery starts by these values. What is stored with an earlier time than they say, and is
+        not durable, would be left out of queues and index.
+
+        :raises StoreError: when it cannot be written.
+        """
+        values, before_ms = self.values, now_ms - 1
+        _, least_ms = self._went_back
+        self._went_back = place, min(before_ms, least_ms or before_ms)
+        values.physic_msg_timestamp = min(values.physic_msg_timestamp, before_ms)
+        values.logics_msg_timestamp = min(values.logics_msg_timestamp, before_ms)
+        values.index_msg_timestamp = min(values.index_msg_timestamp, before_ms)
+        self._lowered += 1
+        with self._writing:
+            data = values.encode()
+            if data == self._saved:
+                return
+            try:
+                self._io.write_file_atomically(self.path, data)
+            except OSError as error:
+                raise StoreError(f"{self.path} cannot be written: {error}") from error
+            self._saved = data
 
 
 class Upkeep:
@@ -289,8 +345,7 @@ class Upkeep:
         self._lost -= again
         if not self._lost:
             self.synced_offset = offset
-            if timestamp > 0:
-                self._checkpoint.values.logics_msg_timestamp = timestamp
+            self._checkpoint.queues_are_durable(timestamp, offset)
         return None
 
     def _step_index(self, now_ms: int) -> None:

@@ -41,8 +41,10 @@ class SimulatedStore:
         self.settings = settings
         self.chance = chance
         self.disk = PowerLossDisk()
-        self.disk.now_ms = lambda: self.now_ms
+        self.disk.now_ms = self.wall_ms
+        #: The clock for durations; the wall clock is off by ``jumped_ms``.
         self.now_ms = 1_700_000_000_000
+        self.jumped_ms = 0
         self.model = StoreModel(settings.mapped_file_size_commit_log, settings.message_index_safe)
         #: Whether jobs wait for a step of their own.
         self.jobs_wait = chance.random() < 0.6
@@ -53,6 +55,10 @@ class SimulatedStore:
         #: The removal of files that is going on.
         self.removing: Deferred[None] | None = None
         self._jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+    def wall_ms(self) -> int:
+        """What the wall clock says, Unix ms."""
+        return self.now_ms + self.jumped_ms
 
     def note(self, text: str) -> None:
         """Write down what was done."""
@@ -72,7 +78,8 @@ class SimulatedStore:
             # It is for a store that runs: the failed sync is over before the next one starts.
             self.disk.fail_sync_of = None
             self.store = MessageStore(
-                self.settings, self.disk, lambda: self.now_ms, self._in_thread
+                self.settings, self.disk, self.wall_ms, self._in_thread,
+                steady_ms=lambda: self.now_ms,
             )
             self.store.is_batch_topic = self.batch_topics.__contains__
             try:

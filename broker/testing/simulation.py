@@ -39,6 +39,8 @@ _QUEUE_DIRECTORIES: Final = (
 _TAGS: Final = ("", "", "red", "grün")
 _SYS_FLAGS: Final = (0, 0, 0, 0, 0, SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _BODY_SIZES: Final = (0, 1, 20, 100, 300, 700)
+#: What the wall clock is set by: a little, by hand, by a host that had no time when it started.
+_JUMPS_MS: Final = (-1, -700, -2500, -10_000, -3_600_000, 5000, 7_200_000)
 #: Steps of time: within a batch, past the flush of the log, of the checkpoint, of index and queues.
 _ELAPSED_MS: Final = (0, 1, 60, 600, 1100, 4000, 11_000, 61_000)
 
@@ -64,6 +66,7 @@ class Simulation(SimulatedStore):
             self._send: 10,
             self._send_and_wait: 10,
             self._pass_time: 8,
+            self._set_clock: chance.choice((0, 0, 2)),
             self.run_job: 8,
             self._compare: 1,
             self.stop: 1,
@@ -188,6 +191,12 @@ class Simulation(SimulatedStore):
         for _ in range(steps):
             self.store.flush_step(self.now_ms)
 
+    def _set_clock(self) -> None:
+        """Let the wall clock jump."""
+        jump_ms = self.chance.choice(_JUMPS_MS)
+        self.note(f"the wall clock jumps by {jump_ms} ms")
+        self.jumped_ms += jump_ms
+
     def _rest(self) -> None:
         """Let all become durable that does so by itself."""
         self.note("rest")
@@ -205,7 +214,7 @@ class Simulation(SimulatedStore):
             for _ in range(self.chance.choice((0, 1, 9))):
                 # One step at a time: the next waits until the files of the last are removed.
                 if self.removing is None or self.removing.called:
-                    self.removing = retention.step(self.now_ms)
+                    self.removing = retention.step(self.wall_ms())
                 else:
                     self.run_job()
         self.note(f"retention, the log begins at {store.min_offset}")

@@ -46,6 +46,35 @@ class ClockJumpTests(KernelTestCase):
         self.after(70_000, "flush the store")
         self.assertEqual(store._upkeep.synced_offset, store.max_offset)
 
+    def test_store_times(self) -> None:
+        """They stand still for a small step, and go back with the clock for a large one."""
+        def stored_ms() -> int:
+            self.send()
+            return self.box.stored("T", 0)[-1].store_timestamp
+
+        first_ms = stored_ms()
+        self.box.jump_ms = -1000
+        self.assertEqual(stored_ms(), first_ms)
+        self.box.now_ms += 1001
+        self.assertEqual(stored_ms(), first_ms + 1)
+        self.box.jump_ms = -_HOUR_MS
+        self.assertEqual(stored_ms(), self.box.now_ms - _HOUR_MS)
+
+    def test_full_disk(self) -> None:
+        """Where the checkpoint cannot be lowered nothing is stored."""
+        self.send()
+        self.after(11_000, "flush the store")
+        self.box.jump_ms = -_HOUR_MS
+        self.disk.room_bytes = 0
+        end = self.box.kernel.store.max_offset
+        reply = self.box.ask(
+            RequestCode.SEND_MESSAGE_V2, send_header("T", self.box.now_ms), b"x")
+        self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertEqual(self.box.kernel.store.max_offset, end)
+        self.disk.room_bytes = None
+        self.send()
+        self.flushLoggedErrors()
+
     def test_pull(self) -> None:
         """A pull waits as long as it asked for."""
         self.send()

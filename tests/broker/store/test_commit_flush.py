@@ -25,9 +25,9 @@ class CommitFlushTests(SynchronousTestCase):
         self.log = CommitLog(self.disk, "/log", 100_000)
         self.log.load()
         self.jobs: list[tuple[Callable[[], None], Done]] = []
-        self.times: list[int] = []
+        self.times: list[tuple[int, int]] = []
         self.flush = CommitFlush(
-            self.log, small_settings(), self.run_sync, self.times.append
+            self.log, small_settings(), self.run_sync, self.flushed
         )
 
     def run_sync(self, prepare: Prepare, done: Done) -> None:
@@ -43,6 +43,9 @@ class CommitFlushTests(SynchronousTestCase):
             done(Failure())
         else:
             done(None)
+
+    def flushed(self, timestamp: int, end: int) -> None:
+        self.times.append((timestamp, end))
 
     def write(self, size: int, timestamp: int = 0) -> int:
         """Write bytes; the offset behind them."""
@@ -65,11 +68,12 @@ class CommitFlushTests(SynchronousTestCase):
         self.successResultOf(first)
         for each in others:
             self.assertNoResult(each)
-        self.assertEqual((self.log.flushed_offset, self.times), (10, [5]))
+        self.assertEqual((self.log.flushed_offset, self.times), (10, [(5, 10)]))
         self.run_job()
         for each in others:
             self.successResultOf(each)
-        self.assertEqual((self.jobs, self.log.flushed_offset, self.times), ([], 40, [5, 6]))
+        self.assertEqual((self.jobs, self.log.flushed_offset, self.times),
+                         ([], 40, [(5, 10), (6, 40)]))
 
     def test_flushed_already(self) -> None:
         """Nothing to wait for."""
@@ -78,7 +82,7 @@ class CommitFlushTests(SynchronousTestCase):
     def test_thread_that_answers_at_once(self) -> None:
         """Nothing to wait for either."""
         self.flush = CommitFlush(
-            self.log, small_settings(), self._now, self.times.append
+            self.log, small_settings(), self._now, self.flushed
         )
         self.assertIsNone(self.flush.flushed(self.write(10)))
 
@@ -93,14 +97,14 @@ class CommitFlushTests(SynchronousTestCase):
         def later(prepare: Prepare, done: Done) -> None:
             prepared.append((prepare, done))
 
-        self.flush = CommitFlush(self.log, small_settings(), later, self.times.append)
+        self.flush = CommitFlush(self.log, small_settings(), later, self.flushed)
         waits = [self.wait(self.write(10, 7)) for _ in range(3)]
         [(prepare, done)] = prepared
         prepare()()
         done(None)
         for each in waits:
             self.successResultOf(each)
-        self.assertEqual((self.log.flushed_offset, self.times), (30, [7]))
+        self.assertEqual((self.log.flushed_offset, self.times), (30, [(7, 30)]))
 
     def test_failed_sync_fails_for_good(self) -> None:
         """All waits fail, and so does every later one: no sync is tried again."""

@@ -46,7 +46,7 @@ class IndexFilesCase(SynchronousTestCase):
         self.durable = self.added
         return succeed(None)
 
-    def save(self, timestamp: int) -> Deferred[None]:
+    def save(self, timestamp: int, end: int) -> Deferred[None]:
         """The checkpoint is durable."""
         self.checkpoint_ms = max(self.checkpoint_ms, timestamp)
         return succeed(None)

@@ -17,6 +17,7 @@ from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import start_after_crash
 from twistmq.broker.store.store_recovery import StoreRecovery
+from twistmq.broker.store.upkeep import CheckpointFile
 from twistmq.broker.testing.simulation import Simulation, SimulationFailed
 
 #: Seeds in which each has to be found: several times those that it took.
@@ -53,6 +54,10 @@ class MutationTests(SynchronousTestCase):
     def test_checkpoint_without_margin(self) -> None:
         """Its times are taken as they are."""
         self.assert_found(checkpoint, "CHECKPOINT_MARGIN_MS", 0)
+
+    def test_a_clock_that_goes_back(self) -> None:
+        """The checkpoint goes on saying what it said of later times."""
+        self.assert_found(CheckpointFile, "lower", nothing)
 
     def test_start_a_file_too_late(self) -> None:
         """Recovery begins with the file after the right one."""

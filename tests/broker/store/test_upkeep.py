@@ -403,6 +403,35 @@ class CheckpointFileTests(SynchronousTestCase):
         job()
         done.callback(None)
 
+    def test_lowered(self) -> None:
+        """What was to be written before is not; what is noted of before the place stays low."""
+        self.file.log_is_durable(10_000, 50)
+        self.file.queues_are_durable(9000, 40)
+        self.file.index_is_durable(8000, 30)
+        saved = self.file.save()
+        self.file.lower(5000, 60)
+        self.run_job()
+        self.successResultOf(saved)
+        stored = Checkpoint.decode(self.disk.read_file("/store/checkpoint"), "")
+        self.assertEqual(stored, Checkpoint(4999, 4999, 4999))
+        self.file.log_is_durable(10_000, 60)
+        self.file.queues_are_durable(10_000, 60)
+        self.file.index_is_durable(10_000, 60)
+        self.assertEqual(self.file.values, stored)
+        self.file.log_is_durable(5003, 61)
+        self.file.queues_are_durable(5002, 61)
+        self.file.index_is_durable(5001, 61)
+        self.assertEqual(self.file.values, Checkpoint(5003, 5002, 5001))
+
+    def test_lowered_again(self) -> None:
+        """Of two places behind each other the times of both count."""
+        self.file.lower(5000, 60)
+        self.file.lower(7000, 80)
+        self.file.log_is_durable(10_000, 60)
+        self.assertEqual(self.file.values.physic_msg_timestamp, 4999)
+        self.file.log_is_durable(10_000, 81)
+        self.assertEqual(self.file.values.physic_msg_timestamp, 10_000)
+
     def test_writes_one_at_a_time(self) -> None:
         """Each save waits for values at least as new as its own; equal values are not written."""
         self.file.values.physic_msg_timestamp = 1
