@@ -106,7 +106,7 @@ class ServerTrace:
         self.deliveries = Deliveries(self._most)
         self.written = self.dropped = 0
         self._dropped_logged = 0
-        self._logged_ms = kernel.now_ms()
+        self._logged_ms = kernel.steady.now_ms()
         self._looked_ms = 0
 
     # --- what requests bring
@@ -153,7 +153,8 @@ class ServerTrace:
                 client = client_key(host, group, False)
             if is_trace:
                 for record in records:
-                    self.clients.traced(host, record.body, request.now_ms)
+                    self.clients.traced(
+                        host, record.body, self._kernel.steady.now_ms())
             elif not wanted or _NO_TRACE in (header.properties or ""):
                 continue
             elif room <= 0:
@@ -225,14 +226,15 @@ class ServerTrace:
 
     def write(self, now_ms: int, most: int = WRITE_MAX) -> None:
         """Write records that wait, those of watched clients once they are decided on."""
-        if now_ms - self._looked_ms >= PERIOD_MS:
+        steady_ms = self._kernel.steady.now_ms()
+        if steady_ms - self._looked_ms >= PERIOD_MS:
+            self._looked_ms = steady_ms
             self._look_for_consumed(now_ms)
-        self._append(self._taken(now_ms, most), now_ms)
-        if now_ms - self._logged_ms >= LOG_PERIOD_MS:
-            self._look_back(now_ms)
+        self._append(self._taken(steady_ms, most), now_ms)
+        if steady_ms - self._logged_ms >= LOG_PERIOD_MS:
+            self._look_back(steady_ms)
 
     def _look_for_consumed(self, now_ms: int) -> None:
-        self._looked_ms = now_ms
         timeout_ms = self._kernel.settings.int("trace.consume_timeout")
         for host, ended in self.deliveries.ended(
             self._kernel.consumer_offset.query, now_ms, timeout_ms
@@ -242,23 +244,24 @@ class ServerTrace:
 
     def write_all(self, now_ms: int) -> None:
         """Write everything, whoever it is of; at the end."""
+        steady_ms = self._kernel.steady.now_ms()
         self._buffer.extendleft(reversed(self._watched))
         self._watched.clear()
         while self._buffer:
             pages = Pages()
             for _ in range(min(len(self._buffer), WRITE_MAX)):
                 client, host, entry = self._buffer.popleft()
-                if self.clients.verdict(client, now_ms) is not Verdict.SKIP:
+                if self.clients.verdict(client, steady_ms) is not Verdict.SKIP:
                     pages.add(host, self._record(entry))
             self._append(pages, now_ms)
 
-    def _taken(self, now_ms: int, most: int) -> Pages:
+    def _taken(self, steady_ms: int, most: int) -> Pages:
         """Take out what is to be written now."""
         pages = Pages()
         watched = self._watched
         while watched and most > 0:
             client, host, entry = watched[0]
-            verdict = self.clients.verdict(client, now_ms)
+            verdict = self.clients.verdict(client, steady_ms)
             if verdict is Verdict.WAIT:
                 break
             watched.popleft()
@@ -269,7 +272,7 @@ class ServerTrace:
             if most <= 0:
                 break
             client, host, entry = self._buffer.popleft()
-            verdict = self.clients.verdict(client, now_ms)
+            verdict = self.clients.verdict(client, steady_ms)
             if verdict is Verdict.WAIT:
                 watched.append((client, host, entry))
             elif verdict is Verdict.RECORD:
@@ -319,9 +322,9 @@ class ServerTrace:
 
     # --- what is told of it
 
-    def _look_back(self, now_ms: int) -> None:
-        self._logged_ms = now_ms
-        self.clients.forget_idle(now_ms)
+    def _look_back(self, steady_ms: int) -> None:
+        self._logged_ms = steady_ms
+        self.clients.forget_idle(steady_ms)
         dropped, self._dropped_logged = self.dropped - self._dropped_logged, self.dropped
         if dropped:
             self.log.warn("{count} trace records were dropped: the buffer of {most} was full, or "

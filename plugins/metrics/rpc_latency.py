@@ -49,7 +49,8 @@ class RpcLatency:
         histogram = self._histograms.get(key)
         if histogram is None:
             histogram = self._new(key)
-        histogram.add((self._now_ms() - request.now_ms) / self._unit_ms)
+        # The clock may have been set back meanwhile.
+        histogram.add(max(self._now_ms() - request.now_ms, 0) / self._unit_ms)
 
     def _new(self, key: tuple[int, int, bool, int]) -> Histogram:
         return self._histograms.setdefault(

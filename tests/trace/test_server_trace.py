@@ -84,7 +84,7 @@ class TraceTestCase(SynchronousTestCase):
             self.box.now_ms += step_ms
             for task in self.kernel.periodic_tasks:
                 if task.name in ("write trace records", "deliver delayed messages"):
-                    task.run(self.box.now_ms)
+                    task.run(self.box.now_ms + self.box.jump_ms)
 
     def messages(self) -> list[StoredMessage]:
         """What is in the trace topic."""
@@ -136,6 +136,13 @@ class SentTests(TraceTestCase):
         self.assertEqual(properties, {
             "KEYS": "u1 k1 k2 u2", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
             "CLUSTER": "DefaultCluster"})
+
+    def test_clock_goes_back(self) -> None:
+        """A client that is watched is decided on in its time, and records are written."""
+        self.send()
+        self.box.jump_ms = -3_600_000
+        self.let_pass()
+        self.assertEqual(len(self.records()), 1)
 
     def test_found_by_id_and_key(self) -> None:
         """The trace message is in the index under the message's id and keys."""
