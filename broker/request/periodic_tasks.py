@@ -19,10 +19,10 @@ from twistmq.broker.statistics import SAMPLE_PERIOD_MS
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["ms_to_midnight_after_this", "ms_to_next_midnight", "periodic_tasks"]
+__all__ = ["ms_to_next_midnight", "periodic_tasks"]
 
-#: No timer comes so much too early, ms.
-_EARLY_MAX_MS = 60_000
+#: How often it is looked whether another day began, ms.
+_DAY_LOOK_MAX_MS = 60_000
 
 _log = Logger()
 
@@ -31,15 +31,6 @@ def ms_to_next_midnight(now_ms: int) -> int:
     """How long it is to the next local midnight, ms; a day may have 23 or 25 hours."""
     tomorrow = datetime.fromtimestamp(now_ms / 1000).date() + timedelta(days=1)
     return round(datetime.combine(tomorrow, time()).timestamp() * 1000) - now_ms
-
-
-def ms_to_midnight_after_this(now_ms: int) -> int:
-    """How long it is from one midnight to the next, ms.
-
-    The timer may come a little before midnight, by the clock people read; that is not yet another
-    day.
-    """
-    return ms_to_next_midnight(now_ms + _EARLY_MAX_MS) + _EARLY_MAX_MS
 
 
 def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
@@ -53,12 +44,22 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
     def expire_clients(_: int) -> None:
         kernel.clients.expire(kernel.steady.awake_ms(), settings.int("channelExpiredTimeout"))
 
-    def record_day(_: int) -> None:
+    today = datetime.fromtimestamp(kernel.now_ms() / 1000).date()
+
+    def record_day(now_ms: int) -> None:
+        nonlocal today
+        before, today = today, datetime.fromtimestamp(now_ms / 1000).date()
+        if today <= before:
+            return
         stats = kernel.stats
         stats.record_day()
         _log.info("since yesterday {put} messages came in and {got} went out",
                   put=stats.put_today_morning - stats.put_yesterday_morning,
                   got=stats.get_today_morning - stats.get_yesterday_morning)
+
+    def next_look_ms() -> int:
+        # The clock may be set meanwhile.
+        return min(ms_to_next_midnight(kernel.now_ms()), _DAY_LOOK_MAX_MS)
 
     def log_dispatch_lag(_: int) -> None:
         _log.info("dispatch is {size} bytes behind the commit log",
@@ -87,8 +88,7 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
         PeriodicTask("give up late flushes", 500, 500, kernel.acknowledgement.expire),
         PeriodicTask("sample statistics", SAMPLE_PERIOD_MS, SAMPLE_PERIOD_MS,
                      lambda _: kernel.stats.sample(steady_ms())),
-        PeriodicTask("record the day", ms_to_next_midnight(kernel.now_ms()),
-                     lambda: ms_to_midnight_after_this(kernel.now_ms()), record_day),
+        PeriodicTask("record the day", 1, next_look_ms, record_day),
         PeriodicTask("log dispatch lag", 10_000, 60_000, log_dispatch_lag),
         PeriodicTask("log water marks", 10_000, 1000, log_water_marks),
     ]

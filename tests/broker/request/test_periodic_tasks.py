@@ -13,10 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_put
 from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.request.periodic_tasks import (
-    ms_to_midnight_after_this,
-    ms_to_next_midnight,
-)
+from twistmq.broker.request.periodic_tasks import ms_to_next_midnight
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
@@ -62,14 +59,6 @@ class MidnightTests(SynchronousTestCase):
         self.in_zone("UTC")
         self.assertEqual(ms_to_next_midnight(DAY_MS * 20_000), DAY_MS)
         self.assertEqual(ms_to_next_midnight(DAY_MS * 20_000 - 1), 1)
-
-    def test_timer_that_comes_early(self) -> None:
-        """A day is recorded once, though it may seem not quite over."""
-        self.in_zone("UTC")
-        for early_ms in (0, 5, 59_000):
-            self.assertEqual(ms_to_midnight_after_this(DAY_MS * 20_000 - early_ms),
-                             DAY_MS + early_ms)
-        self.assertEqual(ms_to_midnight_after_this(DAY_MS * 20_000 + 5000), DAY_MS - 5000)
 
 
 class TaskTests(SynchronousTestCase):
@@ -140,11 +129,27 @@ class TaskTests(SynchronousTestCase):
         box = self.make()
         count_put(box.kernel.stats, {"T": (5, 5)})
         box.kernel.stats.messages_got("G", "T", 3, 3)
+        self.assertEqual(self.logged(box, "record the day"), [])
+        box.now_ms += DAY_MS
         event, = self.logged(box, "record the day")
         self.assertEqual((event["put"], event["got"]), (5, 3))
         self.assertEqual(box.kernel.stats.put_today_morning, 5)
+        self.assertEqual(self.logged(box, "record the day"), [])
+        box.now_ms += DAY_MS
         event, = self.logged(box, "record the day")
         self.assertEqual((event["put"], event["got"]), (0, 0))
+
+    def test_day_of_a_clock_that_is_set(self) -> None:
+        """It is looked at often, and a day that is taken back is no new one."""
+        box = self.make()
+        task = self.task(box, "record the day")
+        assert callable(task.period_ms)
+        for now_ms in (DAY_MS * 20_000, DAY_MS * 20_000 - 7, DAY_MS * 20_000 + DAY_MS // 3):
+            box.now_ms = now_ms
+            self.assertLessEqual(task.period_ms(), min(60_000, ms_to_next_midnight(now_ms)))
+        self.logged(box, "record the day")
+        box.now_ms -= 2 * DAY_MS
+        self.assertEqual(self.logged(box, "record the day"), [])
 
     def test_dispatch_lag(self) -> None:
         """The log tells how far queues are behind the commit log."""
