@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tests.kernel_case import KernelTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
+from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.wire.bodies import (
     ConsumerData,
@@ -59,6 +60,25 @@ class ClockJumpTests(KernelTestCase):
         self.assertEqual(stored_ms(), first_ms + 1)
         self.box.jump_ms = -_HOUR_MS
         self.assertEqual(stored_ms(), self.box.now_ms - _HOUR_MS)
+
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint.decode(self.disk.read_file("/store/checkpoint"), "")
+
+    def test_checkpoint(self) -> None:
+        """On disk it is before the first message whose store time went back, at once."""
+        self.send()
+        self.after(70_000, "flush the store")
+        before = self.checkpoint()
+        self.assertGreater(min(before.physic_msg_timestamp, before.logics_msg_timestamp), 0)
+        self.box.jump_ms = -_HOUR_MS
+        self.send()
+        stored_ms = self.box.stored("T", 0)[-1].store_timestamp
+        lowered = self.checkpoint()
+        self.assertLess(lowered.physic_msg_timestamp, stored_ms)
+        self.assertLess(lowered.logics_msg_timestamp, stored_ms)
+        self.assertLess(lowered.index_msg_timestamp, stored_ms)
+        self.after(70_000, "flush the store")
+        self.assertEqual(self.checkpoint().logics_msg_timestamp, stored_ms)
 
     def test_full_disk(self) -> None:
         """Where the checkpoint cannot be lowered nothing is stored."""
