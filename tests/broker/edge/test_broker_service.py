@@ -12,6 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from twistmq.broker import hookimpl
+from twistmq.broker.client.name_servers import Registered
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge import broker_service as broker_service_module
 from twistmq.broker.edge.broker_service import BrokerService
@@ -24,7 +25,7 @@ from twistmq.broker.setting_rows import broker_rows
 from twistmq.broker.settings import Settings
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
 from twistmq.broker.testing.blocking_client import pull_header, send_header
-from twistmq.broker.wire.bodies import HeartbeatData, ProducerData
+from twistmq.broker.wire.bodies import HeartbeatData, ProducerData, TopicConfig
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 
 
@@ -174,12 +175,14 @@ class RecordedNameServers:
         #: Whether some name server has another version than the broker's.
         self.differ = False
         self.wait: Deferred[None] | None = None
+        #: What the name servers answer, in the order of their addresses.
+        self.answers: list[object] = []
 
     async def register(self, identity: object, body: bytes, **ignored: object) -> list[object]:
         self.registered.append(body)
         if self.wait is not None:
             await self.wait
-        return []
+        return self.answers
 
     async def need_register(self, *ignored: object, **more: object) -> bool:
         return self.differ
@@ -231,6 +234,17 @@ class RegistrationTests(TestCase):
             self.assertEqual((task.first_ms, task.period_ms()), (10_000, kept))
             await task.run(0)  # type: ignore[misc]
             self.assertEqual(len(self.name_servers.registered), 2)
+
+    async def test_order_topics_of_the_first_answer(self) -> None:
+        """Topics become ordered as the first name server says, whatever the others say."""
+        service, task = await self.start()
+        topics = service.kernel.topic_config
+        for topic in ("A", "B"):
+            topics.update(TopicConfig(topic), {})
+        self.name_servers.answers = [Registered(None, None, {"A": "broker-a:4"}),
+                                     Registered(None, None, {"B": "broker-a:4"})]
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual([topics.is_order_topic(topic) for topic in ("A", "B")], [True, False])
 
     async def test_only_what_differs(self) -> None:
         """Without forceRegister only when a name server has another version, but at the start."""
@@ -307,12 +321,13 @@ class FailedStartTests(TestCase):
         await self.works(disk)
 
     async def test_damaged_table(self) -> None:
-        """The file is named."""
-        disk = MemoryDisk()
-        disk.make_directory("/store/config")
-        disk.write_file("/store/config/topics.json", b"{broken")
-        text = await self.fails(make_service(disk), StoreError)
-        self.assertIn("/store/config/topics.json", text)
+        """The file is named, whichever table it is."""
+        for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json"):
+            disk = MemoryDisk()
+            disk.make_directory("/store/config")
+            disk.write_file(f"/store/config/{name}", b"{broken")
+            text = await self.fails(make_service(disk), StoreError)
+            self.assertIn(f"/store/config/{name}", text)
 
     async def test_unwritable_store(self) -> None:
         """A folder that cannot be made is named."""

@@ -366,12 +366,14 @@ class BatchTests(SendTestCase):
         stored = self.messages()
         self.assertEqual([(m.flag, m.body, m.queue_offset) for m in stored],
                          [(1, b"1", 0), (2, b"2", 1), (3, b"3", 2)])
+        behind = self.send_batch((0, b"4", {}), (0, b"5", {})).header(SendMessageResponseHeader)
+        self.assertEqual((header.queue_offset, behind.queue_offset), (0, 3))
         self.assertEqual([m.properties_map()["UNIQ_KEY"] for m in stored], ["U1", "U2", "U3"])
         self.assertEqual(stored[0].properties_map()["WAIT"], "true")
         self.assertEqual(header.transaction_id, "U1,U2,U3")
         self.assertEqual([parse_offset_message_id(text)[2] for text in header.msg_id.split(",")],
                          [m.physical_offset for m in stored])
-        self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 3)
+        self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 5)
 
     def test_all_or_none(self) -> None:
         """A message that is too large takes the whole batch with it, and no other request."""

@@ -181,17 +181,19 @@ class ChangeTests(TableCase):
     def test_order_topics(self) -> None:
         """What name servers say of order is taken for topics that are here, and saved."""
         table = self.make()
-        table.update(TopicConfig("T"), {})
+        for topic in ("T", "U", "V"):
+            table.update(TopicConfig(topic), {})
+        version = table.data_version.counter
         table.dirty = False
-        table.update_order_topics({"T": "broker-a:4", "elsewhere": "broker-b:4"})
-        self.assertTrue(table.is_order_topic("T"))
-        self.assertFalse(table.is_order_topic("elsewhere"))
+        table.update_order_topics({"T": "broker-a:4", "U": "broker-a:1", "elsewhere": "broker-b:4"})
+        self.assertEqual([table.is_order_topic(each) for each in ("T", "U", "V", "elsewhere")],
+                         [True, True, False, False])
         self.assertTrue(table.dirty)
         table.dirty = False
         table.update_order_topics({"T": "broker-a:4"})
         table.update_order_topics({})
         self.assertFalse(table.dirty)
-        self.assertEqual(table.data_version.counter, 2)
+        self.assertEqual(table.data_version.counter, version + 1)
 
 
 class RegistrationTests(TableCase):

@@ -108,8 +108,8 @@ class ReasonsTests(RetentionCase):
 
     def test_young_files_stay(self) -> None:
         """Age counts from the last write; an old file behind a young one stays as well."""
-        self.box.set(delete_when=self.box.hour())
         self.box.now_ms += 71 * HOUR_MS
+        self.box.set(delete_when=self.box.hour())
         self.box.clean_log()
         self.assertEqual(self.box.log_files(), [0, 1, 2, 3, 4])
         self.box.now_ms += HOUR_MS
