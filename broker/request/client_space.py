@@ -17,6 +17,7 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import (
     CLIENT_ID_LENGTH_MAX,
     CLIENTS_BYTES_TOTAL_MAX,
+    CONNECTION_CLIENT_BYTES_FREE,
     CONNECTION_CLIENT_BYTES_MAX,
     EXPRESSION_LENGTH_MAX,
 )
@@ -75,7 +76,9 @@ class ClientSpace:
     def __init__(
         self, connection_max: int = CONNECTION_CLIENT_BYTES_MAX,
         total_max: int = CLIENTS_BYTES_TOTAL_MAX,
+        connection_free: int = CONNECTION_CLIENT_BYTES_FREE,
     ) -> None:
+        self._connection_free = connection_free
         self._connection_max = connection_max
         self._total_max = total_max
         self.total_bytes = 0
@@ -86,7 +89,8 @@ class ClientSpace:
     def check(self, channel_id: int, heartbeat: HeartbeatData) -> None:
         """Look whether there is room for what a heartbeat brings.
 
-        What takes no more than before is always taken.
+        What takes no more than before is always taken, and what is little for a connection is
+        not refused for what the others have.
 
         :raises RequestRefused: INVALID_PARAMETER when a name or an expression is too long or it
             is too much for one connection, SYSTEM_BUSY when it is too much beside what others have.
@@ -109,7 +113,7 @@ class ClientSpace:
                 ResponseCode.INVALID_PARAMETER,
                 f"the groups and subscriptions of this connection would take {size} bytes, more "
                 f"than {self._connection_max}")
-        if self.total_bytes + growth > self._total_max:
+        if size > self._connection_free and self.total_bytes + growth > self._total_max:
             self.log.warn("a heartbeat is refused: all clients together have {size} bytes of "
                           "groups and subscriptions", size=self.total_bytes)
             raise RequestRefused(

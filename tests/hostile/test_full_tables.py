@@ -10,10 +10,14 @@ from twistmq.broker.wire.bodies import (
     ConsumerData,
     CreateTopicListRequestBody,
     HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageQueue,
     SubscriptionData,
     TopicConfig,
 )
 from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from twistmq.plugins.orderly import LOCK_QUEUES_MAX
 
 _A_FRAME = 4000
 
@@ -61,6 +65,39 @@ class FullTopicTableTests(HostileCase):
             RequestCode.SEND_MESSAGE_V2, send_header("one_more".ljust(127, "n"), 0), b"")
         self.assertEqual(refused.code, ResponseCode.SYSTEM_ERROR)
         self.assertIn("topics", refused.remark or "")
+
+
+class LockTableTests(HostileCase):
+    """As many locks as there may be, of groups that are not there."""
+
+    timeout = 120
+    growth_max_kib = 128 * 1024
+
+    def make_servers(self) -> Servers:
+        return self.own_servers()
+
+    def test_group_locks(self) -> None:
+        """A group that joins gets its queues."""
+        attacker, client = BlockingClient(self.broker, 30.0), BlockingClient(self.broker)
+        self.addCleanup(attacker.close)
+        self.addCleanup(client.close)
+        queues = tuple(MessageQueue("good_topic", "b", number)
+                       for number in range(LOCK_QUEUES_MAX))
+        for number in range(40):
+            reply = attacker.request(RequestCode.LOCK_BATCH_MQ, body=LockBatchRequestBody(
+                f"{number}", "attacker", mq_set=queues).encode_standard())
+            if reply.code:
+                break
+        self.assertEqual(reply.code, ResponseCode.SYSTEM_BUSY)
+        heartbeat = HeartbeatData("new", consumer_data_set=(ConsumerData(
+            "new_group", subscription_data_set=(SubscriptionData("good_topic"),)),))
+        self.assertEqual(client.request(
+            RequestCode.HEART_BEAT, body=heartbeat.encode_standard()).code, 0)
+        own = queues[:4]
+        reply = client.request(RequestCode.LOCK_BATCH_MQ, body=LockBatchRequestBody(
+            "new_group", "new", mq_set=own).encode_standard())
+        self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+        self.assertEqual(LockBatchResponseBody.decode(reply.body).lock_ok_mq_set, own)
 
 
 class StatisticsTests(HostileCase):

@@ -13,11 +13,17 @@ from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
+    SubscriptionGroupConfig,
     TopicConfig,
     UnlockBatchRequestBody,
 )
 from twistmq.plugins import orderly
-from twistmq.plugins.orderly import LOCK_AGE_MAX_MS, QueueLocks, find_queue_locks
+from twistmq.plugins.orderly import (
+    LOCK_AGE_MAX_MS,
+    LOCKS_FREE,
+    QueueLocks,
+    find_queue_locks,
+)
 
 QUEUES = (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
 START_MS = 1_000_000
@@ -125,6 +131,21 @@ class QueueLocksTests(SynchronousTestCase):
         locks.unlock("g", "one", QUEUES)
         self.assertEqual(locks.lock("h", "two", QUEUES, START_MS), QUEUES)
 
+    def test_known_group_goes_on(self) -> None:
+        """A group that there is gets some locks however many others have, in one request or two."""
+        locks = QueueLocks()
+        self.patch(orderly, "LOCKS_BYTES_MAX", 0)
+        queues = tuple(MessageQueue("T", "broker-a", each) for each in range(LOCKS_FREE + 1))
+        self.assertRaises(RequestRefused, locks.lock, "h", "two", queues, START_MS)
+        self.assertEqual(locks.lock("g", "one", queues[:2], START_MS, True), queues[:2])
+        self.assertEqual(locks.lock("g", "one", queues, START_MS, True), queues[:-1])
+        error = self.assertRaises(
+            RequestRefused, locks.lock, "g", "one", queues[-1:], START_MS, True)
+        self.assertEqual(error.response_code, ResponseCode.SYSTEM_BUSY)
+        self.assertEqual(locks.count, LOCKS_FREE)
+        locks.unlock("g", "one", queues)
+        self.assertEqual((locks.count, locks.size_bytes, locks._groups), (0, 0, {}))
+
     def test_bytes(self) -> None:
         """Each name counts with its bytes, through all that may become of a lock."""
         locks = QueueLocks()
@@ -205,6 +226,15 @@ class LockRequestsTests(SynchronousTestCase):
         self.assertEqual(self.lock("two"), ())
         box.now_ms += 1
         self.assertEqual(self.lock("two"), QUEUES)
+
+    def test_full(self) -> None:
+        """When there are as many locks as there may be, a group that there is gets some."""
+        self.patch(orderly, "LOCKS_BYTES_MAX", 0)
+        self.box.kernel.subscription_group.update(SubscriptionGroupConfig("g"), {})
+        self.assertEqual(self.lock("one"), QUEUES)
+        body = LockBatchRequestBody("h", "one", mq_set=QUEUES).encode_standard()
+        self.assertEqual(self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body).code,
+                         ResponseCode.SYSTEM_BUSY)
 
     def test_topics_that_are_not_there(self) -> None:
         """Their queues are not locked, nor are those of a broker whose name is none."""

@@ -63,7 +63,7 @@ class ClientSpaceTests(SynchronousTestCase):
     def test_total(self) -> None:
         """All together have theirs; it is given back when they leave."""
         size = producer_size("P")
-        space = ClientSpace(10 * size, 2 * size)
+        space = ClientSpace(10 * size, 2 * size, 0)
         for channel_id in (1, 2):
             space.check(channel_id, heartbeat("P"))
             space.set(channel_id, producer_key("P"), size)
@@ -73,6 +73,22 @@ class ClientSpaceTests(SynchronousTestCase):
         space.free(2, producer_key("P"))
         self.assertEqual(space.total_bytes, size)
         space.check(3, heartbeat("P"))
+
+    def test_little_is_free(self) -> None:
+        """A connection that wants little has it, whatever the others have; no more than that."""
+        size = producer_size("P1")
+        space = ClientSpace(10 * size, 2 * size, 2 * size)
+        for group in ("P1", "P2"):
+            space.check(1, heartbeat(group))
+            space.set(1, producer_key(group), size)
+        for channel_id in (2, 3):
+            space.check(channel_id, heartbeat("P1", "P2"))
+            self.assertEqual(self.refusal(space, channel_id, heartbeat("P1", "P2", "P3"))
+                             .response_code, ResponseCode.SYSTEM_BUSY)
+            space.set(channel_id, producer_key("P1"), size)
+        self.assertEqual(self.refusal(space, 1, heartbeat("P3")).response_code,
+                         ResponseCode.SYSTEM_BUSY)
+        self.assertEqual(space.total_bytes, 4 * size)
 
     def test_subscriptions_left_out(self) -> None:
         """A heartbeat that stands for earlier subscriptions counts as those."""
