@@ -22,7 +22,7 @@ from twistmq.acl.permissions import (
     resource_name,
 )
 from twistmq.acl.resources import DecidingValues
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, SEND_FORBIDDEN_TOPICS
 from twistmq.broker.wire.bodies import Body
 from twistmq.broker.wire.signature import Signer
 
@@ -106,6 +106,9 @@ class Account:
         owned = self.permissions.get(resource)
         if owned is not None:
             return owned
+        # Differs from Apache: a default opens no topic where all topics' messages wait.
+        if resource in SEND_FORBIDDEN_TOPICS:
+            return Permission.DENY
         is_group = resource.startswith(RETRY_GROUP_TOPIC_PREFIX)
         return self.default_group if is_group else self.default_topic
 

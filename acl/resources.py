@@ -66,6 +66,8 @@ class _Row(NamedTuple):
     needed: Callable[[str | None, str | None], Needed]
     #: The field of a message's properties; of those that take back another needs more.
     properties_field: str = ""
+    #: The field that says whether the body is a batch.
+    batch_field: str = ""
 
 
 def _sends(topic: str | None, *groups: str | None) -> Needed:
@@ -91,8 +93,16 @@ def _pops(topic: str | None, group: str | None) -> Needed:
 
 
 def _old_send(fields: Fields, body: bytes) -> Needed:
-    return {**_sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup")),
-            **_taken_back(fields.get("properties"))}
+    needed = {**_sends(fields.get("topic"), fields.get("group"), fields.get("producerGroup")),
+              **_taken_back(fields.get("properties"))}
+    if _MARK in body and _is_batch(fields, "batch"):
+        needed |= _batch_taken_back(body)
+    return needed
+
+
+def _is_batch(fields: Fields, name: str) -> bool:
+    """Whether a send says that its body is a batch of messages, whatever its code is."""
+    return (fields.get(name) or "false").lower() != "false"
 
 
 def _is_said_later(topic: str | None, group: str | None) -> Needed:
@@ -185,7 +195,10 @@ def _batch_ack(fields: Fields, body: bytes) -> Needed:
         raise AclError(f"a batch of acknowledgements: {error}") from None
     resources: Needed = {}
     for ack in acks:
-        resources |= _popped(ack.t or ack.topic, ack.c or ack.consumer_group)
+        # The handler takes the later one of two names: each could be meant.
+        for topic in {ack.t, ack.topic} - {""} or {""}:
+            for group in {ack.c, ack.consumer_group} - {""} or {""}:
+                resources |= _popped(topic, group)
     return resources
 
 
@@ -213,14 +226,13 @@ _PULL: Final = _Row("topic", "consumerGroup", _reads)
 _POP: Final = _Row("topic", "consumerGroup", _pops)
 #: No field of that name: the row has no topic, or no group.
 _NONE: Final = ""
-_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _MARK: Final = TIMER_DEL_UNIQKEY.encode("ascii")
 #: Parts of a text TIMER_DEL_UNIQKEY: one with more is no message's.
 _PLUS_MAX: Final = 8
 
 _ROWS: Final[dict[int, _Row]] = {
-    RequestCode.SEND_MESSAGE_V2: _Row("b", "a", _sends, "i"),
-    RequestCode.SEND_BATCH_MESSAGE: _Row("b", "a", _sends, "i"),
+    RequestCode.SEND_MESSAGE_V2: _Row("b", "a", _sends, "i", "m"),
+    RequestCode.SEND_BATCH_MESSAGE: _Row("b", "a", _sends, "i", "m"),
     RequestCode.SEND_REPLY_MESSAGE: _Row(_NONE, _NONE, _is_said_later, "properties"),
     RequestCode.SEND_REPLY_MESSAGE_V2: _Row(_NONE, _NONE, _is_said_later, "i"),
     RequestCode.RECALL_MESSAGE: _Row("topic", _NONE, _sends),
@@ -279,15 +291,20 @@ def deciding_values(code: int, fields: Fields, body: bytes) -> DecidingValues | 
     :returns: None when that is more than a topic and a group.
     """
     row = _ROWS.get(code)
-    if row is None or (row.properties_field and _takes_back(code, row, fields, body)):
+    if row is None or (row.properties_field and _takes_back(row, fields, body)):
         return None
     return code, fields.get(row.topic_field), fields.get(row.group_field)
 
 
-def _takes_back(code: int, row: _Row, fields: Fields, body: bytes) -> bool:
+def _takes_back(row: _Row, fields: Fields, body: bytes) -> bool:
     """Whether a send may take back a timed message."""
     return (TIMER_DEL_UNIQKEY in (fields.get(row.properties_field) or "")
-            or (code == _BATCH and _MARK in body))
+            or _batch_takes_back(row, fields, body))
+
+
+def _batch_takes_back(row: _Row, fields: Fields, body: bytes) -> bool:
+    """Whether one of a batch may."""
+    return bool(row.batch_field) and _is_batch(fields, row.batch_field) and _MARK in body
 
 
 def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
@@ -299,9 +316,9 @@ def needed_resources(code: int, fields: Fields, body: bytes) -> Needed:
     row = _ROWS.get(code)
     if row is not None:
         needed = row.needed(fields.get(row.topic_field), fields.get(row.group_field))
-        if row.properties_field and _takes_back(code, row, fields, body):
+        if row.properties_field and _takes_back(row, fields, body):
             needed = {**needed, **_taken_back(fields.get(row.properties_field))}
-            if code == _BATCH and _MARK in body:
+            if _batch_takes_back(row, fields, body):
                 needed |= _batch_taken_back(body)
         return needed
     other = _OTHERS.get(code)

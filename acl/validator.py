@@ -73,8 +73,10 @@ class PlainAccessValidator:
             if values is not None and values in account.passed:
                 return
             needed = needed_resources(command.code, fields, command.body)
-            if needed.get(TRACE_TOPIC) is not _PUB:
-                account.check(command.code, needed.items())
+            if needed.get(TRACE_TOPIC) is _PUB:
+                # What else it needs, as the topic of a message it takes back, it needs still.
+                needed = {name: each for name, each in needed.items() if name != TRACE_TOPIC}
+            account.check(command.code, needed.items())
             if values is not None:
                 account.note_passed(values)
         except (AclError, HeaderError) as error:

@@ -339,9 +339,12 @@ class Kernel:
 
         :raises BrokerError: when its topic, or the one it will have, may not be read.
         """
-        topics = [message.topic]
+        topics = {message.topic}
         if REAL_TOPIC in message.properties:
-            topics.append(message.properties_map().get(REAL_TOPIC, message.topic))
+            topics.add(message.properties_map().get(REAL_TOPIC, message.topic))
+            if len(topics) > 1:
+                # The broker alone writes to these, and all topics' messages wait there.
+                topics -= SEND_FORBIDDEN_TOPICS
         self.require_access(request, consumes=topics, groups=groups)
 
     def _append_apart(

@@ -45,6 +45,7 @@ from twistmq.broker.wire.headers.client import (
     GetProducerConnectionListRequestHeader,
 )
 from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.record import decode_record
 from twistmq.plugins.admin.reset import TELLABLE_VERSION_MIN
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
@@ -182,6 +183,7 @@ class ClientQuestions:
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"can not find message by the offset, {offset}")
+        kernel.require_readable(request, decode_record(record, 0, False))
         header.broker_name = kernel.broker_name
         topic = kernel.topic_config.get(header.topic or "")
         if topic is not None:

@@ -90,9 +90,11 @@ class NeededTests(SynchronousTestCase):
             fields[field] = "KEYS\x01TIMER_DEL_UNIQKEY\x02"
             self.assertEqual(needed_resources(code, fields, b""), own)
         batch = encode_batch([(0, b"x", ""), (0, b"x", properties)])
-        self.assertEqual(needed_resources(320, {"b": "T"}, batch), {"T": PUB, "B": PUB})
-        self.assertIsNone(deciding_values(320, {"b": "T"}, batch))
-        self.assertRaises(AclError, needed_resources, 320, {"b": "T"}, batch[:-1])
+        for code, field, is_batch in ((10, "batch", "TRUE"), (310, "m", "1"), (320, "m", "true")):
+            fields = {"topic": "T", "b": "T", field: is_batch}
+            self.assertEqual(needed_resources(code, fields, batch), {"T": PUB, "B": PUB})
+            self.assertIsNone(deciding_values(code, fields, batch))
+            self.assertRaises(AclError, needed_resources, code, fields, batch[:-1])
 
     def test_taken_back_from(self) -> None:
         """Each topic that the text could mean counts; one that could be of many is refused."""
@@ -150,6 +152,11 @@ class NeededTests(SynchronousTestCase):
                 b'{"topic":"U","consumerGroup":"h"}]}')
         self.assertEqual(needed_resources(200151, {}, body),
                          {**BOTH, "U": SUB, "%RETRY%h": SUB})
+        # Which of two names counts is the handler's to decide.
+        for both in (b'"t":"T","topic":"U"', b'"topic":"U","t":"T"'):
+            self.assertEqual(
+                needed_resources(200151, {}, b'{"acks":[{"c":"h","consumerGroup":"g",%b}]}' % both),
+                {**BOTH, "U": SUB, "%RETRY%h": SUB})
         for wrong in (b"", b"x", b'{"acks":[{"t":1}]}', b'{"acks":{}}'):
             self.assertRaises(AclError, needed_resources, 200151, {}, wrong)
 

@@ -11,9 +11,18 @@ from tests.acl.box import ADMIN, PREFIX, AclTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.blocking_client import send_header
-from twistmq.broker.topic_names import HALF_TOPIC
+from twistmq.broker.topic_names import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+)
+from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
 from twistmq.broker.wire.headers.send import (
     ConsumerSendMsgBackRequestHeader,
@@ -21,7 +30,8 @@ from twistmq.broker.wire.headers.send import (
     SendMessageResponseHeader,
 )
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.message_id import offset_message_id, parse_offset_message_id
+from twistmq.broker.wire.properties import format_properties
 from twistmq.broker.wire.record import (
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_PREPARED,
@@ -162,6 +172,29 @@ class TouchedTests(AclTestCase):
         self.assertEqual(self.box.kernel.store.max_offset, timed)
         self.assert_served(self.ask(BOB, 310, send_header("B", 0, properties=fields), b"x"))
 
+    def test_takes_back_a_trace(self) -> None:
+        """That anybody may send to the trace topic opens no other."""
+        taken_back = {"TIMER_DEL_UNIQKEY": delete_key(TRACE_TOPIC, "KEY")}
+        for keys, topic, what in ((ALICE, "B", "topic:B"), (BOB, "A", "topic:A")):
+            self.assert_denied(
+                self.ask(keys, 310, send_header(topic, 0, properties=taken_back), b"x"), what)
+            self.assertEqual(self.count(topic), 1)
+        header = send_header(TRACE_TOPIC, 0, properties={
+            "TIMER_DELAY_SEC": "100", "TIMER_DEL_UNIQKEY": delete_key("B", "KEY")})
+        self.assert_denied(self.ask(ALICE, 310, header, b"x"), "topic:B")
+        self.assert_served(self.ask(ALICE, 310, send_header(TRACE_TOPIC, 0), b"x"))
+
+    def test_takes_back_in_a_batch(self) -> None:
+        """Whatever code says that its body is a batch."""
+        batch = encode_batch([(0, b"x", format_properties({
+            "TIMER_DELAY_SEC": "100", "TIMER_DEL_UNIQKEY": delete_key("B", "KEY")}))])
+        new = send_header("A", 0)
+        new.batch = True
+        old = SendMessageRequestHeader(**{
+            name: getattr(new, name) for name in SendMessageRequestHeader.__struct_fields__})
+        for code, header in ((10, old), (310, new), (320, new)):
+            self.assert_denied(self.ask(ALICE, code, header, batch), "topic:B")
+
     # --- by place
 
     def place(self, keys: tuple[str, str], topic: str, **properties: str) -> int:
@@ -194,6 +227,34 @@ class TouchedTests(AclTestCase):
                                   offset=place, group="GA", delay_level=3, origin_topic="A"))
             if is_served:
                 self.assert_served(answer)
+            else:
+                self.assert_denied(answer, "topic:B")
+
+    def test_where_all_wait(self) -> None:
+        """Who may read most topics by default does not read there those that it may not."""
+        bob = self.plain.read_text().replace("defaultTopicPerm: DENY", "defaultTopicPerm: SUB")
+        self.plain.write_text(bob.replace("[A=PUB|SUB]", "[A=PUB|SUB, B=DENY]"))
+        self.look_at_files()
+        for topic in (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, CHECK_MAX_TIME_TOPIC):
+            self.assert_denied(self.ask(ALICE, RequestCode.PULL_MESSAGE, PullMessageRequestHeader(
+                consumer_group="GA", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=32,
+                sys_flag=0, commit_offset=0, suspend_timeout_millis=0, sub_version=0)),
+                f"topic:{topic}")
+        header = ViewMessageRequestHeader(
+            offset=self.place(BOB, "B", TIMER_DELAY_SEC="100"))
+        self.assert_denied(self.ask(ALICE, RequestCode.VIEW_MESSAGE_BY_ID, header), "topic:B")
+        self.assert_served(self.ask(BOB, RequestCode.VIEW_MESSAGE_BY_ID, header))
+
+    def test_consume_directly(self) -> None:
+        """A message is handed to a consumer when the account may read where it is."""
+        for place, is_allowed in ((self.place(BOB, "B"), False), (self.place(ALICE, "A"), True)):
+            answer = self.ask(
+                ALICE, RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                ConsumeMessageDirectlyResultRequestHeader(
+                    consumer_group="GA", client_id="c", topic="A",
+                    msg_id=offset_message_id(bytes(8), place)))
+            if is_allowed:
+                self.assertIn("not online", answer.remark or "")
             else:
                 self.assert_denied(answer, "topic:B")
 
