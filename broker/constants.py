@@ -41,6 +41,7 @@ __all__ = [
     "GROUP_ROWS_SIZE_MAX",
     "HEADER_SIZE_MAX",
     "HEARTBEAT_SIZE_MAX",
+    "HELD_PULLS_FREE",
     "HELD_PULLS_MAX",
     "HELD_REQUEST_BYTES",
     "INDEX_FLUSH_BYTES",
@@ -139,6 +140,9 @@ TLS_HANDSHAKE_SECONDS: Final = 10.0
 TLS_HANDSHAKE_BYTES: Final = 56 * 1024
 #: Pulls that may wait for messages at a time (pullThreadPoolQueueCapacity @5.3.3).
 HELD_PULLS_MAX: Final = 100_000
+#: Those that each connection may have beyond them: without any, clients that behave would ask again
+#: and again, at once. A consumer has one for each of its queues.
+HELD_PULLS_FREE: Final = 16
 
 #: Descriptors that a server must be allowed: the store opens up to half of them for its queues, 128
 #: are for its other files and the reactor's, and as many connections are few for any use.

@@ -10,7 +10,7 @@ Source: PullRequestHoldService @5.3.3.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.constants import HELD_PULLS_MAX, TURN_SECONDS
+from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX, TURN_SECONDS
+from twistmq.broker.log_rate import LineRate
 from twistmq.broker.remoting import Handled, Reply, Request
 from twistmq.broker.request.filters import wants_any
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
@@ -53,6 +54,8 @@ class _HeldPull:
     #: Fires with the reply, or with None when nobody can read one.
     reply: Deferred[Any]
     is_over: bool = False
+    #: Whether it is one of those that its connection may have when there are too many.
+    is_extra: bool = False
 
 
 #: Says whether a wait is over.
@@ -84,6 +87,9 @@ class PullHold:
         self._rounds: OrderedDict[tuple[str, int], _Round] = OrderedDict()
         self._is_going_on = False
         self.count = 0
+        #: Those that wait though there are too many, by connection.
+        self._extra: Counter[int] = Counter()
+        self._full_lines = LineRate()
 
     def hold(
         self, request: Request[Any], timeout_ms: int, message_filter: MessageFilter | None,
@@ -94,15 +100,19 @@ class PullHold:
         :param timeout_ms: how long at most.
         :param run_again: called with the request and the time once a message came or the time
             is up; what it returns is the pull's reply.
-        :returns: None when too many wait already: the pull must be answered now.
+        :returns: None when too many wait already, and some of this connection: the pull must be
+            answered now.
         """
-        if self.count >= HELD_PULLS_MAX:
-            self.log.warn("{count} pulls are held, the one from {peer} is not",
-                          count=self.count, peer=request.channel.remote_address)
-            return None
+        is_extra = self.count >= HELD_PULLS_MAX
+        if is_extra:
+            if self._extra[request.channel.channel_id] >= HELD_PULLS_FREE:
+                self._log_full(request)
+                return None
+            self._extra[request.channel.channel_id] += 1
         header = request.header
         held = _HeldPull(request, header.queue_offset, message_filter,
-                         self._kernel.steady.now_ms() + timeout_ms, run_again, Deferred())
+                         self._kernel.steady.now_ms() + timeout_ms, run_again, Deferred(),
+                         is_extra=is_extra)
         key = header.topic, header.queue_id
         waiting = self._held.get(key)
         if waiting is None:
@@ -111,6 +121,13 @@ class PullHold:
         self.count += 1
         request.kept_bytes = getattr(message_filter, "size_bytes", 0) + index_size(message_filter)
         return held.reply
+
+    def _log_full(self, request: Request[Any]) -> None:
+        left_out = self._full_lines.left_out(self._kernel.now_ms())
+        if left_out is not None:
+            self.log.warn("{count} pulls are held, the one from {peer} is not ({left_out} such "
+                          "lines were left out before)", count=self.count,
+                          peer=request.channel.remote_address, left_out=left_out)
 
     def arrived(self, records: Sequence[MessageRecord]) -> None:
         """Wake the pulls that wait for one of these records."""
@@ -229,6 +246,11 @@ class PullHold:
         """The wait of a pull is over."""
         held.is_over = True
         self.count -= 1
+        if held.is_extra:
+            channel_id = held.request.channel.channel_id
+            self._extra[channel_id] -= 1
+            if not self._extra[channel_id]:
+                del self._extra[channel_id]
         waiting = self._held[key]
         waiting.remove(held)
         if not waiting:

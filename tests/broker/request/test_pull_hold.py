@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.request.test_filters import Equals
 from tests.cost import GROWTH_MAX, growth
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX
+from twistmq.broker.log_rate import LINES_A_MINUTE
 from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.request.pull_hold import _Round
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
@@ -251,6 +254,31 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(peer), [])
         self.advance(1)
         self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
+
+    def test_too_many(self) -> None:
+        """When too many wait, each connection still may have some wait; the others are answered,
+        and few lines tell of them.
+        """
+        self.hold.count = HELD_PULLS_MAX
+        first, second = self.box.peer(), self.box.peer()
+        header = pull_header("T", 1, hold_ms=15_000)
+
+        def ask(peer: Peer) -> Any:
+            return self.box.send(peer, RequestCode.PULL_MESSAGE, header)
+
+        with capturedLogs() as events:
+            for peer in (first, second):
+                self.assertEqual([ask(peer) for _ in range(HELD_PULLS_FREE)],
+                                 [None] * HELD_PULLS_FREE)
+            self.assertEqual([ask(first).code for _ in range(1000)],
+                             [ResponseCode.PULL_NOT_FOUND] * 1000)
+        self.assertEqual(len([each for each in events if "pulls are held" in str(each)]),
+                         LINES_A_MINUTE)
+        self.send(b"1")
+        self.assertEqual(self.replies(first), [(ResponseCode.SUCCESS, [b"1"])] * HELD_PULLS_FREE)
+        self.assertEqual((self.hold.count, self.hold._extra), (HELD_PULLS_MAX, {}))
+        header = pull_header("T", 2, hold_ms=15_000)
+        self.assertIsNone(ask(first))
 
     def test_not_suspended(self) -> None:
         """A pull that does not ask to wait is answered at once."""
