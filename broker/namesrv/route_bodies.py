@@ -1,6 +1,6 @@
 """The bodies of routes and lists that may be long, written a part at a time.
 
-Each is the body that the same class of ``wire.bodies`` writes in one call. Its long member is
+Each is the body that the same class of ``wire.bodies`` writes in one call. Its long members are
 written in parts, and a list that no frame holds is refused as soon as that is known.
 
 Source: none; Apache's name server builds the whole, and its asker closes the connection over it.
@@ -12,10 +12,17 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from twistmq.broker.errors import ReplyTooLong
 from twistmq.broker.namesrv.route_views import LONG_COUNT, RouteViews
 from twistmq.broker.wire import json_dialect
-from twistmq.broker.wire.bodies import ClusterInfo, TopicList, TopicRouteData
+from twistmq.broker.wire.bodies import (
+    ClusterInfo,
+    TopicList,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 
 __all__ = ["BODY_SIZE_MAX", "check_size", "cluster_info_body", "route_body", "topic_list_body"]
@@ -23,6 +30,8 @@ __all__ = ["BODY_SIZE_MAX", "check_size", "cluster_info_body", "route_body", "to
 #: Rows that are written without a pause, some two milliseconds, and names.
 _PART_ROWS: Final = 64
 _PART_NAMES: Final = 4096
+#: Queues of a mapping.
+_PART_QUEUES: Final = 1024
 
 #: Bytes of a body that fits into a frame with its header.
 BODY_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
@@ -120,15 +129,30 @@ def cluster_info_body(views: RouteViews) -> _Body:
     return clusters.into(body, b"{}")
 
 
+def _mapping_row(name: str, mapping: TopicQueueMappingInfo, *, standard: bool) -> _Body:
+    """The member that a mapping is: one may have thousands of queues."""
+    bare = msgspec.structs.replace(mapping, curr_id_map={})
+    row = json_dialect.encode({name: bare}, quote_int_keys=standard)[1:-1]
+    return (yield from _written("currIdMap", mapping.curr_id_map.items(), row, dict, b"{}",
+                                standard=standard, count=_PART_QUEUES))
+
+
 def route_body(route: TopicRouteData, *, standard: bool) -> _Body:
     """A TopicRouteData; its ``route`` is of the asker alone.
 
     :param standard: whether as plain JSON.
     :raises ReplyTooLong: when it does not fit into a frame.
     """
+    mappings = route.topic_queue_mapping_by_broker
     bare = TopicRouteData(route.order_topic_conf,
-                          topic_queue_mapping_by_broker=route.topic_queue_mapping_by_broker)
+                          topic_queue_mapping_by_broker=None if mappings is None else {})
     body = bare.encode_standard() if standard else bare.encode()
+    if mappings is not None:
+        parts = _Parts("topicQueueMappingByBroker")
+        for name, mapping in list(mappings.items()):
+            parts.add((yield from _mapping_row(name, mapping, standard=standard)))
+            yield
+        body = parts.into(body, b"{}")
     body = yield from _written("queueDatas", route.queue_datas, body, list, standard=standard)
     body = yield from _written("brokerDatas", route.broker_datas, body, list, standard=standard)
     body = yield from _written("filterServerTable", route.filter_server_table.items(), body, dict,

@@ -101,12 +101,15 @@ class RouteRequests:
             ready_ms = self.started_ms + self._settings.int("waitSecondsForService") * 1000
             if self._steady_ms() < ready_ms:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, "name server not ready")
-        work = self._route(request)
-        if self._views.brokers_of(request.header.topic) <= LONG_COUNT:
+        is_long = self._views.is_long(request.header.topic)
+        work = self._route(request, is_long)
+        if not is_long:
             return without_pauses(work)
         return self._long_routes.answer(work, request.channel)
 
-    def _route(self, request: Request[ZonedGetRouteInfoRequestHeader]) -> Work:
+    def _route(
+        self, request: Request[ZonedGetRouteInfoRequestHeader], is_long: bool
+    ) -> Work:
         header = request.header
         route = yield from self._views.routing(header.topic)
         if route is None:
@@ -120,7 +123,7 @@ class RouteRequests:
         if zone_name and (header.zone_mode or "").lower() == "true":
             route = filter_by_zone(route, zone_name)
         standard = wants_standard_json(request.command.version, header)
-        if len(route.broker_datas) > LONG_COUNT:
+        if is_long:
             return Reply(body=(yield from route_body(route, standard=standard)))
         return Reply(body=route.encode_standard() if standard else route.encode())
 

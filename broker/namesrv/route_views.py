@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
+from twistmq.broker.constants import FILTER_SERVERS_MAX
 from twistmq.broker.namesrv.route_tables import (
     MASTER_ID,
     PART_COUNT,
@@ -28,6 +29,9 @@ __all__ = ["LONG_COUNT", "UNIT_FLAG", "UNIT_SUB_FLAG", "RouteViews", "filter_by_
 
 #: Brokers or topics of which an answer is made at once: more are a long answer.
 LONG_COUNT: Final = 256
+
+#: Addresses, or queues of a mapping, that take as long as one of those.
+_PARTS_OF_ROW: Final = 8
 
 #: Topics that are looked at without a pause: half a millisecond.
 _PART_COUNT: Final = 1024
@@ -51,9 +55,21 @@ class RouteViews:
         self._tables = tables
         self._flag = flag
 
-    def brokers_of(self, topic: str) -> int:
-        """How many brokers have a topic, at most."""
-        return len(self._tables.topics.get(topic, ()))
+    def is_long(self, topic: str) -> bool:
+        """Whether the route of a topic is to be made in slices.
+
+        A few broker names may have hundreds of addresses, or mappings of thousands of queues.
+        """
+        tables = self._tables
+        names = tables.topics.get(topic, ())
+        if len(names) > LONG_COUNT:
+            return True
+        groups = [tables.brokers[name] for name in names if name in tables.brokers]
+        parts = sum(len(group.broker_addrs) for group in groups)
+        if tables.filter_servers:
+            parts *= 1 + FILTER_SERVERS_MAX
+        parts += sum(len(each.curr_id_map) for each in tables.mappings.get(topic, {}).values())
+        return len(names) + parts // _PARTS_OF_ROW > LONG_COUNT
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic is; None when no broker has it."""
@@ -67,7 +83,9 @@ class RouteViews:
         tables = self._tables
         if not tables.queues_at(topic):
             return None
-        route = TopicRouteData(topic_queue_mapping_by_broker=tables.mappings.get(topic))
+        mappings = tables.mappings.get(topic)
+        route = TopicRouteData(
+            topic_queue_mapping_by_broker=None if mappings is None else dict(mappings))
         may_stand_in = self._flag("supportActingMaster") and not topic.startswith(
             _MEMBER_TOPIC_PREFIX)
         for number, (name, queue) in enumerate(list(tables.queues_at(topic).items()), 1):

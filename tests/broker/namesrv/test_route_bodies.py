@@ -21,6 +21,7 @@ from twistmq.broker.testing.name_server import (
 )
 from twistmq.broker.wire.bodies import (
     ClusterInfo,
+    QueueData,
     TopicList,
     TopicQueueMappingInfo,
     TopicRouteData,
@@ -105,6 +106,41 @@ class SameBytesTests(LongCase):
                              whole.encode_standard())
         empty = TopicRouteData()
         self.assertEqual(without_pauses(route_body(empty, standard=False)), empty.encode())
+
+    def test_mappings(self) -> None:
+        """Those of a few brokers may be long."""
+        for name in ("b5", "b6"):
+            self.tables.put_mapping("T", name, TopicQueueMappingInfo(
+                TRICKS[0], curr_id_map={each: each for each in range(3000)}))
+        whole = self.server.views.route("T")
+        assert whole is not None
+        self.assertEqual(without_pauses(route_body(whole, standard=False)), whole.encode())
+        self.assertEqual(without_pauses(route_body(whole, standard=True)),
+                         whole.encode_standard())
+        self.tables.put_mapping("U7", "b7", TopicQueueMappingInfo(
+            "U7", curr_id_map={each: each for each in range(16_000)}))
+        route = self.server.views.route("U7")
+        assert route is not None
+        reply, turns = self.reply(
+            self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="U7", version=317))
+        self.assertEqual(reply.body, route.encode())
+        self.assertGreater(turns, 2)
+
+    def test_many_addresses(self) -> None:
+        """A broker name may have many, each with filter servers."""
+        for number in range(1, 100):
+            self.server.routes.register(make_registration(
+                f"s{number}:1", {}, name="b8", cluster="C0", broker_id=number,
+                filter_servers=["f:1"], channel=self.channels[number]), 0)
+        self.assertIsInstance(self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="U9"), Reply)
+        self.assertFalse(self.server.views.is_long("U9"))
+        for number in range(1, 100):
+            for name in ("b10", "b11", "b12"):
+                self.server.routes.register(make_registration(
+                    f"{name}s{number}:1", {}, name=name, cluster="C0", broker_id=number,
+                    filter_servers=["f:1"], channel=self.channels[number]), 0)
+                self.server.routes.register_topic("U8", [QueueData(name, 1, 1, 6)])
+        self.assertTrue(self.server.views.is_long("U8"))
 
     def test_cluster_info(self) -> None:
         """Every name and every cluster."""
