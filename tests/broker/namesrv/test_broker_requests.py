@@ -80,11 +80,17 @@ class RegisterBrokerTests(BrokerRequestsCase):
             self.assertEqual(self.tables.filter_servers, {KEY: ["f:1"]}, msg=str(compressed))
 
     def test_a_wrong_crc_changes_nothing(self) -> None:
-        """The remark is Apache's; 0 is no CRC."""
-        reply = self.register(body_crc32=7)
-        self.assertEqual((reply.code, reply.remark),
-                         (ResponseCode.SYSTEM_ERROR, "crc32 not match"))
-        self.assertEqual(self.tables.brokers, {})
+        """The remark is Apache's, for either form."""
+        for compressed in (False, True):
+            reply = self.register(BODY.encode(compressed), compressed=compressed, body_crc32=7)
+            self.assertEqual((reply.code, reply.remark),
+                             (ResponseCode.SYSTEM_ERROR, "crc32 not match"), msg=str(compressed))
+            self.assertEqual(self.tables.brokers, {}, msg=str(compressed))
+
+    def test_no_crc(self) -> None:
+        """0 is none."""
+        self.assertEqual(self.register(body_crc32=0).code, ResponseCode.SUCCESS)
+        self.assertEqual(set(self.tables.brokers), {"a"})
 
     def test_a_body_that_cannot_be_read_changes_nothing(self) -> None:
         """Neither form of damage does."""

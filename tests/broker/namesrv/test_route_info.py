@@ -149,6 +149,9 @@ class RegisterTests(RouteInfoCase):
         self.routes.unregister("C", MASTER, "a")
         self.routes.register(make_registration(SLAVE), 1)
         self.assertEqual(self.addresses(), {0: SLAVE})
+        # So does a master that becomes a slave.
+        self.routes.register(make_registration(SLAVE, broker_id=2), 2)
+        self.assertEqual(self.addresses(), {2: SLAVE})
 
     def test_an_id_goes_to_the_address_that_registers_last(self) -> None:
         """The address that had the id is forgotten, and its sign of life with it."""

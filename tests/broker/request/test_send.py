@@ -381,6 +381,17 @@ class BatchTests(SendTestCase):
         self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
         self.assertEqual(self.messages(), [])
 
+    def test_size(self) -> None:
+        """All of a batch may be as long as one message, not each message of it."""
+        messages = [(0, b"%d" % number, {}) for number in range(3)]
+        size = len(batch_body(*messages))
+        self.box.settings.update({"maxMessageSize": str(size - 1)})
+        self.assertEqual(self.send_batch(*messages).code, ResponseCode.MESSAGE_ILLEGAL)
+        self.assertEqual(self.messages(), [])
+        self.box.settings.update({"maxMessageSize": str(size)})
+        self.assertEqual(self.send_batch(*messages).code, ResponseCode.SUCCESS)
+        self.assertEqual([m.body for m in self.messages()], [b"0", b"1", b"2"])
+
     def test_refused(self) -> None:
         """Batches to retry topics, without messages, and of broken bytes."""
         reply = self.send_batch((0, b"1", {}), topic="%RETRY%g")

@@ -191,6 +191,17 @@ class RecoveryTests(BatchTestCase):
         self.append(2, 2, 2)
         self.check()
 
+    def test_entries_behind_a_clean_log_are_dropped(self) -> None:
+        """The first of them says where the log ends now."""
+        self.append(3, 0, 5, 1)
+        self.successResultOf(self.box.store.stop())
+        self.disk.clear_from(f"/store/commitlog/{0:020d}", self.records[2].physical_offset)
+        del self.records[2:]
+        self.box = self.box._again().open()
+        self.check()
+        self.append(2, 2, 2)
+        self.check()
+
     def test_a_queue_that_lost_all_files(self) -> None:
         """It is made again from the log."""
         self.append(3, 0, 5, 1, 2, 2, 0)

@@ -233,6 +233,14 @@ class DamageTests(SynchronousTestCase):
         overwrite(self.box, LOG_PATH, self.records[9].next_offset, b"garbage")
         self.check(self.box.after_kill(), 10)
 
+    def test_wrong_body_at_the_end_of_a_clean_log(self) -> None:
+        """From where the queues end the log is read on, its CRCs too; a bad record cuts it."""
+        half = message("T0", b"half", sys_flag=SYS_TRANSACTION_PREPARED)
+        self.box.append(half)
+        self.successResultOf(self.box.store.stop())
+        overwrite(self.box, LOG_PATH, half.physical_offset + 88, b"X")
+        self.check(self.box._again().open(), 10)
+
     def test_torn_first_record(self) -> None:
         """Nothing is left: queues are empty, and offsets begin anew."""
         overwrite(self.box, LOG_PATH, 4, b"\0")

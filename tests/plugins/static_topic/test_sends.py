@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from unittest import mock
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
@@ -115,5 +116,21 @@ class SyncFlushTests(ClusterCase):
         peer = box.peer()
         reply = box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header(TOPIC, 1), b"x")
         [answer] = [reply] if reply is not None else box.late_replies(peer)
+        found = answer.header(SendMessageResponseHeader)
+        self.assertEqual((answer.code, found.queue_id, found.queue_offset), (0, 0, 10_000))
+
+    def test_not_safe_yet(self) -> None:
+        """So does one that another stage holds up, which goes out later."""
+        self.updated(A, [item(0, B, 0, 0), item(1, A, 2, 10_000)])
+        box = self.boxes[A]
+        safe: Deferred[None] = Deferred()
+        box.kernel.acknowledgement.stages.append(
+            (lambda offset: safe, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+        peer = box.peer()
+        self.assertIsNone(
+            box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header(TOPIC, 1), b"x"))
+        self.assertEqual(box.late_replies(peer), [])
+        safe.callback(None)
+        [answer] = box.late_replies(peer)
         found = answer.header(SendMessageResponseHeader)
         self.assertEqual((answer.code, found.queue_id, found.queue_offset), (0, 0, 10_000))
