@@ -108,7 +108,7 @@ class BrokerRequests:
         header = request.header
         if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        return self._changes.work(self._register(request))
+        return self._changes.work(self._register(request), request.channel)
 
     def _register(
         self, request: Request[ZonedRegisterBrokerRequestHeader]
@@ -156,7 +156,7 @@ class BrokerRequests:
             self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
             return Reply()
 
-        return self._changes.do(change)
+        return self._changes.do(change, request.channel)
 
     def query_data_version(self, request: Request[QueryDataVersionRequestHeader]) -> Reply:
         """Must a broker register again? Asking is a sign of life."""
@@ -184,14 +184,14 @@ class BrokerRequests:
                 self._routes.register_topic(request.header.topic, queues, host)
             return Reply()
 
-        return self._changes.do(change)
+        return self._changes.do(change, request.channel)
 
     def delete_topic(self, request: Request[DeleteTopicFromNamesrvRequestHeader]) -> Handled:
         def change() -> Reply:
             self._routes.delete_topic(request.header.topic, request.header.cluster_name)
             return Reply()
 
-        return self._changes.do(change)
+        return self._changes.do(change, request.channel)
 
     def wipe_write_permission(
         self, request: Request[WipeWritePermOfBrokerRequestHeader]
@@ -201,7 +201,7 @@ class BrokerRequests:
                 request.header.broker_name)
             return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
-        return self._changes.work(change())
+        return self._changes.work(change(), request.channel)
 
     def add_write_permission(self, request: Request[AddWritePermOfBrokerRequestHeader]) -> Handled:
         def change() -> Generator[None, None, Reply]:
@@ -209,7 +209,7 @@ class BrokerRequests:
                 request.header.broker_name)
             return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
-        return self._changes.work(change())
+        return self._changes.work(change(), request.channel)
 
 
 def _registered(

@@ -1,29 +1,32 @@
-"""What changes the tables, one after the other in the order it came.
+"""What changes the tables, one after the other: each connection's in the order it came.
 
 The registration of a broker with a hundred thousand topics takes a fifth of a second: it is done in
 slices, and what others change meanwhile waits behind it, so that of two changes the later one wins
-whoever sent it. What only reads, and signs of life, wait for nothing. A broker that is lost leaves
-at once; what is left of its registration is then dropped.
+whoever sent it. Of those that wait each connection's oldest is done in turn: one that sends many
+changes at a time keeps no broker from registering. What only reads, and signs of life, wait for
+nothing. A broker that is lost leaves at once; what is left of its registration is then dropped.
 
 Source: RouteInfoManager's lock @5.3.3.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.remoting import Handled, Reply
+from twistmq.broker.remoting import Channel, Handled, Reply
 from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
 
 __all__ = ["Changes"]
 
 _Work = Generator[None, None, Reply]
+#: Whose changes are the name server's own.
+_OWN: Final = -1
 
 
 class Changes:
@@ -36,31 +39,36 @@ class Changes:
 
     def __init__(self, slices: SlicedWork) -> None:
         self._slices = slices
-        self._waiting: deque[tuple[_Work, Deferred[Any]]] = deque()
+        #: By channel id; the connection whose turn it is in front.
+        self._waiting: OrderedDict[int, deque[tuple[_Work, Deferred[Any]]]] = OrderedDict()
         self._is_working = False
 
-    def do(self, change: Callable[[], Reply]) -> Handled:
+    def do(self, change: Callable[[], Reply], channel: Channel) -> Handled:
         """Do what takes no time, when what came before it is done.
 
         :raises Exception: what the change raises, when it is done at once.
         """
-        return self.work(_at_once(change)) if self._is_working else change()
+        return self.work(_at_once(change), channel) if self._is_working else change()
 
     def begin(self, work: Generator[None, None, None]) -> None:
         """Do what nobody waits for, and what may take long, behind what came before it."""
-        handled = self.work(_unanswered(work))
+        handled = self._add(_unanswered(work), _OWN)
         if isinstance(handled, Deferred):
             handled.addErrback(lambda failure: self.log.failure(
                 "a change of the tables failed", failure=failure))
 
-    def work(self, change: _Work) -> Handled:
+    def work(self, change: _Work, channel: Channel) -> Handled:
         """Begin what may take long, when what came before it is done.
 
+        :param channel: of who sent it.
         :returns: its reply, when one slice was enough, else a Deferred of it.
         :raises Exception: what the change raises, when it is done at once.
         """
+        return self._add(change, channel.channel_id)
+
+    def _add(self, change: _Work, channel_id: int) -> Handled:
         reply: Deferred[Any] = Deferred()
-        self._waiting.append((change, reply))
+        self._waiting.setdefault(channel_id, deque()).append((change, reply))
         if not self._is_working:
             self._is_working = True
             self._slices.run(self._work())
@@ -69,7 +77,10 @@ class Changes:
     def _work(self) -> Generator[None, None, None]:
         """Do what waits."""
         while self._waiting:
-            change, waiting = self._waiting.popleft()
+            channel_id, own = self._waiting.popitem(last=False)
+            change, waiting = own.popleft()
+            if own:
+                self._waiting[channel_id] = own
             answer: Reply | Failure
             try:
                 answer = yield from change

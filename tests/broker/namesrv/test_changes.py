@@ -180,6 +180,27 @@ class OrderTests(ChangesCase):
         self.assertEqual(len(self.tables.topics), MANY + 2)
         self.assertIsInstance(self.register(2, 2, name="b", address="10.0.0.2:1"), Reply)
 
+    def test_one_that_sends_many(self) -> None:
+        """Who has one change waits for one of each other connection, and its own keep their order.
+        """
+        self.register(MANY)
+        done: list[str] = []
+
+        def note(answer: Handled, who: str) -> None:
+            assert isinstance(answer, Deferred)
+            answer.addCallback(lambda _: done.append(who))
+
+        wipe = WipeWritePermOfBrokerRequestHeader(broker_name="a")
+        for number in range(50):
+            note(self.server.handle(RequestCode.WIPE_WRITE_PERM_OF_BROKER, wipe,
+                                    channel=self.channel), f"many {number}")
+        note(self.register(2, name="b", address="10.0.0.2:1", prefix="U",
+                           channel=StillChannel()), "one")
+        self.finish()
+        self.assertEqual(done.index("one"), 1)
+        done.remove("one")
+        self.assertEqual(done, [f"many {number}" for number in range(50)])
+
     def test_refused_later(self) -> None:
         """What cannot be read fails its own request only."""
         first = self.register(MANY)
