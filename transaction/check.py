@@ -12,6 +12,7 @@ DefaultTransactionalMessageCheckListener @5.3.3.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -47,9 +48,12 @@ STEP_BYTES: Final = 1024 * 1024
 STEP_MS: Final = 4
 #: Bytes of half messages that are put back because their own time has not come, in so many ms:
 #: each check writes them anew, without end if they say so. Others are asked about at once, and
-#: given up after transactionCheckMax checks. Apache's broker writes them all.
+#: given up after transactionCheckMax checks. Each host has half of what the others left. Apache's
+#: broker writes them all.
 UNASKED_BYTES: Final = 4 * 1024 * 1024
 UNASKED_MS: Final = 30_000
+#: Of the host of a message, an address and its port.
+_PORT_SIZE_BYTES: Final = 4
 #: Half messages known to be ended that are passed as one.
 PASSED_COUNT: Final = 1000
 #: Entries of the half queue that are read at once.
@@ -83,7 +87,9 @@ class HalfQueue:
         self._bytes = 0
         #: Groups whose half messages could not be checked; said once a check.
         self._without_producer: set[str] = set()
-        #: Bytes put back unasked since a time, Unix ms; whether it was said that they are too many.
+        #: Bytes put back unasked since a time, Unix ms, by the host of who sent them, and in all;
+        #: whether it was said that they are too many.
+        self._unasked: Counter[bytes] = Counter()
         self._unasked_bytes = self._unasked_ms = 0
         self._unasked_full = False
 
@@ -139,7 +145,7 @@ class HalfQueue:
         ):
             return self._discard(message, properties)
         try:
-            if own_ms is not None and age_ms < own_ms and self._may_wait(message.size, now_ms):
+            if own_ms is not None and age_ms < own_ms and self._may_wait(message, now_ms):
                 self._put_back(half_again(message, properties))
             else:
                 self._check(message, properties, checks + 1)
@@ -152,17 +158,21 @@ class HalfQueue:
             return False
         return True
 
-    def _may_wait(self, size: int, now_ms: int) -> bool:
+    def _may_wait(self, message: StoredMessage, now_ms: int) -> bool:
         """Whether a half message may be put back unasked, because of its own time."""
         if not 0 <= now_ms - self._unasked_ms < UNASKED_MS:
             self._unasked_ms, self._unasked_bytes = now_ms, 0
-        if self._unasked_bytes + size > UNASKED_BYTES:
+            self._unasked.clear()
+        size, host = message.size, message.born_host[:-_PORT_SIZE_BYTES]
+        own = self._unasked[host]
+        if own + size > (UNASKED_BYTES - (self._unasked_bytes - own)) // 2:
             if not self._unasked_full:
                 self._unasked_full = True
                 self.log.warn("half messages of queue {queue_id} have their producers asked before "
-                              "their own time: those that wait for it are over {size} bytes",
-                              queue_id=self.queue_id, size=UNASKED_BYTES)
+                              "their own time: those that wait for it are over the share of their "
+                              "host in {size} bytes", queue_id=self.queue_id, size=UNASKED_BYTES)
             return False
+        self._unasked[host] += size
         self._unasked_bytes += size
         return True
 

@@ -95,17 +95,23 @@ class TransactionTestCase(SynchronousTestCase):
     # --- what producers do
 
     def send(self, body: bytes = b"half", *, queue_id: int = 1, topic: str = "T",
-             born_ms: int | None = None, **properties: str) -> RemotingCommand:
+             born_ms: int | None = None, peer: Peer | None = None, **properties: str
+             ) -> RemotingCommand:
         """Send a half message; :returns: the reply.
 
         :param born_ms: when it says that it was born; None: now.
+        :param peer: who sends it; None: anybody.
         """
         fields = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"U-{body.decode()}",
                   **properties}
         header = send_header(topic, born_ms or self.box.now_ms, queue_id=queue_id, tag="red",
                              keys="k", properties=fields)
         header.sys_flag = SYS_TRANSACTION_PREPARED if fields["TRAN_MSG"] == "true" else 0
-        return self.box.ask(RequestCode.SEND_MESSAGE_V2, header, body)
+        if peer is None:
+            return self.box.ask(RequestCode.SEND_MESSAGE_V2, header, body)
+        reply = self.box.send(peer, RequestCode.SEND_MESSAGE_V2, header, body)
+        assert reply is not None
+        return reply
 
     def half(self, body: bytes = b"half", **options: Any) -> SendMessageResponseHeader:
         """Send a half message that must be stored."""

@@ -20,7 +20,7 @@ from twistmq.broker.request import consumer_offset
 from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.broker.wire.json_writer import encode_pretty_row
 from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import MessageRecord, decode_record, record_again
+from twistmq.broker.wire.record import MessageRecord, decode_record, host_bytes, record_again
 from twistmq.transaction import check, plugin
 from twistmq.transaction.service import SYSTEM_GROUP
 
@@ -392,7 +392,7 @@ class ImmunityTests(TransactionTestCase):
 
     def test_what_is_written_is_bounded(self) -> None:
         """More than a bound of those that wait for their time are asked about, and given up."""
-        self.patch(check, "UNASKED_BYTES", 1500)
+        self.patch(check, "UNASKED_BYTES", 3000)
         body = b"b" * 300
         for number in range(4):
             self.half(body + b"%d" % number, CHECK_IMMUNITY_TIME_IN_SECONDS="1" + "0" * 17)
@@ -402,6 +402,20 @@ class ImmunityTests(TransactionTestCase):
             self.asked(1000)
         self.assertEqual(len(self.given_up()), 4)
         self.assertEqual(len(self.halves()), 4 + 1 + 4 * 2)
+
+    def test_each_host_has_a_share(self) -> None:
+        """Of the bound each host has half of what the others left: nobody takes all of it."""
+        self.patch(check, "UNASKED_BYTES", 6000)
+        stranger = self.box.peer()
+        stranger.remote_host = host_bytes("10.0.0.9", 9)
+        for number in range(8):
+            self.half(b"s" * 300 + b"%d" % number, peer=stranger,
+                      CHECK_IMMUNITY_TIME_IN_SECONDS="1" + "0" * 17)
+        self.immune(b"own", "1000")
+        for _ in range(8):
+            self.assertNotIn(b"own", self.asked(TIMEOUT_MS))
+        self.assertGreaterEqual(len(self.given_up()), 4)
+        self.assertEqual(self.asked(1_000_000), [b"own"])
 
     def test_no_number(self) -> None:
         """Then it is the broker's."""
