@@ -114,10 +114,17 @@ class BrokerRequests:
         self, request: Request[ZonedRegisterBrokerRequestHeader]
     ) -> Generator[None, None, Reply]:
         header = request.header
-        topics, filter_servers = yield from _registered(request)
-        if not request.channel.active:
-            # That it was lost has been told, and would not be told again.
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        reading = _registered(request)
+        while True:
+            if not request.channel.active:
+                # That it was lost has been told, and would not be told again.
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+            try:
+                next(reading)
+            except StopIteration as done:
+                topics, filter_servers = done.value
+                break
+            yield
         master = yield from self._routes.registering(Registration(
             cluster=header.cluster_name, address=header.broker_addr,
             broker_name=header.broker_name, broker_id=header.broker_id,

@@ -2,9 +2,10 @@
 
 The registration of a broker with a hundred thousand topics takes a fifth of a second: it is done in
 slices, and what others change meanwhile waits behind it, so that of two changes the later one wins
-whoever sent it. Of those that wait each connection's oldest is done in turn: one that sends many
-changes at a time keeps no broker from registering. What only reads, and signs of life, wait for
-nothing. A broker that is lost leaves at once; what is left of its registration is then dropped.
+whoever sent it. Of those that wait each host has its turn, and of a host's each
+connection: who sends many changes at a time, from however many connections, keeps no other host's
+broker from registering. What only reads, and signs of life, wait for nothing. A broker that is lost
+leaves at once; what is left of its registration is then dropped.
 
 Source: RouteInfoManager's lock @5.3.3.
 """
@@ -19,12 +20,14 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.remoting import Channel, Handled, Reply
 from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
 
 __all__ = ["Changes"]
 
 _Work = Generator[None, None, Reply]
+_Change = tuple[_Work, Deferred[Any]]
 #: Whose changes are the name server's own.
 _OWN: Final = -1
 
@@ -39,8 +42,8 @@ class Changes:
 
     def __init__(self, slices: SlicedWork) -> None:
         self._slices = slices
-        #: By channel id; the connection whose turn it is in front.
-        self._waiting: OrderedDict[int, deque[tuple[_Work, Deferred[Any]]]] = OrderedDict()
+        #: By host and channel id; those whose turn it is in front.
+        self._waiting: OrderedDict[str, OrderedDict[int, deque[_Change]]] = OrderedDict()
         self._is_working = False
 
     def do(self, change: Callable[[], Reply], channel: Channel) -> Handled:
@@ -52,7 +55,7 @@ class Changes:
 
     def begin(self, work: Generator[None, None, None]) -> None:
         """Do what nobody waits for, and what may take long, behind what came before it."""
-        handled = self._add(_unanswered(work), _OWN)
+        handled = self._add(_unanswered(work), "", _OWN)
         if isinstance(handled, Deferred):
             handled.addErrback(lambda failure: self.log.failure(
                 "a change of the tables failed", failure=failure))
@@ -64,11 +67,12 @@ class Changes:
         :returns: its reply, when one slice was enough, else a Deferred of it.
         :raises Exception: what the change raises, when it is done at once.
         """
-        return self._add(change, channel.channel_id)
+        return self._add(change, host_of(channel.remote_address), channel.channel_id)
 
-    def _add(self, change: _Work, channel_id: int) -> Handled:
+    def _add(self, change: _Work, host: str, channel_id: int) -> Handled:
         reply: Deferred[Any] = Deferred()
-        self._waiting.setdefault(channel_id, deque()).append((change, reply))
+        connections = self._waiting.setdefault(host, OrderedDict())
+        connections.setdefault(channel_id, deque()).append((change, reply))
         if not self._is_working:
             self._is_working = True
             self._slices.run(self._work())
@@ -77,10 +81,7 @@ class Changes:
     def _work(self) -> Generator[None, None, None]:
         """Do what waits."""
         while self._waiting:
-            channel_id, own = self._waiting.popitem(last=False)
-            change, waiting = own.popleft()
-            if own:
-                self._waiting[channel_id] = own
+            change, waiting = self._next()
             answer: Reply | Failure
             try:
                 answer = yield from change
@@ -90,6 +91,17 @@ class Changes:
             if self._waiting:
                 yield
         self._is_working = False
+
+    def _next(self) -> _Change:
+        """Take the change whose turn it is; its host and its connection are last from now on."""
+        host, connections = self._waiting.popitem(last=False)
+        channel_id, own = connections.popitem(last=False)
+        change = own.popleft()
+        if own:
+            connections[channel_id] = own
+        if connections:
+            self._waiting[host] = connections
+        return change
 
 
 def _unanswered(work: Generator[None, None, None]) -> _Work:

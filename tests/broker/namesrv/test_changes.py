@@ -201,6 +201,22 @@ class OrderTests(ChangesCase):
         done.remove("one")
         self.assertEqual(done, [f"many {number}" for number in range(50)])
 
+    def test_many_connections(self) -> None:
+        """Another host waits for one change of theirs, however many they are."""
+        self.register(MANY)
+        done: list[str] = []
+        wipe = WipeWritePermOfBrokerRequestHeader(broker_name="a")
+        for number, host in enumerate(["10.0.0.9"] * 50 + ["[::ffff:10.0.0.9]", "10.0.0.7"]):
+            channel = StillChannel()
+            channel.remote_address = f"{host}:{number}"
+            answer = self.server.handle(
+                RequestCode.WIPE_WRITE_PERM_OF_BROKER, wipe, channel=channel)
+            assert isinstance(answer, Deferred)
+            answer.addCallback(lambda _, address=channel.remote_address: done.append(address))
+        self.finish()
+        self.assertEqual(done[:2], ["10.0.0.9:0", "10.0.0.7:51"])
+        self.assertEqual(len(done), 52)
+
     def test_refused_later(self) -> None:
         """What cannot be read fails its own request only."""
         first = self.register(MANY)
@@ -246,6 +262,21 @@ class LostTests(ChangesCase):
             turns += 1
             self.channel = StillChannel()
         self.assertGreater(turns, MANY // (4 * 256))
+
+    def test_nothing_is_read(self) -> None:
+        """A registration whose connection is gone before its turn takes no time of the others'."""
+        first = self.register(MANY)
+        self.lose()
+        lost = StillChannel()
+        answers = [self.register(MANY, name=f"l{number}", channel=lost) for number in range(20)]
+        for each in (first, *answers):
+            assert isinstance(each, Deferred)
+            each.addErrback(lambda _: None)
+        lost.active = False
+        begin = self.looks
+        self.finish()
+        self.assertLess(self.looks - begin, 60)
+        self.assertEqual(self.tables.live, {})
 
     def test_leaves_in_turns(self) -> None:
         """Its topics have no route at once, and are taken out of the tables a part at a time."""
