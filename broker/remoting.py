@@ -44,6 +44,13 @@ class Channel(Protocol):
     #: False once the connection is lost.
     active: bool
 
+    @property
+    def charged_address(self) -> str:
+        """The address of who is charged with what it has the server keep.
+
+        That of the other side, but of a proxy in between that no setting names the proxy's.
+        """
+
     def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
         """Send a request the peer does not answer; lost when the connection is."""
 

@@ -87,6 +87,7 @@ class RemotingProtocol(Protocol):
     def __init__(self) -> None:
         self.channel_id = next(_channel_ids)
         self.remote_address = ""
+        self.charged_address = ""
         self.remote_host = b""
         self.local_port = 0
         self.active = False
@@ -130,6 +131,7 @@ class RemotingProtocol(Protocol):
         self._write_some = getattr(transport, "writeSomeData", None)
         peer, host = transport.getPeer(), transport.getHost()
         self.set_remote_address(peer.host, peer.port)
+        self.charged_address = self.remote_address
         self.local_port = host.port
         if self.factory.passes_over_long_replies:
             self._decoder = FrameDecoder(self._reply_too_long)

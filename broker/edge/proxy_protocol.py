@@ -142,14 +142,18 @@ class ProxyProtocol:
     """The stage that takes such a header off a connection.
 
     :param trusted: the networks it is believed from; None: any.
+    :param is_named: whether a setting says so: else the proxy, or who passes for one, is still
+        charged with what its connections have the server keep.
     """
 
     log = Logger()
 
     def __init__(
-        self, trusted: Sequence[_Network] | None, now_ms: Callable[[], int],
+        self, trusted: Sequence[_Network] | None, now_ms: Callable[[], int], *,
+        is_named: bool = True,
     ) -> None:
         self._trusted = trusted
+        self._is_named = is_named
         self._now_ms = now_ms
         self._lines = LineRate()
 
@@ -178,6 +182,8 @@ class ProxyProtocol:
         assert header is not None, "recognise() waits for the whole header"
         if header.ip:
             connection.set_remote_address(header.ip, header.port)
+            if self._is_named:
+                connection.charged_address = connection.remote_address
             self.log.debug("{proxy} hands on a connection of {peer}", proxy=proxy,
                            peer=connection.remote_address)
         return data[header.size:]
@@ -209,7 +215,7 @@ def proxy_stage(settings: Settings, now_ms: Callable[[], int]) -> ProxyProtocol:
     names = settings.names("proxy.trusted")
     if not names:
         guarded = settings.has("aclEnable") and settings.flag("aclEnable")
-        return ProxyProtocol([] if guarded else None, now_ms)
+        return ProxyProtocol([] if guarded else None, now_ms, is_named=False)
     if _ANY in names:
         return ProxyProtocol(None, now_ms)
     try:

@@ -184,7 +184,7 @@ class BrokerRequests:
     def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Handled:
         """One topic is made known; success also when a broker of it is not."""
         queues = TopicRouteData.decode(request.body).queue_datas if request.body else []
-        host = host_of(request.channel.remote_address)
+        host = host_of(request.channel.charged_address)
 
         def change() -> Reply:
             if queues:

@@ -67,7 +67,7 @@ class Changes:
         :returns: its reply, when one slice was enough, else a Deferred of it.
         :raises Exception: what the change raises, when it is done at once.
         """
-        return self._add(change, host_of(channel.remote_address), channel.channel_id)
+        return self._add(change, host_of(channel.charged_address), channel.channel_id)
 
     def _add(self, change: _Work, host: str, channel_id: int) -> Handled:
         reply: Deferred[Any] = Deferred()

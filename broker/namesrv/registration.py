@@ -64,7 +64,7 @@ class Registration:
     @property
     def host(self) -> str:
         """Whose share of the tables it takes."""
-        return host_of(self.channel.remote_address)
+        return host_of(self.channel.charged_address)
 
 
 @dataclass(frozen=True, slots=True)

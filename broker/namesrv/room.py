@@ -38,12 +38,12 @@ _LOOPBACK: Final = "loopback"
 _Key = tuple[str, str, str]
 
 
-def host_of(remote_address: str) -> str:
+def host_of(charged_address: str) -> str:
     """Whose share a connection's broker counts for.
 
-    :param remote_address: "ip:port"; IPv6 as "[ip]:port", where a host has a network of 64 bits.
+    :param charged_address: "ip:port"; IPv6 as "[ip]:port", where a host has a network of 64 bits.
     """
-    host = remote_address.rpartition(":")[0].strip("[]")
+    host = charged_address.rpartition(":")[0].strip("[]")
     try:
         address = ip_address(host)
     except ValueError:

@@ -124,7 +124,7 @@ class RouteTables:
         if known is not None:
             _drop_way(self._keys_by_channel, known.channel.channel_id, key)
         self.live[key] = live
-        self.room.came(key, host_of(live.channel.remote_address), live.channel.channel_id)
+        self.room.came(key, host_of(live.channel.charged_address), live.channel.channel_id)
         self._keys_by_address.setdefault(key.address, {})[key] = None
         self._keys_by_channel.setdefault(live.channel.channel_id, {})[key] = None
 

@@ -59,6 +59,7 @@ class Peer:
     def __init__(self, channel_id: int, port: int) -> None:
         self.channel_id = channel_id
         self.remote_address = f"127.0.0.1:{port}"
+        self.charged_address = f"127.0.0.1:{port}"
         self.remote_host = host_bytes("127.0.0.1", port)
         self.local_port = 10911
         self.active = True

@@ -37,6 +37,10 @@ class StillChannel:
         self.channel_id = next(_numbers)
         self.active = True
 
+    @property
+    def charged_address(self) -> str:
+        return self.remote_address
+
     def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
         raise AssertionError(f"request {code} to a peer that is not there")
 

@@ -18,6 +18,7 @@ from twistmq.broker.edge.proxy_protocol import (
 )
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.log_rate import LINES_A_MINUTE
+from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.remoting import Reply, RequestHandler
 from twistmq.broker.testing.conversation import BEGIN_MS, Conversation, make_server
 from twistmq.broker.wire.command import encode_request
@@ -207,6 +208,16 @@ class TrustTests(SynchronousTestCase):
             ("::ffff:10.1.2.3", {"proxy_trusted": "10.1.2.3"}, told),
         ]:
             self.assertEqual(self.address(peer, **settings), expected, msg=repr((peer, settings)))
+
+    def test_who_is_charged(self) -> None:
+        """A host that passes for many, by headers that nobody vouches for, stays one."""
+        for settings, expected in (({}, "10.1.2.3"), ({"proxy.trusted": "*"}, "192.0.2.7"),
+                                   ({"proxy.trusted": "10.0.0.0/8"}, "192.0.2.7")):
+            stage = proxy_stage(boot.broker_settings(None, settings), lambda: BEGIN_MS)
+            client = Conversation(make_server(first_bytes=(stage,)), peer="10.1.2.3")
+            client.says(binary())
+            self.assertEqual(host_of(client.protocol.charged_address), expected)
+            self.assertEqual(host_of(client.protocol.remote_address), "192.0.2.7")
 
     def test_no_address(self) -> None:
         """What is no network stops the start, with its name and place."""
