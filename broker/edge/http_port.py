@@ -22,6 +22,9 @@ _CONNECTIONS_MAX: Final = 64
 _IDLE_SECONDS: Final = 60
 #: A request that has not come as a whole after so long is given up, seconds; they are one packet.
 _REQUEST_SECONDS: Final = 10
+#: Requests that may come at a time over one connection, in what one read brings. Nobody who watches
+#: sends one before the last is answered, and thousands of them would hold everybody for seconds.
+_REQUESTS_MAX: Final = 8
 
 
 class _Request(Request):
@@ -31,8 +34,10 @@ class _Request(Request):
     """
 
     def process(self) -> None:
-        cast(_Connection, self.channel.transport).request_came()
-        super().process()  # type: ignore[no-untyped-call]
+        connection = cast(_Connection, self.channel.transport)
+        connection.request_came()
+        if not connection.ended:
+            super().process()  # type: ignore[no-untyped-call]
 
     def finish(self) -> None:
         connection = cast(_Connection, self.channel.transport)
@@ -62,7 +67,7 @@ class _Site(Site):
 
 
 class _Connection(ProtocolWrapper):
-    """A connection that is closed when a request takes too long to come.
+    """A connection that is closed when a request takes too long, or too many come at a time.
 
     ``waits`` says that no request of it is being answered; ``ended``, that it was closed.
     """
@@ -73,16 +78,22 @@ class _Connection(ProtocolWrapper):
         self._coming: IDelayedCall | None = None
         self.waits = True
         self.ended = False
+        #: Requests that the last read brought.
+        self._count = 0
 
     def dataReceived(self, data: bytes) -> None:
         if self.waits and self._coming is None:
             self._coming = self._reactor.callLater(_REQUEST_SECONDS, self.end)
+        self._count = 0
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def request_came(self) -> None:
         """All of a request is there."""
         self.waits = False
         self._forget_time()
+        self._count += 1
+        if self._count > _REQUESTS_MAX:
+            self.end()
 
     def request_answered(self) -> None:
         """Its answer is written; the next may come."""
@@ -94,6 +105,8 @@ class _Connection(ProtocolWrapper):
     def end(self) -> None:
         """Cut the connection off."""
         self.ended = True
+        # So that no more of what was read is looked at.
+        self.disconnecting = 1
         cast(Any, self.transport).abortConnection()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 import time
 import urllib.request
 
@@ -21,11 +23,36 @@ class HealthTests(HostileCase):
         return self.own_servers("metricsExporterType=PROM", "metricsPromExporterPort=0",
                                 "metricsPromExporterHost=127.0.0.1")
 
-    def test_half_requests(self) -> None:
-        """Whoever asks in one go is answered, however many never end their requests."""
+    def address(self) -> str:
+        """Where it is."""
         found = re.search(r"metrics and health are on (127\.0\.0\.1:\d+)", self.servers.log())
         assert found is not None
-        address = found.group(1)
+        return found.group(1)
+
+    def test_many_at_a_time(self) -> None:
+        """Thousands of requests in one go are not served, and hold nobody up."""
+        host, _, port = self.address().rpartition(":")
+        waits = []
+        for _ in range(3):
+            self.good.wait_for_rounds(20)
+            self.good.tally.slowest_seconds = 0.0
+            for page in (b"nosuch", b"health", b"metrics"):
+                for _ in range(10):
+                    with (socket.create_connection((host, int(port)), 20) as connection,
+                          contextlib.suppress(ConnectionError)):
+                        connection.sendall(
+                            b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n" % page * 5000)
+                        while connection.recv(1 << 16):
+                            pass
+            self.good.wait_for_rounds(20)
+            waits.append(self.good.tally.slowest_seconds)
+            if waits[-1] < 0.25:
+                return
+        self.fail(f"{waits}")
+
+    def test_half_requests(self) -> None:
+        """Whoever asks in one go is answered, however many never end their requests."""
+        address = self.address()
         held: list[RawConnection] = []
         for _ in range(_COUNT):
             held.append(self.connect(address))

@@ -102,6 +102,35 @@ class HttpPortTests(SynchronousTestCase):
             self.assertIn(b"late", connection.recv(1 << 16))
             self.assertEqual(self.asks(connection), b"got 0")
 
+    def test_many_at_a_time(self) -> None:
+        """Some are answered; of more than that the rest is not even looked at."""
+        one = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+        connection = self.connect()
+        connection.sendall(one * http_port._REQUESTS_MAX)
+        answers = b""
+        while answers.count(b"got 0") < http_port._REQUESTS_MAX:
+            answers += connection.recv(1 << 16)
+        self.assertEqual(self.asks(connection), b"got 0")
+        served: list[object] = []
+        self.patch(self.page, "render_POST", lambda request: served.append(request) or b"")
+        connection.sendall(one * 500)
+        self.assertTrue(self.is_ended_soon(connection))
+        self.assertLessEqual(len(served), http_port._REQUESTS_MAX)
+        # Those that wait for an answer count as well.
+        waiting = self.connect()
+        waiting.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + one * 500)
+        self.page.wait_for(1)
+        self.thread.call(self.page.answer)
+        self.assertTrue(self.is_ended_soon(waiting))
+        self.assertLessEqual(len(served), 2 * http_port._REQUESTS_MAX)
+
+    def is_ended_soon(self, connection: socket.socket) -> bool:
+        """Whether the server ends a connection; what it answers before is read."""
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(1 << 16):
+                pass
+        return True
+
     def test_slow_request(self) -> None:
         """A request has a time to come as a whole, however often a part of it comes."""
         self.patch(http_port, "_REQUEST_SECONDS", 0.2)
