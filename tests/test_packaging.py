@@ -28,7 +28,7 @@ FORMATS = sorted(path.parent.name for path in ROOT.glob("spark_bridge/formats/*/
 EDGE_MODULES = ("twisted.internet", "asyncio", "os", "random", "select", "selectors", "socket",
                 "threading", "time")
 #: Modules of the store that are more than formats.
-STORE_WITH_IO = {"disk.py", "file_warmer.py", "files.py", "message_store.py"}
+STORE_WITH_IO = {"checkpoint_file.py", "disk.py", "file_warmer.py", "files.py", "message_store.py"}
 
 
 def setup_cfg() -> configparser.ConfigParser:

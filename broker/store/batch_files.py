@@ -19,7 +19,8 @@ from twistmq.broker.store.batch_queue import (
 )
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.queue_files import QueueFiles
-from twistmq.broker.store.segment_files import list_queues, list_segments, segment_path
+from twistmq.broker.store.queue_folders import list_queues
+from twistmq.broker.store.segment_files import list_segments, segment_path
 
 __all__ = ["BatchQueueFiles"]
 

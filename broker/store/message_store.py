@@ -41,6 +41,7 @@ from twistmq.broker.store.append_loop import (
     place_records,
 )
 from twistmq.broker.store.batch_queue import BatchQueue
+from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.store.commit_flush import CommitFlush, RunSync
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.config_file import ConfigFile
@@ -61,7 +62,7 @@ from twistmq.broker.store.segment_files import sync_parents
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.store.store_recovery import StoreRecovery, require_commit_log
 from twistmq.broker.store.store_stats import StoreStats
-from twistmq.broker.store.upkeep import CheckpointFile, Upkeep
+from twistmq.broker.store.upkeep import Upkeep
 from twistmq.broker.wire.record import (
     PHYSICAL_OFFSET_POSITION,
     RECORD_SIZE_MIN,

@@ -21,9 +21,9 @@ from twistmq.broker.store.consume_queue import (
 )
 from twistmq.broker.store.extension_unit import is_address
 from twistmq.broker.store.queue_extension import QueueExtensions
+from twistmq.broker.store.queue_folders import list_queues
 from twistmq.broker.store.segment_files import (
     OpenFiles,
-    list_queues,
     list_segments,
     segment_path,
 )

@@ -13,14 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from twisted.logger import Logger
-
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.interfaces import IStoreFile, IStoreIO
 
-__all__ = ["OpenFiles", "list_queues", "list_segments", "segment_path", "sync_parents"]
-
-_log = Logger()
+__all__ = ["OpenFiles", "list_segments", "segment_path", "sync_parents"]
 
 
 def segment_path(directory: str, start: int) -> str:
@@ -59,25 +55,6 @@ def list_segments(io: IStoreIO, directory: str, file_size: int) -> list[int]:
         if after != before + file_size:
             raise StoreDamaged(f"{segment_path(directory, before + file_size)} is missing")
     return starts
-
-
-def list_queues(io: IStoreIO, directory: str) -> Iterator[tuple[str, int]]:
-    """List topic and id of each queue that has a directory: ``directory/TOPIC/QUEUE_ID``.
-
-    Names that are no numbers are not the store's and are left alone, as are files beside topics.
-
-    :raises OSError: when a directory cannot be read.
-    """
-    for topic in io.list_directory(directory):
-        try:
-            names = io.list_directory(f"{directory}/{topic}")
-        except NotADirectoryError:
-            _log.warn("{directory}/{topic} is no folder of a topic and is left alone",
-                      directory=directory, topic=topic)
-            continue
-        for name in names:
-            if name.isdecimal():
-                yield topic, int(name)
 
 
 def sync_parents(io: IStoreIO, path: str) -> None:

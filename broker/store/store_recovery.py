@@ -16,6 +16,7 @@ from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE
+from twistmq.broker.store.queue_folders import list_queues
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import (
     Pass,
@@ -24,7 +25,6 @@ from twistmq.broker.store.recovery import (
     start_after_stop,
     without_torn,
 )
-from twistmq.broker.store.segment_files import list_queues
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.wire.properties import INNER_MULTI_QUEUE_OFFSET
 from twistmq.broker.wire.record import MessageRecord, StoredMessage

@@ -156,10 +156,10 @@ def _administration() -> Iterator[AclQuestion]:
             **carol, "accessKey": f"refused-{number}", name: value})
     yield AclQuestion("new account", ADMIN, update, {**carol, "defaultTopicPerm": "SUB"})
     yield AclQuestion("as the new account", ("carol-key", "secret-of-carol"),
-                      RequestCode.GET_BROKER_RUNTIME_INFO)
+                      RequestCode.GET_ALL_TOPIC_CONFIG)
     yield AclQuestion("deleted account", ADMIN, delete, {"accessKey": "carol-key"})
     yield AclQuestion("as the deleted account", ("carol-key", "secret-of-carol"),
-                      RequestCode.GET_BROKER_RUNTIME_INFO)
+                      RequestCode.GET_ALL_TOPIC_CONFIG)
     yield AclQuestion("deleted again", ADMIN, delete, {"accessKey": "carol-key"})
     yield AclQuestion("white addresses", ADMIN, white, {"globalWhiteAddrs": "10.0.0.1"})
     yield AclQuestion("white addresses elsewhere", ADMIN, white, {

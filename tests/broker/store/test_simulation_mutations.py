@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.store import checkpoint, dispatch, message_store, store_recovery
 from twistmq.broker.store.batch_queue import BatchQueue
+from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.entry_check import EntryCheck
@@ -17,7 +18,6 @@ from twistmq.broker.store.queue_files import QueueFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import start_after_crash
 from twistmq.broker.store.store_recovery import StoreRecovery
-from twistmq.broker.store.upkeep import CheckpointFile
 from twistmq.broker.testing.simulation import Simulation, SimulationFailed
 
 #: Seeds in which each has to be found: several times those that it took.

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.errors import StoreDamaged, StoreError
 from twistmq.broker.store import index_files, upkeep
 from twistmq.broker.store.checkpoint import Checkpoint
-from twistmq.broker.store.upkeep import CheckpointFile
+from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.broker.wire.record import decode_record

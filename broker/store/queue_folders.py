@@ -1,0 +1,35 @@
+"""The folders of queues: ``consumequeue/TOPIC/QUEUE_ID``, and those of batch queues alike.
+
+Source: DefaultMessageStore.loadConsumeQueues @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from twisted.logger import Logger
+
+from twistmq.broker.interfaces import IStoreIO
+
+__all__ = ["list_queues"]
+
+_log = Logger()
+
+
+def list_queues(io: IStoreIO, directory: str) -> Iterator[tuple[str, int]]:
+    """List topic and id of each queue that has a directory: ``directory/TOPIC/QUEUE_ID``.
+
+    Names that are no numbers are not the store's and are left alone, as are files beside topics.
+
+    :raises OSError: when a directory cannot be read.
+    """
+    for topic in io.list_directory(directory):
+        try:
+            names = io.list_directory(f"{directory}/{topic}")
+        except NotADirectoryError:
+            _log.warn("{directory}/{topic} is no folder of a topic and is left alone",
+                      directory=directory, topic=topic)
+            continue
+        for name in names:
+            if name.isdecimal():
+                yield topic, int(name)
