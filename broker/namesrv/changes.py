@@ -20,6 +20,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.remoting import Channel, Handled, Reply
 from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
@@ -27,7 +29,8 @@ from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
 __all__ = ["Changes"]
 
 _Work = Generator[None, None, Reply]
-_Change = tuple[_Work, Deferred[Any]]
+#: The work, its reply, and whether it is dropped with its connection.
+_Change = tuple[_Work, Deferred[Any], bool]
 #: Whose changes are the name server's own.
 _OWN: Final = -1
 
@@ -55,24 +58,48 @@ class Changes:
 
     def begin(self, work: Generator[None, None, None]) -> None:
         """Do what nobody waits for, and what may take long, behind what came before it."""
-        handled = self._add(_unanswered(work), "", _OWN)
+        handled = self._add(_unanswered(work), "", _OWN, False)
         if isinstance(handled, Deferred):
             handled.addErrback(lambda failure: self.log.failure(
                 "a change of the tables failed", failure=failure))
 
-    def work(self, change: _Work, channel: Channel) -> Handled:
+    def work(self, change: _Work, channel: Channel, *, ends_with_it: bool = False) -> Handled:
         """Begin what may take long, when what came before it is done.
 
         :param channel: of who sent it.
+        :param ends_with_it: whether it has no use when the connection is lost before its turn.
         :returns: its reply, when one slice was enough, else a Deferred of it.
         :raises Exception: what the change raises, when it is done at once.
         """
-        return self._add(change, host_of(channel.charged_address), channel.channel_id)
+        return self._add(change, host_of(channel.charged_address), channel.channel_id,
+                         ends_with_it)
 
-    def _add(self, change: _Work, host: str, channel_id: int) -> Handled:
+    def lost(self, channel: Channel) -> None:
+        """Drop what waits of a lost connection and has no use any more.
+
+        What it holds, a frame each, counts for no connection from now on.
+        """
+        host = host_of(channel.charged_address)
+        connections = self._waiting.get(host, OrderedDict())
+        own = connections.get(channel.channel_id)
+        if own is None:
+            return
+        kept = deque(each for each in own if not each[2])
+        if kept:
+            connections[channel.channel_id] = kept
+        else:
+            del connections[channel.channel_id]
+            if not connections:
+                del self._waiting[host]
+        for work, reply, ends_with_it in own:
+            if ends_with_it:
+                work.close()
+                reply.errback(RequestRefused(ResponseCode.SYSTEM_ERROR, "the connection is lost"))
+
+    def _add(self, change: _Work, host: str, channel_id: int, ends_with_it: bool) -> Handled:
         reply: Deferred[Any] = Deferred()
         connections = self._waiting.setdefault(host, OrderedDict())
-        connections.setdefault(channel_id, deque()).append((change, reply))
+        connections.setdefault(channel_id, deque()).append((change, reply, ends_with_it))
         if not self._is_working:
             self._is_working = True
             self._slices.run(self._work())
@@ -81,7 +108,7 @@ class Changes:
     def _work(self) -> Generator[None, None, None]:
         """Do what waits."""
         while self._waiting:
-            change, waiting = self._next()
+            change, waiting, _ = self._next()
             answer: Reply | Failure
             try:
                 answer = yield from change

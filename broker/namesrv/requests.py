@@ -84,7 +84,7 @@ class NameServer:
         tables = RouteTables(room=RouteRoom(lambda: settings.int("routes.size_max")))
         #: Where registrations that take long are done, and what a lost connection leaves.
         self.slices = SlicedWork(self.steady.now_ms)
-        changes = Changes(self.slices)
+        changes = self._changes = Changes(self.slices)
         #: Brokers that come and go: ``tables`` has them by name, with their topics.
         self.routes = RouteInfoManager(tables, settings.flag, later=changes.begin)
         self.views = RouteViews(tables, settings.flag)
@@ -133,6 +133,7 @@ class NameServer:
         """Forget the brokers that registered over a connection."""
         if self._running:
             self.routes.on_channel_destroy(channel)
+            self._changes.lost(channel)
 
     def _answers_fault(self) -> str:
         return "" if self._running else "the name server does not answer yet, or no more"

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import ROUTE_ROW_BYTES
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.remoting import Handled, Reply
 from twistmq.broker.request.sliced_work import IDLE_PERIOD_MS
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
@@ -262,6 +262,22 @@ class LostTests(ChangesCase):
             turns += 1
             self.channel = StillChannel()
         self.assertGreater(turns, MANY // (4 * 256))
+
+    def test_nothing_waits(self) -> None:
+        """Registrations that wait are dropped with their connection at once; other changes stay."""
+        self.register(MANY)
+        lost = StillChannel()
+        answers = [self.register(MANY, name=f"l{number}", channel=lost) for number in range(20)]
+        wiped = self.server.handle(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+            WipeWritePermOfBrokerRequestHeader(broker_name="a"), channel=lost)
+        lost.active = False
+        self.server.connection_lost(lost)
+        for each in answers:
+            assert isinstance(each, Deferred)
+            self.failureResultOf(each, RequestRefused)
+        self.assertEqual(self.reply(wiped).code, ResponseCode.SUCCESS)
+        self.assertEqual(len(self.tables.topics), MANY)
 
     def test_nothing_is_read(self) -> None:
         """A registration whose connection is gone before its turn takes no time of the others'."""
