@@ -14,6 +14,8 @@ __all__ = [
     "BODY_SIZE_MAX",
     "BROKERS_OF_NAME_MAX",
     "BROKER_TIMEOUT_MS_MAX",
+    "CHANGES_BYTES_FREE",
+    "CHANGES_BYTES_MAX",
     "CHECKPOINT_FLUSH_INTERVAL_MS",
     "CHECKPOINT_MARGIN_MS",
     "CHECKPOINT_SIZE_BYTES",
@@ -225,6 +227,10 @@ KV_NAME_SIZE_MAX: Final = 1024
 KV_ENTRY_BYTES: Final = 32
 #: Bytes of values that a registering broker is sent; the rest of the frame is for the header.
 KV_REPLY_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
+#: Bytes of registrations that may wait for their turn, over all hosts.
+CHANGES_BYTES_MAX: Final = 128 * 1024 * 1024
+#: A registration of so few bytes always waits: that of a broker with hundreds of topics.
+CHANGES_BYTES_FREE: Final = 128 * 1024
 #: The longest silence that a broker may ask for, ms: one that is gone is forgotten then.
 BROKER_TIMEOUT_MS_MAX: Final = 3_600_000
 #: Brokers that a name server knows at most: what comes beyond is no cluster of anybody's.

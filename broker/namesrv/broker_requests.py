@@ -108,7 +108,8 @@ class BrokerRequests:
         header = request.header
         if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        return self._changes.work(self._register(request), request.channel, ends_with_it=True)
+        return self._changes.work(self._register(request), request.channel, ends_with_it=True,
+                                  size_bytes=len(request.body))
 
     def _register(
         self, request: Request[ZonedRegisterBrokerRequestHeader]

@@ -4,7 +4,8 @@ The registration of a broker with a hundred thousand topics takes a fifth of a s
 slices, and what others change meanwhile waits behind it, so that of two changes the later one wins
 whoever sent it. Of those that wait each host has its turn, and of a host's each
 connection: who sends many changes at a time, from however many connections, keeps no other host's
-broker from registering. What only reads, and signs of life, wait for nothing. A broker that is lost
+broker from registering. Of the bytes that may wait each host has half of what the others left. What
+only reads, and signs of life, wait for nothing. A broker that is lost
 leaves at once; what is left of its registration is then dropped.
 
 Source: RouteInfoManager's lock @5.3.3.
@@ -12,8 +13,9 @@ Source: RouteInfoManager's lock @5.3.3.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -21,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import CHANGES_BYTES_FREE, CHANGES_BYTES_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.remoting import Channel, Handled, Reply
@@ -29,10 +32,20 @@ from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
 __all__ = ["Changes"]
 
 _Work = Generator[None, None, Reply]
-#: The work, its reply, and whether it is dropped with its connection.
-_Change = tuple[_Work, Deferred[Any], bool]
 #: Whose changes are the name server's own.
 _OWN: Final = -1
+
+
+@dataclass(slots=True)
+class _Change:
+    """One that waits, or is done."""
+
+    work: _Work
+    reply: Deferred[Any]
+    #: Whether it is dropped with its connection.
+    ends_with_it: bool = False
+    #: What it keeps in memory until its turn.
+    size_bytes: int = 0
 
 
 class Changes:
@@ -47,6 +60,8 @@ class Changes:
         self._slices = slices
         #: By host and channel id; those whose turn it is in front.
         self._waiting: OrderedDict[str, OrderedDict[int, deque[_Change]]] = OrderedDict()
+        #: What waits, by host.
+        self._bytes: Counter[str] = Counter()
         self._is_working = False
 
     def do(self, change: Callable[[], Reply], channel: Channel) -> Handled:
@@ -58,21 +73,35 @@ class Changes:
 
     def begin(self, work: Generator[None, None, None]) -> None:
         """Do what nobody waits for, and what may take long, behind what came before it."""
-        handled = self._add(_unanswered(work), "", _OWN, False)
+        handled = self._add(_Change(_unanswered(work), Deferred()), "", _OWN)
         if isinstance(handled, Deferred):
             handled.addErrback(lambda failure: self.log.failure(
                 "a change of the tables failed", failure=failure))
 
-    def work(self, change: _Work, channel: Channel, *, ends_with_it: bool = False) -> Handled:
+    def work(
+        self, change: _Work, channel: Channel, *, ends_with_it: bool = False, size_bytes: int = 0
+    ) -> Handled:
         """Begin what may take long, when what came before it is done.
 
         :param channel: of who sent it.
         :param ends_with_it: whether it has no use when the connection is lost before its turn.
+        :param size_bytes: what it keeps in memory until its turn.
         :returns: its reply, when one slice was enough, else a Deferred of it.
+        :raises RequestRefused: SYSTEM_BUSY when as much of the host's waits as may.
         :raises Exception: what the change raises, when it is done at once.
         """
-        return self._add(change, host_of(channel.charged_address), channel.channel_id,
-                         ends_with_it)
+        host = host_of(channel.charged_address)
+        if size_bytes > CHANGES_BYTES_FREE and self._bytes[host]:
+            free = CHANGES_BYTES_MAX - (self._bytes.total() - self._bytes[host])
+            if self._bytes[host] + size_bytes > free // 2:
+                change.close()
+                self.log.warn("a change of {size} bytes from {peer} is refused: {waiting} bytes of "
+                              "its host's wait", size=size_bytes, peer=channel.remote_address,
+                              waiting=self._bytes[host])
+                raise RequestRefused(ResponseCode.SYSTEM_BUSY,
+                                     f"{self._bytes[host]} bytes of this host's changes wait")
+        return self._add(_Change(change, Deferred(), ends_with_it, size_bytes), host,
+                         channel.channel_id)
 
     def lost(self, channel: Channel) -> None:
         """Drop what waits of a lost connection and has no use any more.
@@ -84,42 +113,53 @@ class Changes:
         own = connections.get(channel.channel_id)
         if own is None:
             return
-        kept = deque(each for each in own if not each[2])
+        kept = deque(each for each in own if not each.ends_with_it)
         if kept:
             connections[channel.channel_id] = kept
         else:
             del connections[channel.channel_id]
             if not connections:
                 del self._waiting[host]
-        for work, reply, ends_with_it in own:
-            if ends_with_it:
-                work.close()
-                reply.errback(RequestRefused(ResponseCode.SYSTEM_ERROR, "the connection is lost"))
+        for change in own:
+            if change.ends_with_it:
+                self._let_go(host, change)
+                change.work.close()
+                change.reply.errback(
+                    RequestRefused(ResponseCode.SYSTEM_ERROR, "the connection is lost"))
 
-    def _add(self, change: _Work, host: str, channel_id: int, ends_with_it: bool) -> Handled:
-        reply: Deferred[Any] = Deferred()
+    def _add(self, change: _Change, host: str, channel_id: int) -> Handled:
         connections = self._waiting.setdefault(host, OrderedDict())
-        connections.setdefault(channel_id, deque()).append((change, reply, ends_with_it))
+        connections.setdefault(channel_id, deque()).append(change)
+        if change.size_bytes:
+            self._bytes[host] += change.size_bytes
         if not self._is_working:
             self._is_working = True
             self._slices.run(self._work())
-        return now_or_later(reply)
+        return now_or_later(change.reply)
+
+    def _let_go(self, host: str, change: _Change) -> None:
+        """What a change kept is not kept for its turn any more."""
+        if change.size_bytes:
+            self._bytes[host] -= change.size_bytes
+            if not self._bytes[host]:
+                del self._bytes[host]
 
     def _work(self) -> Generator[None, None, None]:
         """Do what waits."""
         while self._waiting:
-            change, waiting, _ = self._next()
+            host, change = self._next()
             answer: Reply | Failure
             try:
-                answer = yield from change
+                answer = yield from change.work
             except Exception:
                 answer = Failure()
-            waiting.callback(answer)
+            self._let_go(host, change)
+            change.reply.callback(answer)
             if self._waiting:
                 yield
         self._is_working = False
 
-    def _next(self) -> _Change:
+    def _next(self) -> tuple[str, _Change]:
         """Take the change whose turn it is; its host and its connection are last from now on."""
         host, connections = self._waiting.popitem(last=False)
         channel_id, own = connections.popitem(last=False)
@@ -128,7 +168,7 @@ class Changes:
             connections[channel_id] = own
         if connections:
             self._waiting[host] = connections
-        return change
+        return host, change
 
 
 def _unanswered(work: Generator[None, None, None]) -> _Work:

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import ROUTE_ROW_BYTES
 from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.namesrv import changes
 from twistmq.broker.remoting import Handled, Reply
 from twistmq.broker.request.sliced_work import IDLE_PERIOD_MS
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
@@ -58,9 +59,7 @@ class ChangesCase(SynchronousTestCase):
         broker_id: int = 0, acting: bool | None = None,
     ) -> Handled:
         """A broker with so many topics registers."""
-        topics = {f"{prefix}{number}": TopicConfig(f"{prefix}{number}", 4, 4)
-                  for number in range(count)}
-        body = RegisterBrokerBody(TopicConfigSerializeWrapper(topics, DataVersion(0, 0, counter)))
+        body = self.body(count, counter, prefix)
         return self.server.handle(
             RequestCode.REGISTER_BROKER,
             RegisterBrokerRequestHeader(
@@ -68,6 +67,13 @@ class ChangesCase(SynchronousTestCase):
                 broker_id=broker_id, compressed=compressed, enable_acting_master=acting),
             body.encode(compressed),
             channel=channel or self.channel)
+
+    @staticmethod
+    def body(count: int, counter: int = 1, prefix: str = "T") -> RegisterBrokerBody:
+        """The body of a registration."""
+        topics = {f"{prefix}{number}": TopicConfig(f"{prefix}{number}", 4, 4)
+                  for number in range(count)}
+        return RegisterBrokerBody(TopicConfigSerializeWrapper(topics, DataVersion(0, 0, counter)))
 
     def reply(self, answer: Handled) -> Reply:
         """Take turns until a reply is there."""
@@ -278,6 +284,27 @@ class LostTests(ChangesCase):
             self.failureResultOf(each, RequestRefused)
         self.assertEqual(self.reply(wiped).code, ResponseCode.SUCCESS)
         self.assertEqual(len(self.tables.topics), MANY)
+
+    def test_bytes_that_wait(self) -> None:
+        """Each host has half of what the others left; one alone and small ones always wait."""
+        self.patch(changes, "CHANGES_BYTES_FREE", 1000)
+        first = self.register(MANY)
+        size = len(self.body(MANY).encode(False))
+        self.patch(changes, "CHANGES_BYTES_MAX", 6 * size + 10)
+        own = [self.register(MANY, name=f"o{number}") for number in range(2)]
+        for _ in range(2):
+            refused = self.assertRaises(RequestRefused, self.register, MANY, name="more")
+            self.assertEqual(refused.response_code, ResponseCode.SYSTEM_BUSY)
+        small = self.register(2, name="small")
+        other = StillChannel()
+        other.remote_address = "10.0.0.9:4000"
+        theirs = self.register(MANY, name="b", address="10.0.0.9:10911", channel=other)
+        self.assertRaises(RequestRefused, self.register, MANY, name="c", address="10.0.0.9:10912",
+                          channel=other)
+        for each in (first, *own, small, theirs):
+            self.assertEqual(self.reply(each).code, ResponseCode.SUCCESS)
+        again = self.register(MANY, name="more")
+        self.assertEqual(self.reply(again).code, ResponseCode.SUCCESS)
 
     def test_nothing_is_read(self) -> None:
         """A registration whose connection is gone before its turn takes no time of the others'."""
