@@ -299,6 +299,16 @@ class FailedStartTests(TestCase):
         self.assertFalse(disk.exists("/store/abort"))
         await self.works(disk)
 
+    async def test_nothing_is_left_before_a_stop(self) -> None:
+        """A failed start gives back what it had; nobody has to stop it."""
+        disk = MemoryDisk()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            service = make_service(disk, listenPort=str(taken.getsockname()[1]))
+            service.startService()
+            await self.assertFailure(service.started, BrokerError)
+        await self.works(disk)
+        await service.stopService()
+
     async def test_vip_port_in_use(self) -> None:
         """Nobody typed that port: the text says where it comes from."""
         disk = MemoryDisk()

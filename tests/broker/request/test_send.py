@@ -375,6 +375,14 @@ class BatchTests(SendTestCase):
                          [m.physical_offset for m in stored])
         self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 5)
 
+    def test_queue(self) -> None:
+        """A batch lies in the queue that its sender names, and the reply says so."""
+        reply = self.send("T", batch_body((0, b"1", {}), (0, b"2", {})),
+                          code=RequestCode.SEND_BATCH_MESSAGE, changes={"batch": True}, queue_id=2)
+        header = reply.header(SendMessageResponseHeader)
+        self.assertEqual((header.queue_id, header.queue_offset), (2, 0))
+        self.assertEqual([message.body for message in self.messages(queue_id=2)], [b"1", b"2"])
+
     def test_all_or_none(self) -> None:
         """A message that is too large takes the whole batch with it, and no other request."""
         reply = self.send_batch((0, b"1", {}), (0, b"2", {"long": "x" * 32_760}))

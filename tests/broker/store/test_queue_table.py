@@ -81,9 +81,9 @@ class QueueTableTests(SynchronousTestCase):
         self.disk.make_directory("/cq")
         self.table = QueueTable(self.disk, "/cq", 200, "/batch", 230)
 
-    def add(self, topic: str, count: int) -> None:
-        """Add messages of 10 bytes to a topic's queue 0, as dispatch does."""
-        queue = self.table.find(topic, 0) or self.table.make(topic, 0)
+    def add(self, topic: str, count: int, queue_id: int = 0) -> None:
+        """Add messages of 10 bytes to a topic's queue, as dispatch does."""
+        queue = self.table.find(topic, queue_id) or self.table.make(topic, queue_id)
         if not queue.tail:
             self.table.dirty[queue] = None
         for _ in range(count):
@@ -139,11 +139,13 @@ class QueueTableTests(SynchronousTestCase):
     def test_load(self) -> None:
         """Every queue is found again with its numbers."""
         self.add("A", 3)
+        self.add("A", 5, queue_id=7)
         self.add("B", 12)
         self.table.write_all()
         table = QueueTable(self.disk, "/cq", 200, "/batch", 230)
         table.load(thorough=False)
-        self.assertEqual({queue.topic: queue.max_offset for queue in table}, {"A": 3, "B": 12})
+        self.assertEqual({(queue.topic, queue.queue_id): queue.max_offset for queue in table},
+                         {("A", 0): 3, ("A", 7): 5, ("B", 0): 12})
         furthest = table.furthest()
         assert furthest is not None
         self.assertEqual((furthest.topic, furthest.max_physical), ("B", 120))
