@@ -396,6 +396,7 @@ class HeldPollsCappedTests(KernelTestCase):
     def test_cap(self) -> None:
         """It is answered as if its time were up; when one leaves, another may wait."""
         self.patch(pull_hold, "HELD_PULLS_MAX", 2)
+        self.patch(pull_hold, "HELD_PULLS_FREE", 0)
         send(self.box)
         first = hold(self.box, offset=1)
         hold(self.box, offset=1)

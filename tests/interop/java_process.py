@@ -54,9 +54,12 @@ class JavaProcess:
     def wait_for(self, word: str, times: int = 1) -> None:
         """Wait until so many lines begin with a word."""
         def is_told() -> bool:
-            if self._process.poll() is not None and not self._reader.is_alive():
+            ended = self._process.poll() is not None and not self._reader.is_alive()
+            if len(self.told(word)) >= times:
+                return True
+            if ended:
                 raise AssertionError(f"it ended:\n{self._text()}")
-            return len(self.told(word)) >= times
+            return False
 
         try:
             wait_until(f"{times} times {word}", is_told, WAIT_MS / 1000)
