@@ -12,13 +12,13 @@ DefaultTransactionalMessageCheckListener @5.3.3.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, StoreDamaged
+from twistmq.broker.shares import Shares
 from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader
@@ -87,10 +87,10 @@ class HalfQueue:
         self._bytes = 0
         #: Groups whose half messages could not be checked; said once a check.
         self._without_producer: set[str] = set()
-        #: Bytes put back unasked since a time, Unix ms, by the host of who sent them, and in all;
-        #: whether it was said that they are too many.
-        self._unasked: Counter[bytes] = Counter()
-        self._unasked_bytes = self._unasked_ms = 0
+        #: Bytes put back unasked since a time, Unix ms, by the sender's host; whether it was said that
+        #: they are too many.
+        self._unasked: Shares[bytes] = Shares()
+        self._unasked_ms = 0
         self._unasked_full = False
 
     def begin(self) -> None:
@@ -161,19 +161,17 @@ class HalfQueue:
     def _may_wait(self, message: StoredMessage, now_ms: int) -> bool:
         """Whether a half message may be put back unasked, because of its own time."""
         if not 0 <= now_ms - self._unasked_ms < UNASKED_MS:
-            self._unasked_ms, self._unasked_bytes = now_ms, 0
+            self._unasked_ms = now_ms
             self._unasked.clear()
         size, host = message.size, message.born_host[:-_PORT_SIZE_BYTES]
-        own = self._unasked[host]
-        if own + size > (UNASKED_BYTES - (self._unasked_bytes - own)) // 2:
+        if self._unasked.of(host) + size > self._unasked.most(host, UNASKED_BYTES):
             if not self._unasked_full:
                 self._unasked_full = True
                 self.log.warn("half messages of queue {queue_id} have their producers asked before "
                               "their own time: those that wait for it are over the share of their "
                               "host in {size} bytes", queue_id=self.queue_id, size=UNASKED_BYTES)
             return False
-        self._unasked[host] += size
-        self._unasked_bytes += size
+        self._unasked.add(host, size)
         return True
 
     def _advance(self) -> None:

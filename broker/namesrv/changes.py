@@ -13,7 +13,7 @@ Source: RouteInfoManager's lock @5.3.3.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +28,7 @@ from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.remoting import Channel, Handled, Reply
 from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
+from twistmq.broker.shares import Shares
 
 __all__ = ["Changes"]
 
@@ -60,8 +61,8 @@ class Changes:
         self._slices = slices
         #: By host and channel id; those whose turn it is in front.
         self._waiting: OrderedDict[str, OrderedDict[int, deque[_Change]]] = OrderedDict()
-        #: What waits, by host.
-        self._bytes: Counter[str] = Counter()
+        #: Bytes that wait, by host.
+        self._bytes: Shares[str] = Shares()
         self._is_working = False
 
     def do(self, change: Callable[[], Reply], channel: Channel) -> Handled:
@@ -91,15 +92,15 @@ class Changes:
         :raises Exception: what the change raises, when it is done at once.
         """
         host = host_of(channel.charged_address)
-        if size_bytes > CHANGES_BYTES_FREE and self._bytes[host]:
-            free = CHANGES_BYTES_MAX - (self._bytes.total() - self._bytes[host])
-            if self._bytes[host] + size_bytes > free // 2:
-                change.close()
-                self.log.warn("a change of {size} bytes from {peer} is refused: {waiting} bytes of "
-                              "its host's wait", size=size_bytes, peer=channel.remote_address,
-                              waiting=self._bytes[host])
-                raise RequestRefused(ResponseCode.SYSTEM_BUSY,
-                                     f"{self._bytes[host]} bytes of this host's changes wait")
+        waiting = self._bytes.of(host)
+        if (waiting and size_bytes > CHANGES_BYTES_FREE
+                and waiting + size_bytes > self._bytes.most(host, CHANGES_BYTES_MAX)):
+            change.close()
+            self.log.warn("a change of {size} bytes from {peer} is refused: {waiting} bytes of its "
+                          "host's wait", size=size_bytes, peer=channel.remote_address,
+                          waiting=waiting)
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY,
+                                 f"{waiting} bytes of this host's changes wait")
         return self._add(_Change(change, Deferred(), ends_with_it, size_bytes), host,
                          channel.channel_id)
 
@@ -122,7 +123,7 @@ class Changes:
                 del self._waiting[host]
         for change in own:
             if change.ends_with_it:
-                self._let_go(host, change)
+                self._bytes.add(host, -change.size_bytes)
                 change.work.close()
                 change.reply.errback(
                     RequestRefused(ResponseCode.SYSTEM_ERROR, "the connection is lost"))
@@ -130,19 +131,11 @@ class Changes:
     def _add(self, change: _Change, host: str, channel_id: int) -> Handled:
         connections = self._waiting.setdefault(host, OrderedDict())
         connections.setdefault(channel_id, deque()).append(change)
-        if change.size_bytes:
-            self._bytes[host] += change.size_bytes
+        self._bytes.add(host, change.size_bytes)
         if not self._is_working:
             self._is_working = True
             self._slices.run(self._work())
         return now_or_later(change.reply)
-
-    def _let_go(self, host: str, change: _Change) -> None:
-        """What a change kept is not kept for its turn any more."""
-        if change.size_bytes:
-            self._bytes[host] -= change.size_bytes
-            if not self._bytes[host]:
-                del self._bytes[host]
 
     def _work(self) -> Generator[None, None, None]:
         """Do what waits."""
@@ -153,7 +146,7 @@ class Changes:
                 answer = yield from change.work
             except Exception:
                 answer = Failure()
-            self._let_go(host, change)
+            self._bytes.add(host, -change.size_bytes)
             change.reply.callback(answer)
             if self._waiting:
                 yield

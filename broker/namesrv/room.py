@@ -16,11 +16,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from twistmq.broker.constants import NAMESRV_BROKERS_MAX, PLACE_KEPT_MS_MAX
+from twistmq.broker.shares import Shares
 
 __all__ = ["RouteRoom", "host_of"]
 
@@ -85,25 +86,6 @@ class _Rows:
     until_ms: int | None = None
 
 
-@dataclass(slots=True)
-class _Shares:
-    """What hosts have of one thing."""
-
-    total: int = 0
-    by_host: Counter[str] = field(default_factory=Counter)
-
-    def add(self, host: str, amount: int) -> None:
-        self.total += amount
-        self.by_host[host] += amount
-        if not self.by_host[host]:
-            del self.by_host[host]
-
-    def most(self, host: str, limit: int, part: int) -> int:
-        """How much a host may have in all."""
-        room = limit - (self.total - self.by_host[host])
-        return max(room // part, min(room, 1))
-
-
 class RouteRoom:
     """Places and bytes of one name server.
 
@@ -115,11 +97,11 @@ class RouteRoom:
         #: The clock, Unix ms; set by who is told the time.
         self.now_ms = 0
         self._places: dict[_Key, _Place] = {}
-        self._place_shares = _Shares()
+        self._place_shares: Shares[str] = Shares()
         #: Brokers that are there, by connection.
         self._on_connection: Counter[int] = Counter()
         self._rows: dict[str, _Rows] = {}
-        self._byte_shares = _Shares()
+        self._byte_shares: Shares[str] = Shares()
 
     # --- places
 
@@ -131,7 +113,7 @@ class RouteRoom:
         shares = self._place_shares
         part = _LOOPBACK_PLACES_PART if host == _LOOPBACK else _PLACES_PART
         most = shares.most(host, NAMESRV_BROKERS_MAX, part)
-        own = shares.by_host[host]
+        own = shares.of(host)
         if own >= most:
             return (f"{host} has {own} of {shares.total} brokers, its share; there may be "
                     f"{NAMESRV_BROKERS_MAX}")
@@ -208,7 +190,7 @@ class RouteRoom:
         if more_bytes > 0:
             shares = self._byte_shares
             most = shares.most(rows.host, self._size_max(), _BYTES_PART)
-            if shares.by_host[rows.host] + more_bytes > most:
+            if shares.of(rows.host) + more_bytes > most:
                 return False
             shares.add(rows.host, more_bytes)
             rows.taken_bytes += more_bytes

@@ -34,7 +34,7 @@ LONG_COUNT: Final = 256
 _PARTS_OF_ROW: Final = 8
 
 #: Topics that are looked at without a pause: half a millisecond.
-_PART_COUNT: Final = 1024
+_TOPICS_AT_ONCE: Final = 1024
 
 #: Bits of a topic's ``topicSysFlag``. Source: TopicSysFlag.
 UNIT_FLAG: Final = 1
@@ -145,8 +145,8 @@ class RouteViews:
         found: dict[str, None] = {}
         for name in list(self._tables.clusters.get(cluster, ())):
             topics = list(self._tables.queues_of(name))
-            for begin in range(0, len(topics), _PART_COUNT):
-                found.update(dict.fromkeys(topics[begin:begin + _PART_COUNT]))
+            for begin in range(0, len(topics), _TOPICS_AT_ONCE):
+                found.update(dict.fromkeys(topics[begin:begin + _TOPICS_AT_ONCE]))
                 yield
             yield
         return list(found)
@@ -181,7 +181,7 @@ class RouteViews:
             queues = tables.queues_at(topic)
             if queues and is_chosen(topic, queues):
                 chosen.append(topic)
-            if number % _PART_COUNT == 0:
+            if number % _TOPICS_AT_ONCE == 0:
                 yield
         return chosen
 

@@ -57,7 +57,6 @@ class StoreSettings:
     max_lmq_consume_queue_num: int = 20_000
     warm_maped_file_enable: bool = False
     flush_least_pages_when_warm_maped_file: int = 4096
-    #: Apache's buffers in front of the log's files; here only what is said of them.
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     message_index_enable: bool = True

@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 
 from twistmq.broker.wire.frame import JSON, Frame
 
-__all__ = ["Sketch", "sketch"]
+__all__ = ["BINARY_BEGIN", "Sketch", "sketch"]
 
 #: Bytes that are looked at of a JSON header's beginning, and of its end: one or the other has what
 #: stands around extFields, in whatever order a client writes.
 _LOOK_BYTES: Final = 1024
 _MEMBER: Final = re.compile(rb'"(code|opaque|flag)"\s{0,8}:\s{0,8}"?(-?\d{1,10})(?![\d.eE])')
 _INT32: Final = range(-(2**31), 2**31)
-#: Of a binary header: code, language, version, opaque, flag.
-_BEGIN: Final = struct.Struct(">hbhii")
+#: The beginning of a binary header: code, language, version, opaque, flag.
+BINARY_BEGIN: Final = struct.Struct(">hbhii")
 
 
 class Sketch(NamedTuple):
@@ -34,9 +34,9 @@ def sketch(frame: Frame) -> Sketch:
     """Look at a frame; what it says is not to be relied upon."""
     serialize_type, header, _ = frame
     if serialize_type != JSON:
-        if len(header) < _BEGIN.size:
+        if len(header) < BINARY_BEGIN.size:
             return Sketch(None, None, 0)
-        code, _, _, opaque, flag = _BEGIN.unpack_from(header)
+        code, _, _, opaque, flag = BINARY_BEGIN.unpack_from(header)
         return Sketch(code, opaque, flag)
     head, fields, _ = header[:_LOOK_BYTES].partition(b'"extFields"')
     seen = {name: int(value) for part in (header[-_LOOK_BYTES:] if fields else b"", head)

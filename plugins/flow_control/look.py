@@ -5,7 +5,6 @@ What is refused is many, and what refuses it must be quick.
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import msgspec
@@ -15,13 +14,10 @@ from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.command import RESPONSE_FLAG, decode_command
 from twistmq.broker.wire.frame import ROCKETMQ, Frame
 from twistmq.broker.wire.header import Int32
-from twistmq.broker.wire.sketch import sketch
+from twistmq.broker.wire.sketch import BINARY_BEGIN, sketch
 
 __all__ = ["Found", "look"]
 
-#: What a binary header begins with: code, language, version, opaque, flag; nothing else of a header
-#: matters here.
-_BEGIN: Final = struct.Struct(">hbhii")
 #: Code, opaque and flag of a request.
 Found = tuple[int, int, int]
 
@@ -48,8 +44,8 @@ def look(frame: Frame) -> Found | None:
         code, opaque, flag = sketch(frame)
         if code is None or opaque is None:
             return None
-    elif serialize_type == ROCKETMQ and len(header) >= _BEGIN.size:
-        code, _, _, opaque, flag = _BEGIN.unpack_from(header)
+    elif serialize_type == ROCKETMQ and len(header) >= BINARY_BEGIN.size:
+        code, _, _, opaque, flag = BINARY_BEGIN.unpack_from(header)
     else:
         try:
             begin = _decode_begin(header)
