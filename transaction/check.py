@@ -87,8 +87,8 @@ class HalfQueue:
         self._bytes = 0
         #: Groups whose half messages could not be checked; said once a check.
         self._without_producer: set[str] = set()
-        #: Bytes put back unasked since a time, Unix ms, by the sender's host; whether it was said that
-        #: they are too many.
+        #: Bytes put back unasked since a time, Unix ms, by the sender's host; whether it was said
+        #: that they are too many.
         self._unasked: Shares[bytes] = Shares()
         self._unasked_ms = 0
         self._unasked_full = False

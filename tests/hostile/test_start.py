@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import shutil
@@ -10,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest
@@ -19,6 +17,7 @@ from tests.hostile.case import HostileCase
 from tests.hostile.mounts import mount_tmpfs, unmount
 from tests.interop.ports import free_port
 from tests.interop.servers import Servers
+from tests.moved import moved
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_REFUSED
 from twistmq.broker.testing.blocking_client import BlockingClient, send_header
@@ -26,23 +25,6 @@ from twistmq.broker.testing.blocking_client import BlockingClient, send_header
 _TWISTMQ = [sys.executable, "-c",
             "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"]
 _SECONDS = 60
-
-
-@contextlib.contextmanager
-def moved(path: Path) -> Iterator[None]:
-    """A file or folder, if it is there, is elsewhere for so long; what takes its place goes."""
-    away = path.with_name(f"{path.name}.away")
-    if path.exists():
-        path.rename(away)
-    try:
-        yield
-    finally:
-        if path.is_dir():
-            path.rmdir()
-        else:
-            path.unlink()
-        if away.exists():
-            away.rename(path)
 
 
 class FailingStartTests(HostileCase):
@@ -183,12 +165,12 @@ class FailingStartTests(HostileCase):
         data = self.used_store(self.folder / "data")
         for name in ("consumequeue/used/0", "timerlog"):
             path = data / "store" / name
-            with moved(path):
+            with moved(path, path.with_name(f"{path.name}.away")):
                 path.write_text("")
                 self.assertFails(EXIT_REFUSED, f"{path}", *self.up(data))
         for name in ("abort", "config/topics.json"):
             path = data / "store" / name
-            with moved(path):
+            with moved(path, path.with_name(f"{path.name}.away")):
                 path.mkdir()
                 self.assertFails(EXIT_REFUSED, f"{path}", *self.up(data))
         self.assertTrue((data / "store" / "consumequeue" / "used").is_dir())

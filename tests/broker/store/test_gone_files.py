@@ -12,6 +12,7 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.moved import moved
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import StoreDamaged, StoreError, StoreGone
 from twistmq.broker.store.disk import RealDisk
@@ -230,18 +231,11 @@ class RealDiskTests(SynchronousTestCase):
                 "checkpoint", "abort", "lock", log_file(0, "commitlog"),
                 log_file(4096, "commitlog"), log_file(0, "consumequeue/TopicTest/0"))),
         ]:
-            path, away = root / name, self.folder / "away"
-            if path.exists():
-                path.rename(away)
-            make(path)
-            error = self.assertRaises(StoreError, self.open)
+            path = root / name
+            with moved(path, self.folder / "away"):
+                make(path)
+                error = self.assertRaises(StoreError, self.open)
             self.assertIn(str(path), str(error))
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink()
-            if away.exists():
-                away.rename(path)
         self.open()
 
     def open(self) -> None:
