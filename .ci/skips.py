@@ -25,7 +25,7 @@ PROGRAMS: Final = {
     "hadolint": r"hadolint is not installed",
     "systemd-analyze": r"systemd-analyze is not installed",
 }
-#: What the system may not grant, and machines that a client is not made for.
+#: The system may not grant these, or the client is not made for this machine.
 ALWAYS: Final = (
     r"a file system cannot be mounted: .*",
     r"root may write anywhere, and mount says: .*",
