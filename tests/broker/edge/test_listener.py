@@ -40,7 +40,9 @@ class ListenerTests(TestCase):
     def test_backlog(self) -> None:
         """The reactor is told how many connections may wait to be accepted."""
         ports = MemoryReactor()
-        ListenerService(ports, 0, "127.0.0.1", 77, self.factory, "the test's port").startService()
+        service = ListenerService(ports, 0, "127.0.0.1", 77, self.factory, "the test's port")
+        service.startService()
+        self.addCleanup(service.stopService)
         (_, _, backlog, interface), = ports.tcpServers
         self.assertEqual((backlog, interface), (77, "127.0.0.1"))
 
