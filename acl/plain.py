@@ -22,16 +22,16 @@ from weakref import WeakKeyDictionary
 from twistmq.acl.errors import AclError
 from twistmq.acl.requests import AccountRequests
 from twistmq.broker import hookimpl
+from twistmq.broker.config.settings import Setting, SettingCheck
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.interfaces import IAccessValidator
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler
-from twistmq.broker.settings import Setting, SettingCheck
+from twistmq.broker.remoting.messages import AnyHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 
 if TYPE_CHECKING:
     from twistmq.acl.table import AccountTable
+    from twistmq.broker.config.settings import Settings
     from twistmq.broker.kernel import Kernel
-    from twistmq.broker.settings import Settings
 
 __all__: list[str] = []
 

@@ -21,7 +21,7 @@ from twistmq.acl.errors import AclError
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.wire.bodies import Body, DataVersion
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 

@@ -28,7 +28,7 @@ from twistmq.acl.resources import (
 from twistmq.acl.table import AccountTable
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.interfaces import IResourceValidator
-from twistmq.broker.remoting import Request
+from twistmq.broker.remoting.messages import Request
 from twistmq.broker.topic_names import TRACE_TOPIC
 from twistmq.broker.wire.signature import ACCESS_KEY
 

@@ -10,7 +10,7 @@ from zope.interface import Attribute, Interface
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-    from twistmq.broker.remoting import Request
+    from twistmq.broker.remoting.messages import Request
     from twistmq.broker.store.get_message import GetMessageResult, MessageFilter
     from twistmq.broker.wire.command import RemotingCommand
     from twistmq.broker.wire.frame import Frame

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
-from twistmq.broker.channels import ChannelTable
-from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.config.settings import Settings, SettingValue
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
-from twistmq.broker.hooks import Hooks
-from twistmq.broker.host_address import resolved
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler, Request
+from twistmq.broker.observe.statistics import BrokerStats
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.channels import ChannelTable
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.host_address import resolved
+from twistmq.broker.remoting.messages import AnyHandler, Request
 from twistmq.broker.request.acknowledgement import Acknowledgement
 from twistmq.broker.request.client_requests import ClientRequests
 from twistmq.broker.request.client_table import ClientChange, ClientTable
@@ -31,19 +32,18 @@ from twistmq.broker.request.filters import FilterLanguages
 from twistmq.broker.request.long_answers import LongAnswers
 from twistmq.broker.request.offset_requests import OffsetRequests
 from twistmq.broker.request.periodic_tasks import periodic_tasks
+from twistmq.broker.request.persisted_table import Persistable
+from twistmq.broker.request.persistence import TableSaves
 from twistmq.broker.request.pull import PullRequests
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.query_requests import QueryRequests
-from twistmq.broker.request.saved_table import Persistable
 from twistmq.broker.request.send import SendRequests
 from twistmq.broker.request.sliced_work import SlicedWork
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable
-from twistmq.broker.request.table_saves import TableSaves
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.request.topic_requests import TopicRequests
-from twistmq.broker.settings import Settings, SettingValue
-from twistmq.broker.statistics import BrokerStats
-from twistmq.broker.steady_clock import SteadyClock
+from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.steady_clock import SteadyClock
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.topic_names import SEND_FORBIDDEN_TOPICS
 from twistmq.broker.wire.message_id import UniqueIdMaker

@@ -23,11 +23,11 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twistmq.broker import hookimpl
+from twistmq.broker.config.settings import LONG_MAX, Setting
 from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX
 from twistmq.broker.interfaces import BroadcastClient, IBroadcastOffsets
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import Request
-from twistmq.broker.settings import LONG_MAX, Setting
+from twistmq.broker.remoting.messages import Request
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 
 if TYPE_CHECKING:

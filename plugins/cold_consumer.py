@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.settings import LONG_MAX, Setting
+from twistmq.broker.config.settings import LONG_MAX, Setting
+from twistmq.broker.scheduling.periodic import PeriodicTask
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel

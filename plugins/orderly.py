@@ -18,11 +18,11 @@ from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Setting
 from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.topic_names import group_fault
 from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,

@@ -21,11 +21,11 @@ from twisted.python.failure import Failure
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Setting
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import BrokerError, MessageIllegal, RemotingError
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
-from twistmq.broker.settings import Setting
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.topic_names import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,

@@ -107,8 +107,8 @@ def _fail(text: str) -> None:
 
 def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
     """What the brokers say is to be exported."""
-    from twistmq.spark_bridge.advertised import ask_brokers
     from twistmq.spark_bridge.connection import client_settings
+    from twistmq.spark_bridge.export_config import ask_brokers
     from twistmq.spark_bridge.options import BATCH_READ, Options
 
     with client_settings(Options(connection, BATCH_READ)).client() as client:

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from twistmq.spark_bridge.executor_archive import send_package
 from twistmq.spark_bridge.export_folder import locked, remove_leftovers
 from twistmq.spark_bridge.export_plan import MESSAGES, ExportError, ExportPlan
 from twistmq.spark_bridge.export_sinks import start_writing, written_files
-from twistmq.spark_bridge.shipped import send_package
 
 __all__ = ["ExportJob", "TableSummary", "end_session", "make_session", "waiting"]
 

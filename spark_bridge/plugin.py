@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twistmq.broker import hookimpl
-from twistmq.broker.settings import Setting
-from twistmq.spark_bridge.advertised import EXPORT_TOPICS, EXPORT_TRACES
+from twistmq.broker.config.settings import Setting
+from twistmq.spark_bridge.export_config import EXPORT_TOPICS, EXPORT_TRACES
 
 if TYPE_CHECKING:
     import click

@@ -26,7 +26,7 @@ from twistmq.broker.wire.properties import INNER_NUM
 from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
 from twistmq.spark_bridge.columns import COLUMNS, Column
 from twistmq.spark_bridge.connection import ClientSettings
-from twistmq.spark_bridge.losses import report_loss
+from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import queue_name
 from twistmq.spark_bridge.ranges import QueueRange
 from twistmq.spark_bridge.record_batches import BatchBuilder, RowFilter

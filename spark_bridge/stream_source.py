@@ -27,7 +27,7 @@ from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.spark_bridge.columns import Column
-from twistmq.spark_bridge.losses import report_loss
+from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import offsets_json, queue_name, read_offsets
 from twistmq.spark_bridge.options import OptionError, Options
 from twistmq.spark_bridge.queue_reader import read_range

@@ -19,7 +19,7 @@ from twistmq.broker.topic_names import (
     topic_fault,
 )
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.spark_bridge.losses import report_loss
+from twistmq.spark_bridge.data_loss import report_loss
 from twistmq.spark_bridge.offsets import (
     EARLIEST,
     LATEST,

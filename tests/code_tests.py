@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.reference_rows import fault_of_test
 from twistmq.broker.codes import REFUSED, SENT_TO_CLIENTS, RequestCode
-from twistmq.broker.codes_page import codes_page, servers
+from twistmq.broker.pages.codes_page import codes_page, servers
 
 __all__ = ["CODE_TESTS", "faults", "page"]
 
@@ -65,7 +65,7 @@ _SHOWN: Final[Mapping[str, tuple[RequestCode, ...]]] = {
     "broker/request/test_topic_requests.py::GroupTests": (
         _Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, _Code.DELETE_SUBSCRIPTIONGROUP,
         _Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
-    "broker/test_channels.py::ServerToClientTests": (_Code.CHECK_TRANSACTION_STATE,),
+    "broker/remoting/test_channels.py::ServerToClientTests": (_Code.CHECK_TRANSACTION_STATE,),
     "plugins/admin/test_clients.py::AllProducersTests": (_Code.GET_ALL_PRODUCER_INFO,),
     "plugins/admin/test_clients.py::ConnectionsTests": (
         _Code.GET_CONSUMER_CONNECTION_LIST, _Code.GET_PRODUCER_CONNECTION_LIST),
@@ -119,10 +119,10 @@ _SHOWN: Final[Mapping[str, tuple[RequestCode, ...]]] = {
     "plugins/timer/test_recall.py::RecallTests": (_Code.RECALL_MESSAGE,),
     "plugins/timer/test_service.py::FigureTests": (_Code.GET_TIMER_CHECK_POINT,),
     "transaction/test_end.py::EndTests": (_Code.END_TRANSACTION,),
-    "transaction/test_resume.py::ResumeTests": (_Code.RESUME_CHECK_HALF_MESSAGE,),
+    "transaction/test_half_message_requeue.py::ResumeTests": (_Code.RESUME_CHECK_HALF_MESSAGE,),
 }
 #: Asks every code of ``REFUSED``.
-_REFUSED: Final = "broker/test_dispatch.py::RefusedCodesTests"
+_REFUSED: Final = "broker/remoting/test_dispatcher.py::RefusedCodesTests"
 
 #: The tests of each code.
 CODE_TESTS: Final[Mapping[int, str]] = {

@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.kernel import Kernel
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.statistics import BrokerStats
+from twistmq.broker.observe.statistics import BrokerStats
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message

@@ -16,9 +16,9 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.interop.servers import free_port, servers
 from tests.plugins.metrics.case import NO_LIBRARY
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import declare_plugins
-from twistmq.broker.settings import Settings
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))

@@ -223,7 +223,7 @@ class ImportTests(SynchronousTestCase):
             own = path.relative_to(ROOT).parts[0]
             allowed = {own, "broker", *(["trace"] if own == "spark_bridge" else [])}
             wrong += [(str(path.relative_to(ROOT)), name) for name in imports(path)
-                      if within(name, ("twistmq.broker.edge",))
+                      if within(name, ("twistmq.broker.edge", "twistmq.broker.net"))
                       or (name.startswith("twistmq.") and name.split(".")[1] not in allowed)]
         self.assertEqual(wrong, [])
 

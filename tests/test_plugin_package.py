@@ -21,11 +21,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker import hookimpl, hookspecs
+from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import RequestHandler
+from twistmq.broker.plugin import hookspecs
+from twistmq.broker.remoting.messages import RequestHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing import BlockingClient, running_broker
 from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.wire.command import encode_request

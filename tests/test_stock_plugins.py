@@ -11,8 +11,8 @@ from typing import Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.plugin.discovery import ENTRY_POINT_GROUP
 from twistmq.broker.testing import BlockingClient, RunningBroker, running_broker
 from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.testing.kernel import KernelBox

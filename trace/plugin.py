@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from twistmq.broker import hookimpl
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.settings import Setting
+from twistmq.broker.config.settings import Setting
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.trace.server_trace import PERIOD_MS, ServerTrace
 
 if TYPE_CHECKING:

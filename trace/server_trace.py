@@ -29,7 +29,7 @@ from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting import Handled, Held, Reply
+from twistmq.broker.remoting.messages import Handled, Held, Reply
 from twistmq.broker.request.send_record import RecordMaker
 from twistmq.broker.topic_names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire import properties as names

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, StoreDamaged
-from twistmq.broker.shares import Shares
+from twistmq.broker.remoting.host_shares import Shares
 from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader

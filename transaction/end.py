@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request
+from twistmq.broker.remoting.messages import Handled, Reply, Request
 from twistmq.broker.topic_names import HALF_TOPIC
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader

@@ -15,7 +15,7 @@ from msgspec import field
 from twisted.logger import Logger
 
 from twistmq.broker.errors import StoreDamaged, StoreError
-from twistmq.broker.log_rate import Outage
+from twistmq.broker.observe.log_rate import Outage
 from twistmq.broker.wire.bodies import Body, DataVersion
 
 if TYPE_CHECKING:

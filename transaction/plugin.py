@@ -18,18 +18,18 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.config.settings import Setting
 from twistmq.broker.interfaces import ITransactionService
-from twistmq.broker.metrics import MetricFamily
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler, RequestHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.observe.metrics import MetricFamily
+from twistmq.broker.remoting.messages import AnyHandler, RequestHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.headers.transaction import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
 from twistmq.broker.wire.record import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_ROLLBACK
 from twistmq.transaction.end import EndTransaction
-from twistmq.transaction.resume import ResumeCheck
+from twistmq.transaction.half_message_requeue import ResumeCheck
 from twistmq.transaction.service import TransactionService
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.interfaces import ITransactionService
-from twistmq.broker.remoting import Held, Reply
+from twistmq.broker.remoting.messages import Held, Reply
 from twistmq.broker.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.record import MessageRecord

@@ -286,9 +286,9 @@ def _say(text: str) -> None:
 def _tls(file: str | None) -> ssl.SSLContext:
     """What connections are wrapped in; :param file: None: where tls.config.file is by default."""
     from twistmq.broker.client.tls_context import ssl_context
-    from twistmq.broker.setting_rows import broker_rows
-    from twistmq.broker.settings import Settings
-    from twistmq.broker.tls_options import tls_client_options
+    from twistmq.broker.config.setting_rows import broker_rows
+    from twistmq.broker.config.settings import Settings
+    from twistmq.broker.net.tls_options import tls_client_options
 
     return ssl_context(tls_client_options(Settings.load(
         broker_rows(), None, {} if file is None else {"tls.config.file": file})))

@@ -259,11 +259,12 @@ _MESSAGE_COMMANDS: Final = (
             (Code.GET_BROKER_CLUSTER_INFO, Code.PULL_MESSAGE, Code.GET_ROUTEINFO_BY_TOPIC,
              Code.QUERY_TOPIC_CONSUME_BY_WHO, Code.GET_CONSUMER_CONNECTION_LIST,
              Code.GET_CONSUME_STATS), _DETAIL),
-    Command("printMsg", "message", "Show the messages of a topic.", "walks:print_messages",
+    Command("printMsg", "message", "Show the messages of a topic.",
+            "message_listing:print_messages",
             (TOPIC, _CHARSET, _EXPRESSION, FROM_MS, TO_MS, _PRINT_BODY,
              replace(ROUTE_TOPIC, flags=("-l", "--lmqParentTopic"))), _PULLS, _MESSAGES),
     Command("printMsgByQueue", "message", "Show the messages of a queue, or count tags.",
-            "walks:print_queue",
+            "message_listing:print_queue",
             (TOPIC, replace(BROKER_NAME, flags=("-a", "--brokerName")), QUEUE, _CHARSET,
              _EXPRESSION, FROM_MS, TO_MS,
              Option("show", ("-p", "--print"), "Whether messages are shown.", "bool",
@@ -272,7 +273,7 @@ _MESSAGE_COMMANDS: Final = (
                     "bool", default=False)), _PULLS, _MESSAGES,
             {"by_tag": ("tag", "messages")}),
     Command("consumeMessage", "message", "Show so many messages; offsets stay.",
-            "walks:consume_messages",
+            "message_listing:consume_messages",
             (TOPIC, replace(BROKER_NAME, required=False), replace(QUEUE, required=False),
              Option("offset", ("-o", "--offset"), "From this offset on.", "int"),
              replace(CONSUMER, required=False, help="Taken as mqadmin takes it."),
@@ -411,7 +412,7 @@ _NAMESRV_COMMANDS: Final = (
 )
 
 _OTHER_COMMANDS: Final = (
-    Command("queryCq", "queue", "Show entries of a consume queue.", "walks:query_queue",
+    Command("queryCq", "queue", "Show entries of a consume queue.", "message_listing:query_queue",
             (TOPIC, replace(QUEUE, flags=("-q", "--queue")),
              Option("begin", ("-i", "--index"), "The first entry.", "int", required=True),
              Option("count", ("-c", "--count"), "How many.", "int", default=10),

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from twistmq.broker.admin.session import AdminError
-from twistmq.broker.properties_file import decode_properties, parse_properties
+from twistmq.broker.config.properties_file import decode_properties, parse_properties
 
 __all__ = ["read_list", "read_settings", "write_export"]
 

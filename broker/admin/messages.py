@@ -13,11 +13,11 @@ import msgspec
 
 from twistmq.broker.admin.clients import consumer_connection
 from twistmq.broker.admin.groups import consume_stats, running_info
+from twistmq.broker.admin.message_listing import pull
 from twistmq.broker.admin.records import body_text, message_id_of, offset_id
 from twistmq.broker.admin.rows import Cell, Millis, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Session
 from twistmq.broker.admin.topics import groups_of
-from twistmq.broker.admin.walks import pull
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, MessageIllegal
 from twistmq.broker.wire import json_dialect

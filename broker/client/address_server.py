@@ -17,7 +17,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IResponse
 
 from twistmq.broker.client.addresses import ANSWER_SIZE_MAX, addresses_of_answer
-from twistmq.broker.client.bounded_question import BoundedQuestion
+from twistmq.broker.client.cancellable_wait import BoundedQuestion
 from twistmq.broker.errors import (
     RemotingConnectError,
     RemotingError,

@@ -14,7 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.threads import deferToThreadPool
 
 from twistmq.broker.client.addresses import split_address
-from twistmq.broker.client.bounded_question import BoundedQuestion
+from twistmq.broker.client.cancellable_wait import BoundedQuestion
 from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
 
 __all__ = ["NameLookup", "look_up"]

@@ -15,19 +15,19 @@ from twisted.internet.interfaces import IReactorPluggableNameResolver, IReactorT
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.channels import ChannelTable
 from twistmq.broker.client.addresses import split_address
-from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.edge.closing import close_connection
-from twistmq.broker.edge.factory import RemotingFactory
-from twistmq.broker.edge.protocol import RemotingProtocol
 from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
-from twistmq.broker.remoting import Channel
+from twistmq.broker.net.closing import close_connection
+from twistmq.broker.net.factory import RemotingFactory
+from twistmq.broker.net.protocol import RemotingProtocol
+from twistmq.broker.remoting.channels import ChannelTable
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.messages import Channel
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.edge.tls import TlsClient
+    from twistmq.broker.net.tls import TlsClient
 
 __all__ = ["RemotingClient"]
 

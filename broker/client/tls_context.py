@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from twistmq.broker.errors import SettingsError
 
 if TYPE_CHECKING:
-    from twistmq.broker.tls_options import TlsClientOptions
+    from twistmq.broker.net.tls_options import TlsClientOptions
 
 __all__ = ["client_context", "ssl_context"]
 

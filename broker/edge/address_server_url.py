@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from twistmq.broker.settings import Settings
+from twistmq.broker.config.settings import Settings
 
 __all__ = ["ADDRESS_NAMES", "ADDRESS_SERVER", "LOOKUP_PERIOD", "PERIOD", "address_server_url",
            "asks_address_server", "looks_names_up"]

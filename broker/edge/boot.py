@@ -17,16 +17,16 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from twistmq.broker.config.port_checks import ports_of
+from twistmq.broker.config.setting_rows import broker_rows, namesrv_rows, up_rows
+from twistmq.broker.config.settings import SettingCheck, Settings, similar_name
 from twistmq.broker.edge.address_server_url import (
     ADDRESS_SERVER,
     address_server_url,
     asks_address_server,
 )
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError
-from twistmq.broker.ports import ports_of
-from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
-from twistmq.broker.settings import SettingCheck, Settings, similar_name
-from twistmq.broker.tls_options import tls_notices
+from twistmq.broker.net.tls_options import tls_notices
 
 __all__ = [
     "EXIT_CONFLICT",

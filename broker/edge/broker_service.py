@@ -15,8 +15,8 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.client.name_servers import BrokerIdentity, NameServers
 from twistmq.broker.client.remoting_client import RemotingClient
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
-from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import (
     connections_max,
     monotonic,
@@ -24,24 +24,24 @@ from twistmq.broker.edge.clock import (
     now_ms,
     raise_open_files_limit,
 )
-from twistmq.broker.edge.factory import InFlight, RemotingFactory, StallWatch
-from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
-from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.name_server_list import NameServerList
 from twistmq.broker.edge.periodic import PeriodicService
-from twistmq.broker.edge.read_turn import ReadTurn
-from twistmq.broker.edge.slow_requests import SlowRequests
-from twistmq.broker.edge.tls import PortSecurity, tls_client
-from twistmq.broker.edge.turns import Turns
-from twistmq.broker.edge.watching import figures_of, serve_http
 from twistmq.broker.edge.worker_threads import QuickSync, WorkerThreads
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.settings import Settings
-from twistmq.broker.steady_clock import TICK_MS, SteadyClock
+from twistmq.broker.net.factory import InFlight, RemotingFactory, StallWatch
+from twistmq.broker.net.idle_spin import IdleSpin
+from twistmq.broker.net.limits import ConnectionCount, KeptBytes
+from twistmq.broker.net.listener import ListenerService
+from twistmq.broker.net.run_queue import RunQueue
+from twistmq.broker.net.tls import PortSecurity, tls_client
+from twistmq.broker.observe.process_metrics import process_metrics, serve_http
+from twistmq.broker.observe.slow_requests import SlowRequests
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.steady_clock import TICK_MS, SteadyClock
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import MessageStore
 
@@ -87,8 +87,8 @@ class BrokerService(Service):
         self.slow = SlowRequests(now_ms, settings)
         self._in_flight, self._kept = InFlight(), KeptBytes()
         self._connections = connections or ConnectionCount(connections_max)
-        self._turn = ReadTurn(reactor)
-        self._turns = Turns(reactor, monotonic)
+        self._turn = IdleSpin(reactor)
+        self._turns = RunQueue(reactor, monotonic)
         sync = QuickSync(reactor, self._threads, monotonic, self._turn.is_lone)
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
                              self._threads.do, sync.run, monotonic_ms)
@@ -96,7 +96,7 @@ class BrokerService(Service):
         self.kernel.run_soon = lambda run: reactor.callLater(0, run)
         self.kernel.serve_http = partial(serve_http, reactor)
         self.kernel.figures.update(
-            figures_of(self._connections, self.stalls, self.slow),
+            process_metrics(self._connections, self.stalls, self.slow),
             requests_in_flight_bytes=lambda: self._in_flight.total_bytes,
             kept_bytes=lambda: self._kept.total_bytes)
         self.kernel.health_checks.update(

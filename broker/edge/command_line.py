@@ -20,13 +20,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from twistmq.broker.config.setting_rows import broker_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.doctor_command import doctor
 from twistmq.broker.edge.store_commands import EXIT_USAGE as STORE_EXIT_USAGE
 from twistmq.broker.edge.store_commands import store
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.setting_rows import broker_rows
-from twistmq.broker.settings import Settings
 
 __all__ = ["main", "parse_overrides", "print_settings", "put_ports", "twistmq", "version_text"]
 

@@ -37,13 +37,13 @@ from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 from zope.interface import implementer
 
+from twistmq.broker.config.settings import Settings, SettingValue
 from twistmq.broker.constants import (
     LOG_FIELD_CHARS_MAX,
     LOG_LINE_CHARS_MAX,
     LOG_TRACEBACK_LINES_MAX,
 )
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.settings import Settings, SettingValue
 
 __all__ = ["LogLevels", "begin_logging", "file_observer", "format_event", "level_filter",
            "open_log"]

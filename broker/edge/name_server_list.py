@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.client.name_lookup import NameLookup
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.address_server_url import (
     ADDRESS_NAMES,
     LOOKUP_PERIOD,
@@ -26,8 +27,7 @@ from twistmq.broker.edge.address_server_url import (
     looks_names_up,
 )
 from twistmq.broker.errors import RemotingError
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.settings import Settings
+from twistmq.broker.scheduling.periodic import PeriodicTask
 
 if TYPE_CHECKING:
     from twistmq.broker.client.address_server import AddressServer

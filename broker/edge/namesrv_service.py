@@ -13,10 +13,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.channels import ChannelTable
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.clock import (
     connections_max,
     monotonic,
@@ -24,20 +23,21 @@ from twistmq.broker.edge.clock import (
     now_ms,
     raise_open_files_limit,
 )
-from twistmq.broker.edge.factory import RemotingFactory, StallWatch
-from twistmq.broker.edge.limits import ConnectionCount
-from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.periodic import PeriodicService
-from twistmq.broker.edge.slow_requests import SlowRequests
-from twistmq.broker.edge.tls import PortSecurity, tls_client
-from twistmq.broker.edge.watching import figures_of, serve_http
 from twistmq.broker.edge.worker_threads import WorkerThreads
 from twistmq.broker.errors import RemotingError
-from twistmq.broker.hooks import Hooks
 from twistmq.broker.namesrv.requests import NameServer
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.settings import Settings
-from twistmq.broker.steady_clock import TICK_MS, SteadyClock
+from twistmq.broker.net.factory import RemotingFactory, StallWatch
+from twistmq.broker.net.limits import ConnectionCount
+from twistmq.broker.net.listener import ListenerService
+from twistmq.broker.net.tls import PortSecurity, tls_client
+from twistmq.broker.observe.process_metrics import process_metrics, serve_http
+from twistmq.broker.observe.slow_requests import SlowRequests
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.channels import ChannelTable
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.steady_clock import TICK_MS, SteadyClock
 from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 __all__ = ["NamesrvService"]
@@ -76,7 +76,7 @@ class NamesrvService(Service):
                                       tls=by_tls)
         self.stalls = StallWatch()
         self.slow = SlowRequests(now_ms, settings)
-        self.name_server.figures.update(figures_of(self._connections, self.stalls, self.slow))
+        self.name_server.figures.update(process_metrics(self._connections, self.stalls, self.slow))
         self.started: Deferred[NamesrvService] = Deferred()
         self._hooks_started = False
         channels = ChannelTable()

@@ -10,10 +10,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.edge.factory import StallWatch
 from twistmq.broker.errors import StoreError
-from twistmq.broker.log_rate import Outage
-from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.net.factory import StallWatch
+from twistmq.broker.observe.log_rate import Outage
+from twistmq.broker.scheduling.periodic import PeriodicTask
 
 __all__ = ["PeriodicService"]
 

@@ -11,17 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from twistmq.broker.constants import VIP_PORT_DISTANCE
-from twistmq.broker.edge.boot import log_folder
-from twistmq.broker.edge.logs import level_filter
-from twistmq.broker.errors import SettingsError, StoreError
-from twistmq.broker.host_address import resolved
-from twistmq.broker.ports import require_address, require_number, require_port
-from twistmq.broker.settings import SettingCheck, Settings
-from twistmq.broker.store.checkpoint import Checkpoint
-from twistmq.broker.store.disk import RealDisk
-from twistmq.broker.store.store_recovery import require_commit_log
-from twistmq.broker.store_folder import (
+from twistmq.broker.config.folder_checks import (
     holder,
     is_locked,
     is_own_store,
@@ -29,6 +19,16 @@ from twistmq.broker.store_folder import (
     not_writable,
     require_size,
 )
+from twistmq.broker.config.port_checks import require_address, require_number, require_port
+from twistmq.broker.config.settings import SettingCheck, Settings
+from twistmq.broker.constants import VIP_PORT_DISTANCE
+from twistmq.broker.edge.boot import log_folder
+from twistmq.broker.edge.logs import level_filter
+from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.remoting.host_address import resolved
+from twistmq.broker.store.checkpoint import Checkpoint
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.store_recovery import require_commit_log
 
 __all__ = ["PORTS", "STORE", "broker_host_checks", "namesrv_host_checks"]
 

@@ -147,9 +147,9 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
 
 def _plugin_files() -> dict[str, PluginFiles]:
     """What plugins keep in a store, by name; those that are left out are named."""
+    from twistmq.broker.config.setting_rows import broker_rows
+    from twistmq.broker.config.settings import Settings
     from twistmq.broker.edge.services import load_hooks
-    from twistmq.broker.setting_rows import broker_rows
-    from twistmq.broker.settings import Settings
 
     hooks = load_hooks(Settings(broker_rows()))
     found = hooks.collect_store_files()

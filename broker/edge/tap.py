@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
 
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import use_monotonic
 from twistmq.broker.edge.command_line import (
@@ -33,7 +34,6 @@ from twistmq.broker.edge.command_line import (
 )
 from twistmq.broker.edge.logs import begin_logging
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.settings import Settings
 
 __all__ = ["Options", "Starter", "makeService", "process_reactor", "run"]
 

@@ -13,6 +13,7 @@ import msgspec
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import (
     DATA_VERSION_SIZE_MAX,
     KV_REPLY_SIZE_MAX,
@@ -24,8 +25,7 @@ from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from twistmq.broker.namesrv.registration import Registration
 from twistmq.broker.namesrv.room import host_of
 from twistmq.broker.namesrv.route_info import RouteInfoManager
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.settings import Settings
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.wire.bodies import (
     DataVersion,
     RegisterBrokerBody,

@@ -26,9 +26,9 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import CHANGES_BYTES_FREE, CHANGES_BYTES_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.room import host_of
-from twistmq.broker.remoting import Channel, Handled, Reply
+from twistmq.broker.remoting.host_shares import Shares
+from twistmq.broker.remoting.messages import Channel, Handled, Reply
 from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
-from twistmq.broker.shares import Shares
 
 __all__ = ["Changes"]
 

@@ -11,13 +11,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.setting_rows import NAMESRV_OPEN
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.config.settings_update import change_settings, changed_reply
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX, SETTINGS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import KVConfig
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.setting_rows import NAMESRV_OPEN
-from twistmq.broker.settings import Settings
-from twistmq.broker.tool_changes import change_settings, changed_reply
+from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.namesrv import (
     DeleteKVConfigRequestHeader,

@@ -31,7 +31,7 @@ from twistmq.broker.wire.bodies import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.remoting import Channel
+    from twistmq.broker.remoting.messages import Channel
 
 __all__ = ["MasterOfGroup", "Registration", "is_text_short", "put_topics", "why_refused"]
 

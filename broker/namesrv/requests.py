@@ -12,7 +12,7 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.hooks import Hooks
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.interfaces import IStoreIO, ServeHttp
 from twistmq.broker.namesrv.broker_requests import BrokerRequests
 from twistmq.broker.namesrv.changes import Changes
@@ -23,13 +23,13 @@ from twistmq.broker.namesrv.route_info import RouteInfoManager
 from twistmq.broker.namesrv.route_requests import RouteRequests
 from twistmq.broker.namesrv.route_tables import RouteTables
 from twistmq.broker.namesrv.route_views import RouteViews
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler, Channel
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.messages import AnyHandler, Channel
 from twistmq.broker.request.long_answers import CONTINUE_PERIOD_MS as ANSWERS_PERIOD_MS
 from twistmq.broker.request.long_answers import LongAnswers
 from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS, SlicedWork
-from twistmq.broker.settings import Settings
-from twistmq.broker.steady_clock import SteadyClock
+from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.steady_clock import SteadyClock
 from twistmq.broker.store.disk import RealDisk
 
 __all__ = ["NameServer"]

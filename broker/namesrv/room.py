@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from twistmq.broker.constants import NAMESRV_BROKERS_MAX, PLACE_KEPT_MS_MAX
-from twistmq.broker.shares import Shares
+from twistmq.broker.remoting.host_shares import Shares
 
 __all__ = ["RouteRoom", "host_of"]
 

@@ -30,12 +30,12 @@ from twistmq.broker.namesrv.registration import (
     why_refused,
 )
 from twistmq.broker.namesrv.route_tables import MASTER_ID, BrokerKey, BrokerLive, RouteTables
-from twistmq.broker.pauses import without_pauses
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.wire.bodies import DataVersion, QueueData
 from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.remoting import Channel
+    from twistmq.broker.remoting.messages import Channel
 
 __all__ = ["BROKER_TIMEOUT_MS", "LEAVE_REASONS", "RouteInfoManager"]
 
@@ -63,7 +63,7 @@ class RouteInfoManager:
     def __init__(
         self, tables: RouteTables, flag: Callable[[str], bool],
         notify: Callable[[str, NotifyMinBrokerIdChangeRequestHeader], None] | None = None,
-        later: Callable[[Generator[None, None, None]], None] = without_pauses,
+        later: Callable[[Generator[None, None, None]], None] = run_to_completion,
     ) -> None:
         self.tables = tables
         self._flag = flag
@@ -79,7 +79,7 @@ class RouteInfoManager:
 
     def register(self, new: Registration, now_ms: int) -> MasterOfGroup | None:
         """Take a registration in, however long it takes; see :meth:`registering`."""
-        return without_pauses(self.registering(new, now_ms))
+        return run_to_completion(self.registering(new, now_ms))
 
     def registering(
         self, new: Registration, now_ms: int

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from twistmq.broker.namesrv.route_bodies import (
@@ -26,10 +27,9 @@ from twistmq.broker.namesrv.route_views import (
     RouteViews,
     filter_by_zone,
 )
-from twistmq.broker.pauses import without_pauses
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import LongAnswers, Work
-from twistmq.broker.settings import Settings
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.topic_names import APPLY_TOPIC_SUGGESTION
 from twistmq.broker.wire.bodies import (
     GetBrokerMemberGroupResponseBody,
@@ -104,7 +104,7 @@ class RouteRequests:
         is_long = self._views.is_long(request.header.topic)
         work = self._route(request, is_long)
         if not is_long:
-            return without_pauses(work)
+            return run_to_completion(work)
         return self._long_routes.answer(work, request.channel)
 
     def _route(
@@ -191,7 +191,7 @@ class RouteRequests:
 
         # A short one waits for nobody's long one.
         if self._views.topic_count <= LONG_COUNT:
-            return without_pauses(work())
+            return run_to_completion(work())
         return self._long_lists.answer(work(), request.channel)
 
     def _check_enabled(self, setting: str) -> None:

@@ -37,11 +37,11 @@ from twistmq.broker.constants import (
     ROUTE_ROW_BYTES,
 )
 from twistmq.broker.namesrv.room import RouteRoom, host_of
-from twistmq.broker.pauses import without_pauses
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.wire.bodies import BrokerData, DataVersion, QueueData, TopicQueueMappingInfo
 
 if TYPE_CHECKING:
-    from twistmq.broker.remoting import Channel
+    from twistmq.broker.remoting.messages import Channel
 
 __all__ = ["MASTER_ID", "PART_COUNT", "PERM_READ", "PERM_WRITE", "BrokerKey", "BrokerLive",
            "RouteTables"]
@@ -303,11 +303,11 @@ class RouteTables:
 
     def wipe_write_permission(self, name: str) -> int:
         """Do what :meth:`wiping_write_permission` does at once."""
-        return without_pauses(self.wiping_write_permission(name))
+        return run_to_completion(self.wiping_write_permission(name))
 
     def add_write_permission(self, name: str) -> int:
         """Do what :meth:`adding_write_permission` does at once."""
-        return without_pauses(self.adding_write_permission(name))
+        return run_to_completion(self.adding_write_permission(name))
 
 
 def _row_size(topic: str) -> int:

@@ -16,7 +16,7 @@ from twistmq.broker.namesrv.route_tables import (
     BrokerKey,
     RouteTables,
 )
-from twistmq.broker.pauses import without_pauses
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.wire.bodies import (
     BrokerData,
     BrokerMemberGroup,
@@ -73,7 +73,7 @@ class RouteViews:
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic is; None when no broker has it."""
-        return without_pauses(self.routing(topic))
+        return run_to_completion(self.routing(topic))
 
     def routing(self, topic: str) -> Generator[None, None, TopicRouteData | None]:
         """Do what :meth:`route` does; yields where it can pause.

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import HEARTBEAT_SIZE_MAX, SUBSCRIPTION_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange
 from twistmq.broker.request.filters import is_tag_type
 from twistmq.broker.request.sliced_work import NOT_DONE, advance

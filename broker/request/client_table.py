@@ -13,8 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 from twisted.logger import Logger
 
-from twistmq.broker.remoting import Channel
-from twistmq.broker.request.client_space import (
+from twistmq.broker.remoting.messages import Channel
+from twistmq.broker.request.client_quotas import (
     ClientSpace,
     GroupKey,
     consumer_key,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twistmq.broker.remoting import Channel
+from twistmq.broker.remoting.messages import Channel
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel

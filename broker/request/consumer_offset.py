@@ -11,9 +11,9 @@ from typing import Final
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
-from twistmq.broker.log_rate import LineRate
-from twistmq.broker.pauses import without_pauses
-from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
+from twistmq.broker.observe.log_rate import LineRate
+from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID
 from twistmq.broker.topic_names import is_light
@@ -215,7 +215,7 @@ class ConsumerOffsetTable(SavedTable):
 
     def topics_by_group(self) -> dict[str, set[str]]:
         """The topics each group ever consumed."""
-        return without_pauses(self.reading_topics())
+        return run_to_completion(self.reading_topics())
 
     def reading_topics(self) -> Generator[None, None, dict[str, set[str]]]:
         """The same in steps, for an answer that may take long."""

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.remoting import Handled, Held, Reply, Request, hold_until
+from twistmq.broker.remoting.messages import Handled, Held, Reply, Request, hold_until
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.sliced_work import NOT_DONE, advance
 from twistmq.broker.wire.batch import BATCH_COUNT_MAX, decode_batch_part, too_many
@@ -29,7 +29,7 @@ from twistmq.broker.wire.record import MessageRecord
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.request.send import SendRequests
-    from twistmq.broker.store.append_loop import EncodedRecords
+    from twistmq.broker.store.append_fast_path import EncodedRecords
 
 __all__ = ["PART_COUNT", "LargeBatch", "LargeSends"]
 

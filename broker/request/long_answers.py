@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Channel, Handled, Reply
+from twistmq.broker.remoting.messages import Channel, Handled, Reply
 from twistmq.broker.request.sliced_work import NOT_DONE, SLICE_MS, advance
 
 __all__ = ["CONTINUE_PERIOD_MS", "IDLE_PERIOD_MS", "SLICE_MS", "LongAnswers", "Work"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.store.batch_queue import NO_MIN_OFFSET
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers import offset as headers

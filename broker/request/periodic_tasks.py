@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.observe.statistics import SAMPLE_PERIOD_MS
 from twistmq.broker.request.long_answers import IDLE_PERIOD_MS
+from twistmq.broker.request.persistence import SAVE_PERIOD_MS
 from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS
-from twistmq.broker.request.table_saves import SAVE_PERIOD_MS
-from twistmq.broker.statistics import SAMPLE_PERIOD_MS
+from twistmq.broker.scheduling.periodic import PeriodicTask
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel

@@ -13,8 +13,8 @@ from twisted.logger import Logger
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.log_rate import LineRate
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.observe.log_rate import LineRate
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ConsumerGroup
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.filters import is_tag_type

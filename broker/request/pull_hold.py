@@ -20,8 +20,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX, TURN_SECONDS
-from twistmq.broker.log_rate import LineRate
-from twistmq.broker.remoting import Handled, Reply, Request
+from twistmq.broker.observe.log_rate import LineRate
+from twistmq.broker.remoting.messages import Handled, Reply, Request
 from twistmq.broker.request.filters import wants_any
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.store.message_store import MessageFilter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import Work
 from twistmq.broker.wire.headers.query import (
     QueryMessageRequestHeader,

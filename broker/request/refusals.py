@@ -13,7 +13,7 @@ from twistmq.broker.topic_names import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.remoting import Request
+    from twistmq.broker.remoting.messages import Request
     from twistmq.broker.wire.bodies import TopicConfig
 
 __all__ = ["no_group", "no_queue", "no_topic"]

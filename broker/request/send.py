@@ -25,7 +25,7 @@ from twistmq.broker.errors import (
     StoreFull,
     StoreGone,
 )
-from twistmq.broker.remoting import (
+from twistmq.broker.remoting.messages import (
     Handled,
     Held,
     Reply,
@@ -33,13 +33,13 @@ from twistmq.broker.remoting import (
     RequestHandler,
     hold_until,
 )
-from twistmq.broker.request.asked_features import refuse_unclaimed, unclaimed_properties
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReply
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.topic_config import is_batch_topic
+from twistmq.broker.request.unsupported_properties import refuse_unclaimed, unclaimed_properties
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.batch import decode_batch, is_longer_batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from twistmq.broker.remoting import Handled, Request
+from twistmq.broker.remoting.messages import Handled, Request
 from twistmq.broker.wire.record import MessageRecord
 
 if TYPE_CHECKING:

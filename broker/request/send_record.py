@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from twistmq.broker.errors import MessageIllegal
-from twistmq.broker.request.asked_features import refuse_unclaimed
+from twistmq.broker.request.unsupported_properties import refuse_unclaimed
 from twistmq.broker.wire.batch import count_batch
 from twistmq.broker.wire.json_text import quoted, reply_frame_of
 from twistmq.broker.wire.message_id import UniqueIdMaker, offset_message_id

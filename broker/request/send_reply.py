@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting import Reply
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.send_record import StoredReplyMaker
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader

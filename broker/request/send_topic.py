@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Request
+from twistmq.broker.remoting.messages import Request
 from twistmq.broker.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,

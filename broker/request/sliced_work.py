@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from twistmq.broker.remoting import Handled, Reply
+from twistmq.broker.remoting.messages import Handled, Reply
 
 __all__ = ["CONTINUE_PERIOD_MS", "IDLE_PERIOD_MS", "NOT_DONE", "SLICE_MS", "SlicedWork",
            "advance", "now_or_later"]

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from twisted.logger import Logger
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.log_rate import LineRate
+from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
-from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
-from twistmq.broker.settings import Settings
+from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.topic_names import (
     GROUP_LENGTH_MAX,

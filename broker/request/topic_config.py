@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from twistmq.broker import topic_names
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import (
     DELETED_TOPICS_MAX,
     TOPIC_QUEUES_MAX,
@@ -21,7 +22,7 @@ from twistmq.broker.constants import (
     TOPIC_ROWS_SIZE_MAX,
 )
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.log_rate import LineRate
+from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.attributes import (
     BATCH_QUEUE,
     CLEAN_UP,
@@ -29,8 +30,7 @@ from twistmq.broker.request.attributes import (
     TOPIC_ATTRIBUTES,
     alter_attributes,
 )
-from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
-from twistmq.broker.settings import Settings
+from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.topic_names import can_be_directory, group_of_topic, retry_topic
 from twistmq.broker.wire.bodies import (

@@ -18,7 +18,7 @@ from twistmq.broker.constants import (
     TOPIC_QUEUES_MAX,
 )
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.attributes import parse_attribute_changes
 from twistmq.broker.request.sliced_work import now_or_later
 from twistmq.broker.topic_names import group_fault, is_system_topic, topic_fault

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.constants import PAGE_SIZE_BYTES
 from twistmq.broker.errors import StoreError
-from twistmq.broker.log_rate import Outage
+from twistmq.broker.observe.log_rate import Outage
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.settings import StoreSettings
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from twisted.logger import Logger
 
 from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX, DISPATCH_STEP_RECORDS
-from twistmq.broker.store.append_loop import dispatch_records
+from twistmq.broker.store.append_fast_path import dispatch_records
 from twistmq.broker.store.commit_log import CommitLog
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, LightQueues, light_entries

@@ -22,12 +22,12 @@ from twistmq.broker.store.batch_queue import (
 )
 from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
 from twistmq.broker.store.dispatch import Dispatch
-from twistmq.broker.store.entered_loop import Ends, ReadEntries, pass_entered
 from twistmq.broker.store.extension_reader import UnitReader
 from twistmq.broker.store.extension_unit import is_address
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import message_count
+from twistmq.broker.store.recovery_fast_path import Ends, ReadEntries, skip_indexed_records
 from twistmq.broker.wire.properties import TAGS
 from twistmq.broker.wire.record import StoredMessage
 
@@ -57,7 +57,7 @@ class EntryCheck:
         #: Readers of their units.
         self._units: dict[ConsumeQueue, UnitReader] = {}
 
-    def pass_entered(
+    def skip_indexed_records(
         self, chunk: bytes, at: int, offset: int, check_crc: bool, index: IndexFiles | None
     ) -> tuple[int, int]:
         """Pass whole records that queues have; see the loop. Not for who has a filter.
@@ -65,7 +65,7 @@ class EntryCheck:
         :param index: is given what it lacks of them.
         :returns: bytes that were passed, and the store time in ms of the last record.
         """
-        return pass_entered(
+        return skip_indexed_records(
             chunk, at, offset, check_crc,
             None if index is None else index.current(), None if index is None else index.next,
             frozenset(self._dispatch.tags_codes), self._queues.by_topic, self._read, self._ends)

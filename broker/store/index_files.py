@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.constants import INDEX_LOST_BYTES_MAX
 from twistmq.broker.errors import StoreError
 from twistmq.broker.interfaces import IStoreIO
-from twistmq.broker.pauses import without_pauses
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.index_file import IndexFile
 from twistmq.broker.store.index_tail import IndexTail, item_hash
 from twistmq.broker.wire.properties import java_string_hash
@@ -195,7 +195,7 @@ class IndexFiles:
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[list[int], int, int]:
         """Find messages by the hash of a key, however long it takes; see :meth:`finding`."""
-        return without_pauses(self.finding(topic, key, max_count, begin_ms, end_ms))
+        return run_to_completion(self.finding(topic, key, max_count, begin_ms, end_ms))
 
     def finding(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int

@@ -32,8 +32,8 @@ from twistmq.broker.errors import (
     StoreGone,
 )
 from twistmq.broker.interfaces import IHeldDirectory, IMessageStore, IStoreIO
-from twistmq.broker.pauses import without_pauses
-from twistmq.broker.store.append_loop import (
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
+from twistmq.broker.store.append_fast_path import (
     EncodedRecords,
     encode_ahead,
     encode_records,
@@ -695,7 +695,7 @@ class MessageStore:
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[list[bytes], int, int]:
         """Find messages by a key or a unique id, however long it takes; see :meth:`querying`."""
-        return without_pauses(self.querying(topic, key, max_count, begin_ms, end_ms))
+        return run_to_completion(self.querying(topic, key, max_count, begin_ms, end_ms))
 
     def querying(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int

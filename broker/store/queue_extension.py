@@ -17,9 +17,9 @@ from twisted.logger import Logger
 from twistmq.broker.constants import OPEN_QUEUE_FILES_MAX
 from twistmq.broker.errors import StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
-from twistmq.broker.store.append_loop import Queues
+from twistmq.broker.store.append_fast_path import Queues
 from twistmq.broker.store.consume_queue import ConsumeQueue
-from twistmq.broker.store.extension_loop import UnitFiles, extend_entries
+from twistmq.broker.store.extension_fast_path import UnitFiles, extend_entries
 from twistmq.broker.store.extension_reader import UnitReader
 from twistmq.broker.store.extension_unit import (
     FILE_END,

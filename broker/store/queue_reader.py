@@ -25,7 +25,7 @@ from twistmq.broker.store.get_message import (
 )
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueTable
-from twistmq.broker.store.read_loop import FILTERED, FOUND, REMOVED, collect_messages
+from twistmq.broker.store.read_fast_path import FILTERED, FOUND, REMOVED, collect_messages
 from twistmq.broker.store.settings import StoreSettings
 from twistmq.broker.wire.properties import index_keys
 from twistmq.broker.wire.record import decode_record

@@ -41,7 +41,7 @@ def compare_entries(
             # One record is looked at closely, and the caller has a turn.
             passed = 0
             return 0
-        size = entries.pass_entered(chunk, at, offset, False, None)[0]
+        size = entries.skip_indexed_records(chunk, at, offset, False, None)[0]
         reached = offset + size
         passed += size
         return size

@@ -12,7 +12,7 @@ from itertools import chain
 
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
-from twistmq.broker.store.append_loop import Queues
+from twistmq.broker.store.append_fast_path import Queues
 from twistmq.broker.store.batch_files import BatchQueueFiles
 from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.consume_queue import ConsumeQueue

@@ -225,7 +225,7 @@ class StoreRecovery:
         def pass_some(chunk: bytes, at: int, offset: int) -> int:
             # The index gets what it lacks in order.
             self._enter()
-            size, store_ms = entries.pass_entered(chunk, at, offset, check_crc, self._index)
+            size, store_ms = entries.skip_indexed_records(chunk, at, offset, check_crc, self._index)
             if size:
                 self._read_to(offset + size, store_ms)
             return size

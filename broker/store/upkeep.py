@@ -28,7 +28,7 @@ from twistmq.broker.constants import (
     QUEUE_TAILS_FLUSH_BYTES,
 )
 from twistmq.broker.errors import StoreDamaged, StoreError
-from twistmq.broker.pauses import without_pauses
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.checkpoint_file import CheckpointFile
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.queue_table import QueueSync, QueueTable
@@ -308,7 +308,7 @@ class Upkeep:
         # A sync under way may fail yet; the rewriting that steps do is not gone on with.
         await self._sync_lock.run(lambda: None)
         self._rewriting = None
-        lost = without_pauses(self._write_again()) if self._lost else frozenset()
+        lost = run_to_completion(self._write_again()) if self._lost else frozenset()
         await self.sync_queues(*self._dispatched(), lost)
         if self._lost:
             raise StoreError("entries of queues were lost by a sync that failed")

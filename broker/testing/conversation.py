@@ -21,14 +21,14 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from twistmq.broker.channels import ChannelTable
-from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.edge.factory import InFlight, RemotingFactory
-from twistmq.broker.edge.first_bytes import FirstBytesStage, TlsRefused
-from twistmq.broker.edge.limits import ConnectionCount, KeptBytes
-from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IAccessValidator
-from twistmq.broker.remoting import AnyHandler
+from twistmq.broker.net.factory import InFlight, RemotingFactory
+from twistmq.broker.net.limits import ConnectionCount, KeptBytes
+from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.channels import ChannelTable
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.messages import AnyHandler
 from twistmq.broker.wire.command import RemotingCommand, decode_command
 from twistmq.broker.wire.frame import FrameDecoder
 

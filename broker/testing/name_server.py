@@ -10,12 +10,12 @@ import msgspec
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from twistmq.broker.config.setting_rows import namesrv_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.namesrv.registration import Registration
 from twistmq.broker.namesrv.requests import NameServer
-from twistmq.broker.remoting import Handled, Reply, Request
-from twistmq.broker.setting_rows import namesrv_rows
-from twistmq.broker.settings import Settings
+from twistmq.broker.remoting.messages import Handled, Reply, Request
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from twistmq.broker.wire.command import VERSION, RemotingCommand

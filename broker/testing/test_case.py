@@ -22,13 +22,13 @@ from twisted.trial.unittest import TestCase
 
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.tap import process_reactor
-from twistmq.broker.edge.tls import tls_client
-from twistmq.broker.hooks import Hooks
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
+from twistmq.broker.net.tls import tls_client
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.running import Plugins, up_service
 from twistmq.broker.wire.command import RemotingCommand

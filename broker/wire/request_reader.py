@@ -16,9 +16,9 @@ import msgspec
 
 from twistmq.broker.wire.binary_header import FieldPlan, plain_values
 from twistmq.broker.wire.command import RemotingCommand, binary_command, decode_command
+from twistmq.broker.wire.field_sets import FieldSetDecoders, ReadRequest, shapes_of
 from twistmq.broker.wire.frame import JSON, Frame
 from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan
-from twistmq.broker.wire.header_texts import ReadRequest, Shapes, shapes_of
 from twistmq.broker.wire.one_pass import command_decoder, decode_at_once
 
 __all__ = ["RequestReader", "SignedRequestReader"]
@@ -93,8 +93,8 @@ class SignedRequestReader:
     """
 
     def __init__(self, headers: Headers) -> None:
-        self._by_code: dict[int, Shapes] = {}
-        self._by_start: dict[bytes, Shapes] = {}
+        self._by_code: dict[int, FieldSetDecoders] = {}
+        self._by_start: dict[bytes, FieldSetDecoders] = {}
         for code, header_type in headers.items():
             shapes = shapes_of(code, header_type)
             if shapes is not None:

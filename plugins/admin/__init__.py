@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twistmq.broker import hookimpl
-from twistmq.broker.remoting import AnyHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.config.settings import Setting
+from twistmq.broker.remoting.messages import AnyHandler
 from twistmq.plugins.admin.clients import ClientQuestions
 from twistmq.plugins.admin.groups import GroupQuestions
 from twistmq.plugins.admin.progress import ProgressRequests

@@ -24,7 +24,7 @@ from twistmq.broker.errors import (
     RequestRefused,
     WireError,
 )
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.long_answers import Work
 from twistmq.broker.wire.bodies import (

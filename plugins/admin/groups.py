@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import Work
 from twistmq.broker.request.sliced_work import now_or_later
 from twistmq.broker.topic_names import group_fault, topic_fault

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import LONG_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import Work
-from twistmq.broker.settings import LONG_MAX
 from twistmq.broker.wire.bodies import (
     ConsumeStats,
     ConsumeStatsList,

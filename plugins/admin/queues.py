@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import Work
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address

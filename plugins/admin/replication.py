@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.wire.bodies import HARuntimeInfo
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 from twistmq.broker.wire.headers.admin import (

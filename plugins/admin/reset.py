@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.long_answers import Work
 from twistmq.broker.wire.bodies import (

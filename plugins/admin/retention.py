@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import Work
 from twistmq.broker.topic_names import LMQ_PREFIX, SYSTEM_TOPICS, is_system_topic
 from twistmq.broker.wire.header import EmptyHeader

@@ -13,7 +13,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.wire.bodies import KVTable
 from twistmq.broker.wire.command import VERSION
 from twistmq.broker.wire.header import EmptyHeader

@@ -11,9 +11,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.config.settings_update import change_settings, changed_reply
 from twistmq.broker.constants import SETTINGS_SIZE_MAX
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
-from twistmq.broker.tool_changes import change_settings, changed_reply
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.wire.bodies import DataVersion
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader

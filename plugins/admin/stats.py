@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Reply, Request, RequestHandler
-from twistmq.broker.statistics import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
+from twistmq.broker.observe.statistics import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
+from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.wire.bodies import BrokerStatsData, BrokerStatsItem
 from twistmq.broker.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 

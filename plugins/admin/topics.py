@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.long_answers import Work
 from twistmq.broker.topic_names import SYSTEM_TOPICS
 from twistmq.broker.wire.bodies import (

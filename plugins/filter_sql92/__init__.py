@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twistmq.broker import hookimpl
+from twistmq.broker.config.settings import LONG_MAX, Setting
 from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
-from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.request.client_table import ChangeKind, ClientChange
-from twistmq.broker.settings import LONG_MAX, Setting
+from twistmq.broker.scheduling.periodic import PeriodicTask
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel

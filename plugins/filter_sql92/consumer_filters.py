@@ -22,7 +22,7 @@ from twistmq.broker.interfaces import IConsumerFilters
 from twistmq.broker.request.filters import Matches, PropertyFilter, UnknownLanguage, is_tag_type
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import SubscriptionData
-from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter, BitmapMaker
+from twistmq.plugins.filter_sql92.bitmap_fast_path import AskedFilter, BitmapMaker
 from twistmq.plugins.filter_sql92.bloom_filter import BloomFilter, bit_mask
 from twistmq.plugins.filter_sql92.bodies import (
     BloomFilterData,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from twistmq.broker.request.filters import Matches, PropertyFilter
 from twistmq.broker.wire.properties import RETRY_TOPIC
-from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter
+from twistmq.plugins.filter_sql92.bitmap_fast_path import AskedFilter
 
 __all__ = ["BitmapFilter", "RetryFilter"]
 

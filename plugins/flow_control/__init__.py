@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from twistmq.broker import hookimpl
+from twistmq.broker.config.settings import Setting, SettingCheck
 from twistmq.broker.interfaces import IFlowControl
-from twistmq.broker.metrics import MetricFamily
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.settings import Setting, SettingCheck
+from twistmq.broker.observe.metrics import MetricFamily
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.plugins.flow_control.classes import KIND_SETTINGS
 from twistmq.plugins.flow_control.guard import PAGE_CACHE, QUEUE_BYTES, SWITCH, FlowControl
 from twistmq.plugins.flow_control.rate_limits import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.settings import Setting, Settings
+from twistmq.broker.config.settings import Setting, Settings
 
 __all__ = ["KINDS", "KIND_SETTINGS", "PULLS", "REJECTED_SENDS", "SEND", "Bounds", "Kind", "kind_of",
            "read_bounds"]

@@ -17,9 +17,9 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.config.settings import SettingValue
 from twistmq.broker.interfaces import IFlowControl, WaitingRequests
-from twistmq.broker.metrics import MetricFamily
-from twistmq.broker.settings import SettingValue
+from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.wire.command import ONEWAY_FLAG
 from twistmq.broker.wire.frame import Frame
 from twistmq.plugins.flow_control.classes import (
@@ -28,7 +28,7 @@ from twistmq.plugins.flow_control.classes import (
     SEND,
     read_bounds,
 )
-from twistmq.plugins.flow_control.look import look
+from twistmq.plugins.flow_control.peek_header import look
 from twistmq.plugins.flow_control.refusals import Refusal
 from twistmq.plugins.flow_control.watermark import waiting_counts, watermark
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.config.settings import Setting, Settings
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
-from twistmq.broker.settings import Setting, Settings
 
 if TYPE_CHECKING:
     from twistmq.broker.request.send_context import SendBatch

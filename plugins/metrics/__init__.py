@@ -24,12 +24,12 @@ from weakref import WeakKeyDictionary
 from twisted.internet.defer import Deferred
 
 from twistmq.broker import hookimpl
-from twistmq.broker.settings import Setting, SettingCheck, Settings
+from twistmq.broker.config.settings import Setting, SettingCheck, Settings
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
-    from twistmq.broker.metrics import MetricFamily
     from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.observe.metrics import MetricFamily
     from twistmq.plugins.metrics.exporter import Exporter
     from twistmq.plugins.metrics.namesrv_families import RequestCounts
     from twistmq.plugins.metrics.rpc_latency import RpcLatency

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.metrics import MetricFamily, single
-from twistmq.broker.statistics import Sums
+from twistmq.broker.observe.metrics import MetricFamily, single
+from twistmq.broker.observe.statistics import Sums
 from twistmq.broker.topic_names import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,

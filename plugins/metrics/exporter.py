@@ -13,10 +13,10 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.metrics import MetricFamily
-from twistmq.broker.pauses import without_pauses
-from twistmq.broker.settings import Settings
+from twistmq.broker.observe.metrics import MetricFamily
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.plugins.metrics import broker_families, lag_families, process_families
 from twistmq.plugins.metrics.namesrv_families import PREFIX as NAMESRV_PREFIX
 from twistmq.plugins.metrics.pages import HealthChecks, root_page
@@ -24,10 +24,10 @@ from twistmq.plugins.metrics.rpc_latency import RpcLatency
 from twistmq.plugins.metrics.setting_checks import MISSING, interface_of, read_labels
 
 if TYPE_CHECKING:
-    from twistmq.broker.hooks import Hooks
     from twistmq.broker.interfaces import ServeHttp
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.plugin.hooks import Hooks
     from twistmq.plugins.metrics.exposition import Exposition
 
 __all__ = ["Exporter", "broker_exporter", "namesrv_exporter"]
@@ -163,7 +163,7 @@ def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter
         return families
 
     return Exporter(name_server.settings, serve_http, exposition, collecting,
-                    lambda making: maybeDeferred(without_pauses, making),
+                    lambda making: maybeDeferred(run_to_completion, making),
                     {"name_server": lambda: name_server.address},
                     lambda: name_server.health_checks)
 

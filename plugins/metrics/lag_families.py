@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.metrics import MetricFamily
+from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from twistmq.plugins.metrics.broker_families import flag, is_system_group
 

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from twistmq.broker import hookimpl
-from twistmq.broker.metrics import MetricFamily, MetricKind, single
 from twistmq.broker.namesrv.route_info import LEAVE_REASONS
-from twistmq.broker.remoting import Reply, Request
+from twistmq.broker.observe.metrics import MetricFamily, MetricKind, single
+from twistmq.broker.remoting.messages import Reply, Request
 from twistmq.plugins.metrics.rpc_latency import counted_code, request_name, response_name
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.compiled import describe_build
-from twistmq.broker.metrics import MetricFamily, MetricKind, single
+from twistmq.broker.observe.metrics import MetricFamily, MetricKind, single
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel

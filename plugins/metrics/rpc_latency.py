@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.metrics import Histogram, MetricFamily
-from twistmq.broker.remoting import Reply, Request
+from twistmq.broker.observe.metrics import Histogram, MetricFamily
+from twistmq.broker.remoting.messages import Reply, Request
 from twistmq.broker.wire.command import ONEWAY_FLAG
 
 __all__ = ["RpcLatency", "counted_code", "request_name", "response_name"]

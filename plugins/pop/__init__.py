@@ -19,10 +19,10 @@ from weakref import WeakKeyDictionary
 from twisted.internet.defer import Deferred
 
 from twistmq.broker import hookimpl
-from twistmq.broker.metrics import MetricFamily
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.config.settings import Setting
+from twistmq.broker.observe.metrics import MetricFamily
+from twistmq.broker.remoting.messages import AnyHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.plugins.pop.families import families
 from twistmq.plugins.pop.service import PopService
 from twistmq.plugins.pop.settings import POP_SETTINGS

@@ -19,8 +19,15 @@ from twisted.logger import Logger
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import BATCH_ACK_POINTS_MAX, BATCH_ACK_SIZE_MAX
 from twistmq.broker.errors import BrokerError, RequestRefused, WireError
-from twistmq.broker.log_rate import LineRate
-from twistmq.broker.remoting import AnyHandler, Handled, Held, Reply, Request, RequestHandler
+from twistmq.broker.observe.log_rate import LineRate
+from twistmq.broker.remoting.messages import (
+    AnyHandler,
+    Handled,
+    Held,
+    Reply,
+    Request,
+    RequestHandler,
+)
 from twistmq.broker.request.refusals import no_queue
 from twistmq.broker.wire.bodies import Body
 from twistmq.broker.wire.header import EmptyHeader, Int32, Int64

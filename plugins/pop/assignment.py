@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.topic_names import can_be_directory, is_light
 from twistmq.broker.wire.bodies import Body, MessageModel, MessageQueue, TopicRouteData
 from twistmq.broker.wire.header import EmptyHeader

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import ATTEMPT_ID_LENGTH_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Request
+from twistmq.broker.remoting.messages import Request
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 
 if TYPE_CHECKING:

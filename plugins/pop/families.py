@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.metrics import Histogram, MetricFamily, single
+from twistmq.broker.observe.metrics import Histogram, MetricFamily, single
 
 if TYPE_CHECKING:
     from twistmq.broker.errors import BrokerError

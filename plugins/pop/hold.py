@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.constants import TURN_SECONDS
-from twistmq.broker.remoting import Reply, Request
+from twistmq.broker.remoting.messages import Reply, Request
 from twistmq.broker.request.filters import wants_any
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.store.get_message import MessageFilter

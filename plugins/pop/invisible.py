@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import AnyHandler, Handled, Held, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import (
+    AnyHandler,
+    Handled,
+    Held,
+    Reply,
+    Request,
+    RequestHandler,
+)
 from twistmq.broker.wire.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,

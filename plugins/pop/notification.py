@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.wire.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import field
 from twisted.logger import Logger
 
-from twistmq.broker.request.saved_table import FileRows, SavedTable, Saving
+from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.wire.bodies import Body
 from twistmq.broker.wire.json_writer import encode_pretty_row
 from twistmq.plugins.pop.offsets import QueueKey

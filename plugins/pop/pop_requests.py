@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.filters import is_tag_type
 from twistmq.broker.request.topic_config import is_batch_topic

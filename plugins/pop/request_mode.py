@@ -14,7 +14,7 @@ from msgspec import field
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import Body
 

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused, StoreError
-from twistmq.broker.remoting import AnyHandler
+from twistmq.broker.remoting.messages import AnyHandler
 from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.plugins.pop.ack import AckRequests
 from twistmq.plugins.pop.assignment import Assignments

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
+from twistmq.broker.config.settings import INT_MAX, LONG_MAX, Setting, Settings
 from twistmq.broker.constants import TOPIC_QUEUES_MAX
-from twistmq.broker.settings import INT_MAX, LONG_MAX, Setting, Settings
 
 __all__ = ["POP_SETTINGS", "PopSettings"]
 

@@ -17,10 +17,10 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.config.settings import Setting, SettingCheck
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.settings import Setting, SettingCheck
+from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.properties import DELAY

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, StoreDamaged, StoreError
-from twistmq.broker.log_rate import Outage
+from twistmq.broker.observe.log_rate import Outage
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from twistmq.broker.wire.properties import parse_properties

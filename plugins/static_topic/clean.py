@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.bodies import MessageQueue, TopicRouteData, TopicStatsTable
 from twistmq.broker.wire.headers.topic import (
     GetTopicConfigRequestHeader,

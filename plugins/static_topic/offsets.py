@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers import offset as headers

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler
-from twistmq.broker.settings import Setting
+from twistmq.broker.config.settings import Setting
+from twistmq.broker.remoting.messages import AnyHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.plugins.static_topic.clean import CleanService
 from twistmq.plugins.static_topic.offsets import wrapped_offset_rows
 from twistmq.plugins.static_topic.pulls import PULL_CODES, wrapped_pull

@@ -17,7 +17,7 @@ from msgspec.structs import replace as changed
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,

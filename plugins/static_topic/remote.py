@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
-from twistmq.broker.remoting import Request
+from twistmq.broker.remoting.messages import Request
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.remoting import AnyHandler, Handled, Held, Reply, Request
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Held, Reply, Request
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.properties import TRAN_MSG
 from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings

@@ -13,8 +13,8 @@ from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused, StoreDamaged
-from twistmq.broker.remoting import AnyHandler, Handled, Request
-from twistmq.broker.request.saved_table import SavedTable, Saving
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Request
+from twistmq.broker.request.persisted_table import SavedTable, Saving
 from twistmq.broker.wire.bodies import DataVersion
 from twistmq.plugins.static_topic.checks import MappingError, merged
 from twistmq.plugins.static_topic.mapping import (

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import TOPIC_QUEUES_MAX
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.sliced_work import now_or_later
 from twistmq.broker.topic_names import is_system_topic, topic_fault
 from twistmq.broker.wire.bodies import ConsumeStats, TopicConfig, TopicFilterType

@@ -19,10 +19,10 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.config.settings import Setting, SettingCheck
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.settings import Setting, SettingCheck
+from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
 from twistmq.plugins.timer.families import families
@@ -33,7 +33,7 @@ from twistmq.plugins.timer.settings import TIMER_SETTINGS, TimerSettings, requir
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
-    from twistmq.broker.metrics import MetricFamily
+    from twistmq.broker.observe.metrics import MetricFamily
     from twistmq.broker.request.send_context import SendBatch
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.wire.record import MessageRecord

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.metrics import MetricFamily, MetricKind, single
+from twistmq.broker.observe.metrics import MetricFamily, MetricKind, single
 from twistmq.broker.topic_names import TIMER_TOPIC
 
 if TYPE_CHECKING:

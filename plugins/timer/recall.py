@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.remoting import Handled, Held, Reply, Request
+from twistmq.broker.remoting.messages import Handled, Held, Reply, Request
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.headers.send import (

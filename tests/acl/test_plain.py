@@ -16,9 +16,9 @@ from tests.acl.box import ADMIN, ALICE, BOB, AclTestCase
 from twistmq.acl import plain
 from twistmq.acl.requests import CreateAccessConfigRequestHeader
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.setting_rows import broker_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.setting_rows import broker_rows
-from twistmq.broker.settings import Settings
 from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import HeartbeatData
@@ -112,9 +112,9 @@ class HomeTests(SynchronousTestCase):
 
     def test_yaml_is_not_imported(self) -> None:
         """A broker without access control does not pay for reading YAML."""
-        program = ("import sys; from twistmq.broker.settings import Settings; "
+        program = ("import sys; from twistmq.broker.config.settings import Settings; "
                    "from twistmq.broker.edge.services import load_hooks; "
-                   "from twistmq.broker.setting_rows import broker_rows; "
+                   "from twistmq.broker.config.setting_rows import broker_rows; "
                    "from twistmq.acl import plain; load_hooks(Settings.load(broker_rows())); "
                    "raise SystemExit('yaml' in sys.modules)")
         self.assertEqual(subprocess.run([sys.executable, "-c", program], check=False).returncode, 0)

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, MessageIllegal, RequestRefused
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.request import pull_hold
 from twistmq.broker.request.periodic_tasks import periodic_tasks
 from twistmq.broker.store import queue_files

@@ -22,10 +22,10 @@ from tests.interop.permission_questions import (
 )
 from tests.interop.questions import Question, questions
 from tests.interop.servers import PEER, Servers, free_port
-from twistmq.broker.apache_settings import UNREAD
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.setting_rows import up_rows
-from twistmq.broker.settings_page import stock_plugin_rows
+from twistmq.broker.config.apache_settings import UNREAD
+from twistmq.broker.config.setting_rows import up_rows
+from twistmq.broker.pages.settings_page import stock_plugin_rows
 from twistmq.broker.testing.blocking_client import BlockingClient
 
 #: What is answered otherwise on purpose, and why.

@@ -23,7 +23,7 @@ from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.client.tls_context import ssl_context
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.tls_options import KeyFiles, TlsClientOptions
+from twistmq.broker.net.tls_options import KeyFiles, TlsClientOptions
 
 TOPIC: Final = "ByTls"
 #: Messages that show that it works; a new topic has four queues.

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.testing.running import running_broker
-from twistmq.spark_bridge.advertised import EXPORT_TOPICS, EXPORT_TRACES, Advertised, ask_brokers
+from twistmq.spark_bridge.export_config import EXPORT_TOPICS, EXPORT_TRACES, Advertised, ask_brokers
 
 #: Run in a process where nothing of the extra can be imported, as where it is not installed.
 WITHOUT_EXTRA = """
@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.testing.running import running_broker
-from twistmq.spark_bridge.advertised import ask_brokers
+from twistmq.spark_bridge.export_config import ask_brokers
 with running_broker({"spark.export_topics": "a"}) as broker, \\
         BlockingClient([broker.namesrv_address]) as client:
     print(ask_brokers(client).topics)

@@ -22,7 +22,7 @@ from twistmq.broker.wire.properties import java_string_hash
 from twistmq.spark_bridge import queue_reader
 from twistmq.spark_bridge.columns import select_columns
 from twistmq.spark_bridge.connection import ClientSettings
-from twistmq.spark_bridge.losses import DataLoss
+from twistmq.spark_bridge.data_loss import DataLoss
 from twistmq.spark_bridge.queue_reader import ReadFailed, ReadPlan, read_range, wanted_tags
 from twistmq.spark_bridge.ranges import QueueRange
 

@@ -15,7 +15,7 @@ from tests.spark_bridge.session import WAIT_SECONDS, begun, run_to_end, spark_se
 from tests.spark_bridge.test_source import SourceCase
 from tests.spark_bridge.topics import BROKER, Topics
 from twistmq.broker.client.messages import OutgoingMessage
-from twistmq.spark_bridge.losses import DataLoss
+from twistmq.spark_bridge.data_loss import DataLoss
 from twistmq.spark_bridge.source import RocketMQDataSource
 
 

@@ -21,6 +21,7 @@ from twistmq.broker.client.addresses import (
 from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.client.name_lookup import look_up
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import VIP_PORT_DISTANCE
 from twistmq.broker.edge.address_server_url import (
     address_server_url,
@@ -32,8 +33,7 @@ from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 from twistmq.broker.edge.doctor.host_checks import Host
 from twistmq.broker.edge.doctor.tls_checks import client_context
 from twistmq.broker.errors import BrokerError, SettingsError
-from twistmq.broker.host_address import resolved
-from twistmq.broker.settings import Settings
+from twistmq.broker.remoting.host_address import resolved
 from twistmq.broker.wire.bodies import ClusterInfo
 
 __all__ = ["network_findings"]

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from twistmq.broker.config.properties_file import Property, decode_properties, parse_properties
+from twistmq.broker.config.setting_rows import broker_rows, namesrv_rows, up_rows
+from twistmq.broker.config.settings import Setting, Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.doctor.findings import Finding, Level, broken, fine, warning
 from twistmq.broker.edge.services import declare_plugins
 from twistmq.broker.errors import BrokerError, SettingsError
-from twistmq.broker.properties_file import Property, decode_properties, parse_properties
-from twistmq.broker.setting_rows import broker_rows, namesrv_rows, up_rows
-from twistmq.broker.settings import Setting, Settings
 
 __all__ = ["read_settings", "start_findings"]
 

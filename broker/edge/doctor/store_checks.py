@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from twistmq.broker.config.folder_checks import holder, nearest_folder, not_writable
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 from twistmq.broker.errors import StoreError
-from twistmq.broker.settings import Settings
 from twistmq.broker.store.checkpoint import Checkpoint
 from twistmq.broker.store.settings import StoreSettings
-from twistmq.broker.store_folder import holder, nearest_folder, not_writable
 
 __all__ = ["Space", "space_of", "store_findings"]
 

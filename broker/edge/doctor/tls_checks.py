@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.settings import Settings
-from twistmq.broker.tls_options import (
+from twistmq.broker.net.tls_options import (
     DISABLED,
     KeyFiles,
     tls_client_options,
@@ -38,7 +38,7 @@ def tls_findings(settings: Settings, now_ms: int) -> Iterator[Finding]:
     if server.mode == DISABLED or not server.is_configured:
         return
     try:
-        from twistmq.broker.edge.tls_context import ServerCreator
+        from twistmq.broker.net.tls_context import ServerCreator
 
         ServerCreator(server)
     except ImportError as error:

@@ -22,7 +22,8 @@ from twistmq.broker.codes import RequestCode
 
 _MAIN = "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"
 #: Imported by no command: a reactor, the plugins, an editor of YAML.
-_SLOW = {"twisted", "twistmq.broker.hookspecs", "twistmq.broker.kernel", "lark", "yaml", "asyncio"}
+_SLOW = {"twisted", "twistmq.broker.plugin.hookspecs", "twistmq.broker.kernel", "lark", "yaml",
+         "asyncio"}
 
 
 def program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -11,22 +11,22 @@ from twisted.internet.task import deferLater
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from twistmq.broker.channels import ChannelTable
 from twistmq.broker.client.addresses import split_address
 from twistmq.broker.client.remoting_client import RemotingClient
-from twistmq.broker.dispatch import Dispatcher
-from twistmq.broker.edge import closing
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.edge.factory import RemotingFactory
-from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.errors import (
     RemotingConnectError,
     RemotingSendError,
     RemotingTimeout,
     RemotingTooLong,
 )
-from twistmq.broker.hooks import Hooks
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.net import closing
+from twistmq.broker.net.factory import RemotingFactory
+from twistmq.broker.net.listener import ListenerService
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.channels import ChannelTable
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.wire.command import encode_reply
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, FrameDecoder
 

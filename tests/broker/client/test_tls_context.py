@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.certificates import Authority
 from twistmq.broker.client.tls_context import ssl_context
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.tls_options import KeyFiles, TlsClientOptions
+from twistmq.broker.net.tls_options import KeyFiles, TlsClientOptions
 
 
 class ContextTests(SynchronousTestCase):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.config.settings import Setting
 from twistmq.broker.edge import boot
 from twistmq.broker.errors import BrokerError, SettingsError, StoreDamaged
-from twistmq.broker.settings import Setting
 
 
 class BrokerSettingsTests(SynchronousTestCase):

@@ -14,15 +14,15 @@ from twisted.trial.unittest import TestCase
 from twistmq.broker import hookimpl
 from twistmq.broker.client.name_servers import Registered
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.setting_rows import broker_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import broker_service as broker_service_module
 from twistmq.broker.edge.broker_service import BrokerService
-from twistmq.broker.edge.factory import RemotingFactory
 from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.errors import BrokerError, SettingsError, StoreError, StoreFull
-from twistmq.broker.hooks import Hooks
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.setting_rows import broker_rows
-from twistmq.broker.settings import Settings
+from twistmq.broker.net.factory import RemotingFactory
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
 from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.wire.bodies import HeartbeatData, ProducerData, TopicConfig

@@ -20,10 +20,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.client.http_page import HttpPage
 from tests.broker.client.name_table import NameTable
 from tests.interop.servers import MAIN, free_port, servers
+from twistmq.broker.config.setting_rows import local_address
 from twistmq.broker.edge.command_line import main
 from twistmq.broker.edge.doctor.findings import Finding, Level
 from twistmq.broker.edge.doctor_command import examine
-from twistmq.broker.setting_rows import local_address
 from twistmq.broker.testing import running_broker
 
 

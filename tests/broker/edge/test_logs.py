@@ -11,6 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import servers
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.config.setting_rows import LOG_ROWS
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import (
     LOG_FIELD_CHARS_MAX,
     LOG_LINE_CHARS_MAX,
@@ -18,8 +20,6 @@ from twistmq.broker.constants import (
 )
 from twistmq.broker.edge.logs import file_observer, open_log
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.setting_rows import LOG_ROWS
-from twistmq.broker.settings import Settings
 from twistmq.broker.testing.blocking_client import BlockingClient
 
 
@@ -203,5 +203,5 @@ class LiveTests(SynchronousTestCase):
             self.assertFalse(refused())
             update("log.levels=twistmq.broker.store=debug\n")
             self.assertFalse(refused())
-            update("log.levels=twistmq.broker.dispatch=debug\n")
+            update("log.levels=twistmq.broker.remoting.dispatcher=debug\n")
             self.assertTrue(refused())

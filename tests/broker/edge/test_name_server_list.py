@@ -12,12 +12,12 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from tests.broker.client.http_page import HttpPage
 from tests.broker.client.name_table import NameTable
 from tests.broker.edge.test_broker_service import make_service
+from twistmq.broker.config.setting_rows import broker_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.address_server_url import address_server_url
 from twistmq.broker.edge.boot import broker_settings, notices
 from twistmq.broker.edge.name_server_list import NameServerList
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.setting_rows import broker_rows
-from twistmq.broker.settings import Settings
 from twistmq.broker.testing import BrokerTestCase
 
 ON = {"fetchNamesrvAddrByAddressServer": "true"}

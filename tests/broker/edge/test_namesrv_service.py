@@ -7,18 +7,18 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from tests.interop.ports import free_port
-from twistmq.broker.channels import ChannelTable
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.dispatch import Dispatcher
+from twistmq.broker.config.setting_rows import namesrv_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.edge.factory import RemotingFactory
-from twistmq.broker.edge.listener import ListenerService
 from twistmq.broker.edge.namesrv_service import NamesrvService
-from twistmq.broker.hooks import Hooks
-from twistmq.broker.remoting import Reply, Request, RequestHandler
-from twistmq.broker.setting_rows import namesrv_rows
-from twistmq.broker.settings import Settings
+from twistmq.broker.net.factory import RemotingFactory
+from twistmq.broker.net.listener import ListenerService
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.channels import ChannelTable
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 from twistmq.broker.wire.headers.namesrv import (

@@ -9,10 +9,10 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, Logger, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.edge.factory import StallWatch
 from twistmq.broker.edge.periodic import PeriodicService
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.periodic import PeriodicTask
+from twistmq.broker.net.factory import StallWatch
+from twistmq.broker.scheduling.periodic import PeriodicTask
 
 
 class PeriodicTests(SynchronousTestCase):

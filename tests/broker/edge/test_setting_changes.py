@@ -20,14 +20,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.properties_file import with_changes
+from twistmq.broker.config.settings import Setting, SettingCheck, Settings
+from twistmq.broker.config.settings_update import change_settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import UpService
 from twistmq.broker.errors import RequestRefused, SettingsError
-from twistmq.broker.properties_file import with_changes
-from twistmq.broker.settings import Setting, SettingCheck, Settings
 from twistmq.broker.testing.blocking_client import BlockingClient
 from twistmq.broker.testing.running import ReactorThread, running_broker
-from twistmq.broker.tool_changes import change_settings
 
 #: Small files, and ports that the system chooses.
 FILE = {
@@ -337,7 +337,7 @@ class SweepTests(UpCase):
                 if not files or self.file.read_bytes() != files[-1]:
                     files.append(self.file.read_bytes())
 
-        with mock.patch("twistmq.broker.settings.os.fsync"):
+        with mock.patch("twistmq.broker.config.settings.os.fsync"):
             self.thread.call(sweep)
         self.assertGreater(taken, 400)
         self.assertGreater(len(files), 20)

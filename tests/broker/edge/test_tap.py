@@ -17,12 +17,12 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import services, tap
 from twistmq.broker.edge.boot import broker_settings, namesrv_settings, up_settings
 from twistmq.broker.edge.command_line import twistmq
 from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.hooks import Hooks
-from twistmq.broker.settings import Settings
+from twistmq.broker.plugin.hooks import Hooks
 
 
 class FakeReactor:

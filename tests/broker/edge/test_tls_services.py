@@ -16,15 +16,15 @@ from tests.certificates import Authority
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.client.tls_context import ssl_context
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import monotonic, now_ms
-from twistmq.broker.edge.tls import TlsClient
 from twistmq.broker.errors import RemotingConnectError, RemotingError, RemotingSendError
-from twistmq.broker.hooks import Hooks
+from twistmq.broker.net.tls import TlsClient
+from twistmq.broker.net.tls_options import tls_client_options
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing import BrokerTestCase
 from twistmq.broker.testing.blocking_client import BlockingClient
-from twistmq.broker.tls_options import tls_client_options
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 
 

@@ -15,9 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.edge.tls_peer import TlsPeer
 from tests.certificates import Authority
 from twistmq.broker.edge import boot
-from twistmq.broker.edge.factory import RemotingFactory
-from twistmq.broker.edge.tls import PortSecurity
-from twistmq.broker.remoting import Reply, RequestHandler
+from twistmq.broker.net.factory import RemotingFactory
+from twistmq.broker.net.tls import PortSecurity
+from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.testing.conversation import BEGIN_MS, make_server
 from twistmq.broker.wire.command import encode_request
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from twistmq.broker.edge.factory import RemotingFactory
+from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.testing.conversation import Conversation, read_commands
 from twistmq.broker.wire.command import RemotingCommand
 

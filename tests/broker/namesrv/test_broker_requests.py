@@ -13,7 +13,7 @@ from twistmq.broker.constants import BROKER_TIMEOUT_MS_MAX, KV_REPLY_SIZE_MAX
 from twistmq.broker.namesrv.broker_requests import FILTER_SERVERS_VERSION_MIN
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE
 from twistmq.broker.namesrv.route_tables import BrokerKey
-from twistmq.broker.remoting import Reply
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
 from twistmq.broker.wire.bodies import (

@@ -11,7 +11,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import ROUTE_ROW_BYTES
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.namesrv import changes
-from twistmq.broker.remoting import Handled, Reply
+from twistmq.broker.remoting.messages import Handled, Reply
 from twistmq.broker.request.sliced_work import IDLE_PERIOD_MS
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
 from twistmq.broker.wire.bodies import (

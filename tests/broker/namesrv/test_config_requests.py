@@ -8,12 +8,12 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.setting_rows import NAMESRV_OPEN
+from twistmq.broker.config.settings import Setting
 from twistmq.broker.edge.boot import name_server_settings, namesrv_settings, up_settings
 from twistmq.broker.edge.logs import level_filter
 from twistmq.broker.edge.start_checks import namesrv_host_checks
-from twistmq.broker.remoting import Reply
-from twistmq.broker.setting_rows import NAMESRV_OPEN
-from twistmq.broker.settings import Setting
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.name_server import PortlessNameServer
 from twistmq.broker.wire.bodies import KVTable

@@ -9,11 +9,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.config.setting_rows import namesrv_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import KV_NAME_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged, StoreError, StoreFull
 from twistmq.broker.namesrv.kv_config import KVConfig
-from twistmq.broker.setting_rows import namesrv_rows
-from twistmq.broker.settings import Settings
 from twistmq.broker.testing.disk import FaultyDisk
 
 PATH = "/data/namesrv/kvConfig.json"

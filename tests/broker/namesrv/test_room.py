@@ -19,7 +19,7 @@ from twistmq.broker.constants import (
 )
 from twistmq.broker.namesrv import room
 from twistmq.broker.namesrv.room import host_of
-from twistmq.broker.remoting import Reply
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
 from twistmq.broker.wire.bodies import (
     DataVersion,

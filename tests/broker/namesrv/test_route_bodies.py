@@ -12,8 +12,8 @@ from twistmq.broker.errors import BrokerError, ReplyTooLong
 from twistmq.broker.namesrv import route_bodies, route_views
 from twistmq.broker.namesrv.route_bodies import route_body, topic_list_body
 from twistmq.broker.namesrv.route_views import LONG_COUNT, UNIT_SUB_FLAG
-from twistmq.broker.pauses import without_pauses
-from twistmq.broker.remoting import Handled, Reply
+from twistmq.broker.remoting.messages import Handled, Reply
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.name_server import (
     PortlessNameServer,
     StillChannel,
@@ -101,11 +101,11 @@ class SameBytesTests(LongCase):
             whole.topic_queue_mapping_by_broker = {
                 trick: TopicQueueMappingInfo(trick, bname="queueDatas"),
                 "queueDatas": TopicQueueMappingInfo("brokerDatas")}
-            self.assertEqual(without_pauses(route_body(whole, standard=False)), whole.encode())
-            self.assertEqual(without_pauses(route_body(whole, standard=True)),
+            self.assertEqual(run_to_completion(route_body(whole, standard=False)), whole.encode())
+            self.assertEqual(run_to_completion(route_body(whole, standard=True)),
                              whole.encode_standard())
         empty = TopicRouteData()
-        self.assertEqual(without_pauses(route_body(empty, standard=False)), empty.encode())
+        self.assertEqual(run_to_completion(route_body(empty, standard=False)), empty.encode())
 
     def test_mappings(self) -> None:
         """Those of a few brokers may be long."""
@@ -114,8 +114,8 @@ class SameBytesTests(LongCase):
                 TRICKS[0], curr_id_map={each: each for each in range(3000)}))
         whole = self.server.views.route("T")
         assert whole is not None
-        self.assertEqual(without_pauses(route_body(whole, standard=False)), whole.encode())
-        self.assertEqual(without_pauses(route_body(whole, standard=True)),
+        self.assertEqual(run_to_completion(route_body(whole, standard=False)), whole.encode())
+        self.assertEqual(run_to_completion(route_body(whole, standard=True)),
                          whole.encode_standard())
         self.tables.put_mapping("U7", "b7", TopicQueueMappingInfo(
             "U7", curr_id_map={each: each for each in range(16_000)}))
@@ -222,9 +222,9 @@ class TooLongTests(LongCase):
     def test_as_long_as_a_frame(self) -> None:
         """A list that just fits is answered."""
         names = [f"{number}" for number in range(LONG_COUNT + 1)]
-        body = without_pauses(topic_list_body(names))
+        body = run_to_completion(topic_list_body(names))
         self.patch(route_bodies, "BODY_SIZE_MAX", len(body))
-        self.assertEqual(without_pauses(topic_list_body(names)), body)
+        self.assertEqual(run_to_completion(topic_list_body(names)), body)
 
 
 class BusyTests(LongCase):

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.namesrv.kv_config import ORDER_TOPIC_NAMESPACE
-from twistmq.broker.remoting import Reply
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.testing.name_server import PortlessNameServer, make_registration
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies import TopicConfig, TopicConfigSerializeWrapper, TopicRouteData

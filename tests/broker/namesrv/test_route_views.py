@@ -14,7 +14,7 @@ from twistmq.broker.namesrv.route_views import (
     RouteViews,
     filter_by_zone,
 )
-from twistmq.broker.pauses import without_pauses
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.name_server import make_registration
 from twistmq.broker.wire.bodies import TopicQueueMappingInfo, TopicRouteData
 
@@ -150,7 +150,7 @@ class ListTests(RouteViewsCase):
     """Lists of topics, brokers and clusters."""
 
     def topics(self, work: Generator[None, None, list[str]]) -> list[str]:
-        return sorted(without_pauses(work))
+        return sorted(run_to_completion(work))
 
     def test_topics_of_all_and_of_one_cluster(self) -> None:
         """A cluster that is not known has none; a topic of two brokers is there once."""

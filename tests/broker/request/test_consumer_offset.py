@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged, StoreFull
-from twistmq.broker.log_rate import LINES_A_MINUTE
+from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import FaultyDisk

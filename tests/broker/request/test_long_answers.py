@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Reply
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.long_answers import (
     CONNECTION_ANSWERS_MAX,
     CONNECTIONS_MAX,

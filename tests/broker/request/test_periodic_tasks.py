@@ -12,8 +12,8 @@ from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_put
-from twistmq.broker.periodic import PeriodicTask
 from twistmq.broker.request.periodic_tasks import ms_to_next_midnight
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message

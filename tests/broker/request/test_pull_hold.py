@@ -14,7 +14,7 @@ from tests.cost import GROWTH_MAX, growth
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX
-from twistmq.broker.log_rate import LINES_A_MINUTE
+from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.request.pull_hold import _Round
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header

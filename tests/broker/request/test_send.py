@@ -14,7 +14,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.interfaces import ITransactionService
-from twistmq.broker.remoting import Reply
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.disk import FaultyDisk

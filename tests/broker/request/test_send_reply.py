@@ -8,7 +8,7 @@ from itertools import product
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting import Reply
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.send_record import StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReply
 from twistmq.broker.testing.store import message

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.remoting import Reply
+from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.sliced_work import (
     CONTINUE_PERIOD_MS,
     IDLE_PERIOD_MS,

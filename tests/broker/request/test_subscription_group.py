@@ -8,11 +8,11 @@ from pathlib import Path
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.config.setting_rows import broker_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable, row_size
-from twistmq.broker.setting_rows import broker_rows
-from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.bodies import (

@@ -8,6 +8,8 @@ from pathlib import Path
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.config.setting_rows import broker_rows
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
 from twistmq.broker.errors import RequestRefused, StoreDamaged
 from twistmq.broker.request.topic_config import (
@@ -16,8 +18,6 @@ from twistmq.broker.request.topic_config import (
     PERM_WRITE,
     TopicConfigTable,
 )
-from twistmq.broker.setting_rows import broker_rows
-from twistmq.broker.settings import Settings
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.bodies import (

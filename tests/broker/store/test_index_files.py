@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred, execute, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreError, StoreFull
-from twistmq.broker.pauses import without_pauses
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store import index_files as index_files_module
 from twistmq.broker.store.index_files import IndexFiles, index_file_name
 from twistmq.broker.store.index_tail import HEADER, HEADER_SIZE, ITEM, SLOT, item_hash
@@ -179,7 +179,7 @@ class IndexFilesTests(IndexFilesCase):
         next(work)
         while (dropped := self.index.drop_expired(2**62)) is not None:
             dropped.close()
-        found, _, _ = without_pauses(work)
+        found, _, _ = run_to_completion(work)
         newest = [place for place in range(2200, -100, -100)
                   if place >= self.index.files[-1].tail.begin_physical]
         self.assertEqual(found, newest)

@@ -8,7 +8,7 @@ from itertools import count
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.settings import LONG_MAX
+from twistmq.broker.config.settings import LONG_MAX
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (

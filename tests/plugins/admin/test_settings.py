@@ -9,8 +9,8 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import SETTINGS_SIZE_MAX
-from twistmq.broker.settings import Settings
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig

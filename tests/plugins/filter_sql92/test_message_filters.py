@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.request.test_filters import record
-from twistmq.plugins.filter_sql92.bitmap_loop import AskedFilter
+from twistmq.plugins.filter_sql92.bitmap_fast_path import AskedFilter
 from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilter
 
 

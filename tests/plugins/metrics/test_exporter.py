@@ -22,7 +22,7 @@ from tests.kernel_case import count_put
 from tests.plugins.metrics.case import MetricsTestCase
 from twistmq.broker import hookimpl
 from twistmq.broker.errors import SettingsError, StoreError
-from twistmq.broker.metrics import MetricFamily
+from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.testing import running_broker
 from twistmq.plugins.metrics import find_exporter
 

@@ -6,9 +6,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_any, count_put
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.metrics import MetricFamily
-from twistmq.broker.pauses import without_pauses
+from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.request.client_table import Client
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import ConsumerData, ConsumeType, SubscriptionData
@@ -37,7 +37,7 @@ class FamiliesTestCase(SynchronousTestCase):
         self.assertEqual(reply.code, 0, msg=reply.remark)
 
     def lag(self) -> Values:
-        return values(without_pauses(lag_families.collecting(self.kernel)))
+        return values(run_to_completion(lag_families.collecting(self.kernel)))
 
     def joins(self, group: str, *topics: str, version: int = 479) -> None:
         """Let a consumer join."""

@@ -14,12 +14,12 @@ from twisted.trial.unittest import TestCase
 from tests.plugins.metrics.case import NO_LIBRARY, MetricsTestCase, Samples, samples_of
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.dispatch import Dispatcher
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.services import make_namesrv_service
 from twistmq.broker.errors import SettingsError, StoreError
-from twistmq.broker.hooks import Hooks
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing.name_server import make_registration
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.namesrv import (

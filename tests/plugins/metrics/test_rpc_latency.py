@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting import Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.broker.wire.command import encode_request
 from twistmq.plugins.metrics.rpc_latency import RpcLatency

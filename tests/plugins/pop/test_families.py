@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.plugins.pop.case import RETRY_TOPIC, PopTestCase
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.metrics import Histogram
+from twistmq.broker.observe.metrics import Histogram
 from twistmq.broker.wire.bodies import SubscriptionGroupConfig
 from twistmq.plugins.pop.families import families
 

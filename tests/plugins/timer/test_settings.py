@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.settings import Settings
+from twistmq.broker.config.settings import Settings
 from twistmq.plugins.timer.settings import TIMER_SETTINGS, TimerSettings
 
 

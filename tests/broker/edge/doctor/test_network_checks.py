@@ -7,10 +7,10 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.edge.doctor.test_host_checks import GOOD
+from twistmq.broker.config.setting_rows import local_address
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.doctor.findings import Finding, Level
 from twistmq.broker.edge.doctor.network_checks import network_findings
-from twistmq.broker.setting_rows import local_address
 
 
 class AddressTests(SynchronousTestCase):

@@ -10,11 +10,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.edge.doctor.test_host_checks import GOOD
 from tests.certificates import Authority, Pair
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.doctor.findings import Finding, Level
 from twistmq.broker.edge.doctor.network_checks import network_findings
 from twistmq.broker.edge.doctor.tls_checks import tls_findings
-from twistmq.broker.settings import Settings
 from twistmq.broker.testing import running_broker
 
 

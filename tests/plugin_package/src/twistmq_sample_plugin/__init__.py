@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Setting, SettingCheck, Settings
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
 from twistmq.broker.interfaces import (
     IAccessValidator,
@@ -23,10 +24,9 @@ from twistmq.broker.interfaces import (
     IFlowControl,
     ITransactionService,
 )
-from twistmq.broker.metrics import MetricFamily
-from twistmq.broker.periodic import PeriodicTask
-from twistmq.broker.remoting import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.settings import Setting, SettingCheck, Settings
+from twistmq.broker.observe.metrics import MetricFamily
+from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq_sample_plugin.access import TokenValidator
 from twistmq_sample_plugin.counts import counts_of

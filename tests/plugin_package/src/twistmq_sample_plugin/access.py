@@ -10,7 +10,7 @@ from zope.interface import implementer
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import IAccessValidator
-from twistmq.broker.remoting import Request
+from twistmq.broker.remoting.messages import Request
 
 __all__ = ["TokenValidator"]
 

@@ -11,12 +11,12 @@ from twisted.logger import Logger
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.metrics import MetricFamily
-from twistmq.broker.settings import Setting
+from twistmq.broker.config.settings import Setting
+from twistmq.broker.observe.metrics import MetricFamily
 
 if TYPE_CHECKING:
     from twistmq.broker.namesrv.requests import NameServer
-    from twistmq.broker.remoting import Reply, Request
+    from twistmq.broker.remoting.messages import Reply, Request
 
 __all__: list[str] = []
 

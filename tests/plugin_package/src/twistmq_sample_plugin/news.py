@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from zope.interface import implementer
 
 from twistmq.broker.interfaces import BroadcastClient, IBroadcastOffsets
-from twistmq.broker.remoting import Request
+from twistmq.broker.remoting.messages import Request
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel

@@ -13,7 +13,7 @@ from zope.interface import implementer
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.interfaces import ITransactionService
-from twistmq.broker.remoting import Reply, Request
+from twistmq.broker.remoting.messages import Reply, Request
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq.broker.wire.properties import format_properties, index_keys, tags_code
 from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record

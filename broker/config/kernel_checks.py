@@ -1,0 +1,43 @@
+"""What a broker's start demands of its settings, whatever the host is like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.config.settings import SettingCheck, Settings
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.topic_names import FILE_NAME_SIZE_MAX, can_be_directory
+
+if TYPE_CHECKING:
+    from twistmq.broker.plugin.hooks import Hooks
+
+__all__ = ["kernel_checks"]
+
+#: The longest of what is put before a broker's or cluster's name in the name of a topic.
+_PREFIX_SIZE: Final = len("rmq_sys_SYNC_BROKER_MEMBER_")
+
+
+def kernel_checks(hooks: Hooks) -> list[SettingCheck]:
+    """The kernel's, and those of the plugins in use."""
+    def accounts(settings: Settings) -> None:
+        if settings.flag("aclEnable") and not hooks.has_access_validators:
+            raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")
+
+    return [
+        SettingCheck((), Settings.store_settings),
+        SettingCheck(("brokerName", "brokerClusterName", "traceTopicEnable", "msgTraceTopicName"),
+                     _require_topics),
+        SettingCheck(("aclEnable", "plugins.enabled", "plugins.disabled"), accounts),
+        *hooks.collect_setting_checks(),
+    ]
+
+
+def _require_topics(settings: Settings) -> None:
+    """:raises SettingsError: when a topic that the broker makes could have no folder."""
+    for name in ("brokerName", "brokerClusterName"):
+        text = settings.text(name)
+        if not can_be_directory(text) or len(text.encode()) > FILE_NAME_SIZE_MAX - _PREFIX_SIZE:
+            raise settings.error(name, "is in the names of topics, and no folder can be named so")
+    name = "msgTraceTopicName"
+    if settings.flag("traceTopicEnable") and not can_be_directory(settings.text(name)):
+        raise settings.error(name, "is a topic's name, and no folder can be named so")

@@ -1,0 +1,108 @@
+"""Addresses and ports that a start needs: tried by binding a socket, before anything listens."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from typing import Final
+
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.constants import VIP_PORT_DISTANCE
+from twistmq.broker.errors import BrokerError
+
+__all__ = ["LISTENING", "cannot_listen", "ports_of", "require_address", "require_number",
+           "require_port", "try_to_bind"]
+
+#: The ports that this process listens on. A start after it finds them free.
+LISTENING: Final[set[int]] = set()
+
+
+def try_to_bind(interface: str, port: int) -> OSError | None:
+    """Why no socket can have an address and port; None: one can.
+
+    A socket that is only bound shows who listens there, and is in nobody's way.
+
+    :param interface: an address, or a host's name, which is looked up; "" for all addresses.
+    :param port: 0: any free one.
+    """
+    family = socket.AF_INET6 if ":" in interface else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((interface, port))
+    except OSError as error:
+        return error
+    except (TypeError, ValueError, OverflowError) as error:  # of what no host can be called
+        return OSError(errno.EINVAL, str(error))
+    return None
+
+
+def cannot_listen(interface: str, port: int, purpose: str, error: OSError) -> BrokerError:
+    """The error of a port that cannot be had.
+
+    :param purpose: whose port it is and what sets it.
+    """
+    why = getattr(error, "strerror", None) or error
+    return BrokerError(f"cannot listen on {interface}:{port} ({purpose}): {why}")
+
+
+def require_port(settings: Settings, port: int, purpose: str, interface: str | None = None) -> None:
+    """Make sure that a start can listen on a port.
+
+    One that this process has is as good as free: the start after it finds it so, and one beside it
+    fails when it listens.
+
+    :param interface: the address to listen on; None: ``bindAddress``.
+    :raises BrokerError: when it cannot; the text says which and why.
+    """
+    if port in LISTENING:
+        return
+    host = settings.text("bindAddress") if interface is None else interface
+    error = try_to_bind(host, port)
+    if error is not None:
+        raise cannot_listen(host, port, purpose, error)
+
+
+def ports_of(settings: Settings) -> dict[int, str]:
+    """The ports of the servers themselves that settings name, and whose each is."""
+    found: dict[int, str] = {}
+    port = settings.int("listenPort")
+    if port and settings.has("brokerName"):
+        found[port] = f"the broker's: listenPort={port}"
+        if port > VIP_PORT_DISTANCE:
+            found[port - VIP_PORT_DISTANCE] = (
+                f"the broker's VIP port, two below its own: listenPort={port}")
+    elif port:
+        found[port] = f"the name server's: listenPort={port}"
+    return found
+
+
+def require_address(settings: Settings, name: str) -> None:
+    """Make sure that a setting is an address of this host, or a name of one.
+
+    :raises SettingsError: when a socket cannot have it.
+    """
+    require_number(settings, name)
+    interface = settings.text(name)
+    error = try_to_bind(interface, 0)
+    if error is not None:
+        why = ("is no address of this host" if error.errno == errno.EADDRNOTAVAIL
+               else f"is no address to listen on: {error.strerror or error}")
+        raise settings.error(name, why)
+
+
+def require_number(settings: Settings, name: str) -> None:
+    """Make sure that a tool gives an address as such: a name's look-up would hold up everybody.
+
+    :raises SettingsError: when it gives a name.
+    """
+    text = settings.text(name).strip()
+    if settings.running is None or not text:
+        return
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        raise settings.error(
+            name, "is no IP address: a host's name is taken from the file or the command line "
+                  "only, because it has to be looked up") from None

@@ -1,0 +1,56 @@
+"""Settings changed by a tool (25, 318): read, checked, written to the file, taken over.
+
+Source: AdminBrokerProcessor.updateBrokerConfig, DefaultRequestProcessor.updateConfig,
+Configuration @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.config.properties_file import decode_properties, parse_properties
+from twistmq.broker.config.settings import Settings, SettingValue
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.remoting.messages import Reply
+
+__all__ = ["change_settings", "changed_reply"]
+
+
+def change_settings(
+    settings: Settings, body: bytes, never_changed: frozenset[str],
+    closed: Set[str] = frozenset(),
+) -> tuple[dict[str, str], dict[str, SettingValue]]:
+    """Change settings, and the file they are saved in: all that are named, or none.
+
+    Differs from Apache: a value that has no meaning, or a file that cannot be written, refuses
+    the request instead of being logged here and reported as a success.
+
+    :param body: a properties text.
+    :param never_changed: what no tool may change, beside what ``configBlackList`` names.
+    :param closed: what only the file changes.
+    :returns: what was asked for, and what has another value now.
+    :raises RequestRefused: when nothing was changed, and why.
+    """
+    try:
+        text, _ = decode_properties(body)
+        changes = {each.key: each.value for each in parse_properties(text, "request")}
+        black_list = settings.text("configBlackList").split(";")
+        if not changes.keys().isdisjoint(never_changed.union(black_list)):
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 "Can not update config in black list.")
+        if refused := sorted(closed & changes.keys()):
+            raise RequestRefused(ResponseCode.NO_PERMISSION,
+                                 f"{refused[0]}: no tool may change it here, it is changed in the "
+                                 "file")
+        return changes, settings.update(changes, save=True)
+    except (SettingsError, BrokerError) as error:
+        if isinstance(error, RequestRefused):
+            raise
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+def changed_reply(settings: Settings, changes: Mapping[str, str]) -> Reply:
+    """The success, with what of it holds later as a remark."""
+    later = settings.pending(sorted(changes))
+    return Reply(remark=f"from the next start on: {', '.join(later)}" if later else None)

@@ -1,0 +1,1 @@
+"""Bytes in and out: listening ports, connections, TLS, the PROXY protocol, the run queue."""

@@ -1,0 +1,148 @@
+"""What the connections of one port share: dispatcher, registry, clocks, limits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import ServerFactory
+from twisted.logger import Logger
+
+from twistmq.broker.constants import STALL_SECONDS, STALL_WARN_SECONDS, TOTAL_BYTES_IN_FLIGHT_MAX
+from twistmq.broker.interfaces import IFlowControl
+from twistmq.broker.net.idle_spin import IdleSpin
+from twistmq.broker.net.limits import ConnectionCount, KeptBytes
+from twistmq.broker.net.protocol import RemotingProtocol
+from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
+from twistmq.broker.net.run_queue import RunQueue
+from twistmq.broker.observe.slow_requests import SlowRequests
+from twistmq.broker.remoting.channels import ChannelTable
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.scheduling.steady_clock import SteadyClock
+
+__all__ = ["InFlight", "RemotingFactory", "StallWatch"]
+
+
+class InFlight:
+    """Bytes of requests that wait for their replies, over all connections."""
+
+    def __init__(self, maximum_bytes: int = TOTAL_BYTES_IN_FLIGHT_MAX) -> None:
+        self.maximum_bytes = maximum_bytes
+        self.total_bytes = 0
+        #: Connections that do not read because of the total.
+        self.paused: set[RemotingProtocol] = set()
+
+    def add(self, size_bytes: int) -> bool:
+        """Count a request; :returns: whether the total is over its limit."""
+        self.total_bytes += size_bytes
+        return self.total_bytes > self.maximum_bytes
+
+    def remove(self, size_bytes: int) -> Sequence[RemotingProtocol]:
+        """Uncount a request; :returns: the connections that may read again."""
+        self.total_bytes -= size_bytes
+        assert self.total_bytes >= 0
+        if not self.paused or self.total_bytes > self.maximum_bytes // 2:
+            return ()
+        resumed, self.paused = tuple(self.paused), set()
+        return resumed
+
+
+class StallWatch:
+    """Counts and logs work that held the reactor for too long.
+
+    ``count`` and ``longest_seconds`` are figures for whoever watches the process.
+    """
+
+    log = Logger()
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.longest_seconds = 0.0
+        self._long_count = 0
+
+    def observe(self, what: str, seconds: float) -> None:
+        if seconds < STALL_SECONDS:
+            return
+        self.count += 1
+        self.longest_seconds = max(self.longest_seconds, seconds)
+        if seconds < STALL_WARN_SECONDS:
+            self.log.debug("{what} held the reactor for {milliseconds} ms", what=what,
+                           milliseconds=round(seconds * 1000))
+            return
+        self._long_count += 1
+        # Every power of two: the first ones at once, a flood of them without flooding the log.
+        if self._long_count & (self._long_count - 1) == 0:
+            self.log.warn("{what} held the reactor for {milliseconds} ms, long stall number "
+                          "{count}; {all} of over {limit} ms", what=what, all=self.count,
+                          milliseconds=round(seconds * 1000), count=self._long_count,
+                          limit=round(STALL_SECONDS * 1000))
+
+
+class RemotingFactory(ServerFactory):
+    """Makes the connections of one port.
+
+    :param reactor: for time-outs.
+    :param now_ms: the clock, Unix ms.
+    :param monotonic: a clock in seconds that never jumps.
+    :param passes_over_long_replies: whether a reply longer than a frame fails its call alone, not
+        the connection.
+    :param turn: is told what is being run.
+    :param slow: is told what took long.
+    :param turns: who is served next; ports of one process share it.
+    :param steady: for the silence of peers; None: ``monotonic``.
+    """
+
+    noisy = False
+
+    def __init__(
+        self, reactor: IReactorTime, dispatcher: Dispatcher, channels: ChannelTable,
+        now_ms: Callable[[], int], monotonic: Callable[[], float],
+        in_flight: InFlight | None = None, stalls: StallWatch | None = None,
+        first_bytes: Sequence[FirstBytesStage] = (TlsRefused(),),
+        kept: KeptBytes | None = None, connections: ConnectionCount | None = None,
+        passes_over_long_replies: bool = False, turn: IdleSpin | None = None,
+        slow: SlowRequests | None = None,
+        turns: RunQueue | None = None, steady: SteadyClock | None = None,
+    ) -> None:
+        self.reactor = reactor
+        self.dispatcher = dispatcher
+        self.channels = channels
+        self.now_ms = now_ms
+        self.monotonic = monotonic
+        self.steady = steady or SteadyClock(lambda: round(monotonic() * 1000))
+        self.in_flight = in_flight or InFlight()
+        self.stalls = stalls or StallWatch()
+        self.first_bytes = first_bytes
+        self.kept = kept or KeptBytes()
+        self.connections = connections or ConnectionCount(lambda: sys.maxsize)
+        self.passes_over_long_replies = passes_over_long_replies
+        self.turn = turn or IdleSpin(reactor)
+        self.slow = slow or SlowRequests(now_ms)
+        self.turns = turns or RunQueue(reactor, monotonic)
+        #: Looked at for each read.
+        self.flow_control: IFlowControl | None = self.turns.flow_control
+
+    def buildProtocol(self, addr: object) -> RemotingProtocol | None:  # type: ignore[override]
+        """Make a connection's protocol; None closes it: there are too many."""
+        if not self.connections.may_add():
+            return None
+        protocol = RemotingProtocol()
+        protocol.factory = self
+        return protocol
+
+    def close_idle(self, idle_max_ms: int) -> None:
+        """Close connections that are silent, and cut off those that take nothing; periodic."""
+        now_ms = self.steady.awake_ms()
+        for channel in self.channels:
+            if not isinstance(channel, RemotingProtocol):
+                continue
+            if channel.is_stalled():
+                channel.abort("takes no replies")
+            elif now_ms - channel.heard_ms <= idle_max_ms:
+                continue
+            elif channel.closing:
+                channel.abort("does not take what was sent before the close")
+            else:
+                channel.log.info("connection of {peer} closed: idle", peer=channel.remote_address)
+                channel.close()

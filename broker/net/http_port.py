@@ -1,0 +1,171 @@
+"""A port that speaks HTTP, for pages of plugins: few connections, small requests, no log."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, Final, cast
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocol
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.python.failure import Failure
+from twisted.web.server import Request, Site
+
+from twistmq.broker.config.port_checks import LISTENING
+
+__all__ = ["HttpPort"]
+
+#: Whoever watches needs one or two, and a person a few more.
+_CONNECTIONS_MAX: Final = 64
+#: A connection that is silent for so long is closed, seconds.
+_IDLE_SECONDS: Final = 60
+#: A request that has not come as a whole after so long is given up, seconds; they are one packet.
+_REQUEST_SECONDS: Final = 10
+#: Requests that may come at a time over one connection, in what one read brings. Nobody who watches
+#: sends one before the last is answered, and thousands of them would hold everybody for seconds.
+_REQUESTS_MAX: Final = 8
+
+
+class _Request(Request):
+    """A request whose body nobody reads: it is not kept either.
+
+    It tells its connection when it is there, and when it is answered.
+    """
+
+    def process(self) -> None:
+        connection = cast(_Connection, self.channel.transport)
+        connection.request_came()
+        if not connection.ended:
+            super().process()  # type: ignore[no-untyped-call]
+
+    def finish(self) -> None:
+        connection = cast(_Connection, self.channel.transport)
+        super().finish()  # type: ignore[no-untyped-call]
+        connection.request_answered()
+
+    def gotLength(self, length: int | None) -> None:
+        self.content = BytesIO()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Forget a part of the body."""
+
+
+class _Site(Site):
+    """The pages of one port; nobody reads a line for each scrape, so there is no log of them."""
+
+    noisy = False
+
+    def startFactory(self) -> None:
+        """Do without the clock of a log."""
+
+    def stopFactory(self) -> None:
+        """See above."""
+
+    def log(self, request: object) -> None:
+        """See above."""
+
+
+class _Connection(ProtocolWrapper):
+    """A connection that is closed when a request takes too long, or too many come at a time.
+
+    ``waits`` says that no request of it is being answered; ``ended``, that it was closed.
+    """
+
+    def __init__(self, factory: _Connections, wrapped_protocol: IProtocol) -> None:
+        super().__init__(factory, wrapped_protocol)
+        self._reactor = factory.reactor
+        self._coming: IDelayedCall | None = None
+        self.waits = True
+        self.ended = False
+        #: Requests that the last read brought.
+        self._count = 0
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.waits and self._coming is None:
+            self._coming = self._reactor.callLater(_REQUEST_SECONDS, self.end)
+        self._count = 0
+        super().dataReceived(data)  # type: ignore[no-untyped-call]
+
+    def request_came(self) -> None:
+        """All of a request is there."""
+        self.waits = False
+        self._forget_time()
+        self._count += 1
+        if self._count > _REQUESTS_MAX:
+            self.end()
+
+    def request_answered(self) -> None:
+        """Its answer is written; the next may come."""
+        self.waits = True
+        # Of those that wait it is now the one that waits shortest.
+        if self.factory.protocols.pop(self, None) is not None:
+            self.factory.protocols[self] = 1
+
+    def end(self) -> None:
+        """Cut the connection off."""
+        self.ended = True
+        # So that no more of what was read is looked at.
+        self.disconnecting = 1
+        cast(Any, self.transport).abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self._forget_time()
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+
+    def _forget_time(self) -> None:
+        coming, self._coming = self._coming, None
+        if coming is not None and coming.active():
+            coming.cancel()
+
+
+class _Connections(WrappingFactory[_Connection]):
+    """The connections of one port, those that wait in the order of how long they do.
+
+    When there is one too many, the one that waits longest for a request is closed; the new one
+    where all have one that is being answered.
+    """
+
+    noisy = False
+    protocol = _Connection
+
+    def __init__(self, site: Site, reactor: Any) -> None:
+        super().__init__(site)  # type: ignore[no-untyped-call]
+        self.reactor = reactor
+
+    def buildProtocol(self, addr: IAddress | None) -> _Connection | None:  # type: ignore[override]
+        there = [connection for connection in self.protocols if not connection.ended]
+        if len(there) >= _CONNECTIONS_MAX:
+            longest = next((connection for connection in there if connection.waits), None)
+            if longest is None:
+                return None
+            longest.end()
+        return super().buildProtocol(addr)
+
+
+class HttpPort:
+    """Serves a resource of twisted.web.
+
+    :param port: 0 lets the system choose; ``port`` then holds the real one.
+    :param interface: the address to bind to.
+    :raises OSError: when the port cannot be had.
+    """
+
+    def __init__(self, reactor: Any, resource: Any, port: int, interface: str) -> None:
+        site = _Site(  # type: ignore[no-untyped-call]
+            resource, requestFactory=_Request, timeout=_IDLE_SECONDS, reactor=reactor)
+        self._connections = _Connections(site, reactor)
+        try:
+            self._listening = reactor.listenTCP(port, self._connections, interface=interface)
+        except CannotListenError as error:
+            raise error.socketError from None
+        self.port: int = self._listening.getHost().port
+        LISTENING.add(self.port)
+
+    def stop(self) -> Deferred[None]:
+        """Listen no more, and cut off the connections there are."""
+        LISTENING.discard(self.port)
+        stopped: Deferred[None] = maybeDeferred(self._listening.stopListening)
+        for protocol in list(self._connections.protocols):
+            protocol.transport.abortConnection()
+        return stopped

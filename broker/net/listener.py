@@ -1,0 +1,72 @@
+"""One listening port and its connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IReactorTCP
+from twisted.logger import Logger
+
+from twistmq.broker.config.port_checks import LISTENING, cannot_listen
+from twistmq.broker.net.closing import close_connection
+from twistmq.broker.net.factory import RemotingFactory
+from twistmq.broker.net.protocol import RemotingProtocol
+
+__all__ = ["ListenerService"]
+
+
+class ListenerService(Service):
+    """Listens on one port.
+
+    :param port: 0 lets the system choose; ``port`` then holds the real one once it listens.
+    :param interface: the address to bind to.
+    :param purpose: whose port it is and what sets it, for who has to choose another.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: IReactorTCP, port: int, interface: str, backlog: int,
+        factory: RemotingFactory, purpose: str,
+    ) -> None:
+        self._reactor: Any = reactor
+        self.port = port
+        self.interface = interface
+        self._backlog = backlog
+        self._purpose = purpose
+        self.factory = factory
+        self._listening: Any = None
+
+    def startService(self) -> None:
+        """:raises BrokerError: when the port cannot be had; the text says which and why."""
+        try:
+            self._listening = self._reactor.listenTCP(
+                self.port, self.factory, self._backlog, self.interface)
+        except CannotListenError as error:
+            raise cannot_listen(
+                self.interface, self.port, self._purpose, error.socketError) from None
+        self.port = self._listening.getHost().port
+        LISTENING.add(self.port)
+        super().startService()  # type: ignore[no-untyped-call]
+
+    def stop_listening(self) -> Deferred[object]:
+        """Take no more connections; those there are stay."""
+        listening, self._listening = self._listening, None
+        if listening:
+            LISTENING.discard(self.port)
+        return maybeDeferred(listening.stopListening) if listening else succeed(None)
+
+    def stopService(self) -> Deferred[object]:
+        """Stop listening and close the connections; fires when they are gone."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return self.stop_listening().addCallback(lambda _: self._close_connections())
+
+    def _close_connections(self) -> Deferred[list[None]]:
+        gone = []
+        for channel in self.factory.channels:
+            if isinstance(channel, RemotingProtocol) and channel.factory is self.factory:
+                gone.append(close_connection(channel, self.factory))
+        return gatherResults(gone)

@@ -1,0 +1,553 @@
+"""A connection: bytes in, frames to the dispatcher, replies out.
+
+Back-pressure inwards: while requests whose replies are awaited hold more bytes than a connection,
+or all of them together, may, reading stops. Back-pressure outwards: while the peer does not take
+its replies, reading stops as well; what still comes (woken pulls) is bounded, and a peer that
+takes nothing for too long is cut off. What one read brought runs for a few milliseconds at a time,
+and no further than its replies are taken; the rest waits for another turn, see ``turns``. With flow
+control what a busy broker reads waits as a whole, and what is too much of it is refused. Other
+connections never notice any of it.
+
+Source: NettyRemotingServer, NettyRemotingAbstract @5.3.3; design of twistmq.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPullProducer
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twistmq.broker.constants import (
+    CONNECTION_BYTES_IN_FLIGHT_MAX,
+    CONNECTION_BYTES_UNSENT_FREE,
+    CONNECTION_BYTES_UNSENT_MAX,
+    KEPT_BYTES_LEAST,
+    TLS_HANDSHAKE_BYTES,
+    TOTAL_BYTES_IN_FLIGHT_FREE,
+    TURN_REPLY_BYTES_MAX,
+    TURN_SECONDS,
+    WAITING_BYTES_TOTAL_MAX,
+    WRITE_STALL_MAX_MS,
+)
+from twistmq.broker.errors import (
+    HeaderError,
+    RemotingSendError,
+    RemotingTimeout,
+    RemotingTooLong,
+)
+from twistmq.broker.net.protocol_detection import FirstBytes
+from twistmq.broker.net.run_queue import (
+    READ_SIZE,
+    READ_SIZE_BEHIND,
+    TLS_RECORD_SIZE,
+    WaitingFrames,
+)
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX, Frame, FrameDecoder
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.record import host_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from twistmq.broker.net.factory import RemotingFactory
+    from twistmq.broker.net.tls_layer import TlsLayer
+    from twistmq.broker.remoting.messages import Request
+
+__all__ = ["RemotingProtocol"]
+
+#: Why reading is paused: the peer takes no replies; its requests, or everybody's, wait; what was
+#: read before is not done; a stage that looks at the first bytes has to wait for something.
+_UNSENT: Final = 1
+_CONNECTION_FULL: Final = 2
+_TOTAL_FULL: Final = 4
+_BACKLOG: Final = 8
+_STAGE: Final = 16
+
+#: Reads of one connection in a row, when nobody else has anything to read: timers wait meanwhile,
+#: a few milliseconds.
+_READS_AT_ONCE_MAX: Final = 16
+
+_channel_ids = count(1)
+
+
+@implementer(IPullProducer)
+class RemotingProtocol(Protocol):
+    """One connection; it is also the channel that handlers and plugins see."""
+
+    log = Logger()
+    factory: RemotingFactory
+
+    def __init__(self) -> None:
+        self.channel_id = next(_channel_ids)
+        self.remote_address = ""
+        self.charged_address = ""
+        self.remote_host = b""
+        self.local_port = 0
+        self.active = False
+        self.heard_ms = 0
+        self._decoder = FrameDecoder()
+        #: What looks at the first bytes; None once it has.
+        self._first_bytes: FirstBytes | None = None
+        #: What bytes pass through on a connection that speaks TLS; None: they are sent as they are.
+        self._tls: TlsLayer | None = None
+        self._opaques = count(1)
+        self._pending: dict[int, tuple[Deferred[RemotingCommand], IDelayedCall]] = {}
+        self._held_bytes = 0
+        self._paused_for = 0
+        #: Bytes the transport has for the peer, and since when they are too many.
+        self.unsent_bytes = 0
+        self._unsent_since_ms = 0
+        #: Sends at once what the socket takes, see twisted.internet.tcp.Connection.
+        self._write_some: Callable[[bytes], int | Exception] | None = None
+        #: What is noted in the factory's KeptBytes.
+        self._kept_bytes = 0
+        #: What the layer of TLS takes while it shakes hands.
+        self._handshake_bytes = 0
+        #: What is left of frames whose turn was over; those that had none yet, behind it.
+        self._backlog: Sequence[Frame] = ()
+        self._waiting: WaitingFrames | None = None
+        #: While a read takes more than Twisted asks for, because the last one was full.
+        self._reads_much = False
+        self._turn_ends = 0.0
+        self._turn_reply_bytes = 0
+        #: True once it was said that the connection is to be closed: nothing is sent any more.
+        self.closing = False
+
+    # --- what Twisted calls
+
+    def connectionMade(self) -> None:
+        transport = self._transport()
+        transport.setTcpNoDelay(True)
+        # The transport tells through the producer interface when its buffer is empty.
+        transport.registerProducer(self, False)
+        # A transport that wraps another, as TLS does, has no such method.
+        self._write_some = getattr(transport, "writeSomeData", None)
+        peer, host = transport.getPeer(), transport.getHost()
+        self.set_remote_address(peer.host, peer.port)
+        self.charged_address = self.remote_address
+        self.local_port = host.port
+        if self.factory.passes_over_long_replies:
+            self._decoder = FrameDecoder(self._reply_too_long)
+        if self.factory.first_bytes:
+            self._first_bytes = FirstBytes(self, self.factory.first_bytes)
+        self.active = True
+        self.heard_ms = self.factory.steady.awake_ms()
+        self.factory.channels.add(self)
+        self.factory.connections.add()
+
+    def dataReceived(self, data: bytes) -> None:
+        self._take(data)
+        # Who sends one request at a time need not wait for the reactor's next round.
+        for _ in range(_READS_AT_ONCE_MAX):
+            if not self.factory.turn.linger():
+                return
+            data = self._read_some()
+            if not data:
+                return
+            self._take(data)
+
+    def _read_some(self) -> bytes:
+        """Read what came meanwhile; nothing when it is for the reactor to find out why not."""
+        socket = getattr(self.transport, "socket", None)
+        if socket is None or self._tls is not None or self._paused_for or (
+                self.closing or not self.active):
+            return b""
+        try:
+            found: bytes = socket.recv(READ_SIZE)
+        except OSError:
+            return b""
+        return found
+
+    def _take(self, data: bytes) -> None:
+        """Serve what was read."""
+        factory = self.factory
+        begin = factory.monotonic()
+        self.heard_ms = round(begin * 1000) - factory.steady.asleep_ms
+        if self._first_bytes is not None:
+            data = self._first_bytes.look(data)
+            if self._first_bytes is not None and self._first_bytes.done:
+                self._first_bytes = None
+        frames = self._decoder.feed(data)
+        if frames and self._kept_bytes:
+            # The half frame that was noted is whole; the next one begins now.
+            self._note_kept(0)
+        if frames:
+            if self._backlog or self._waiting or (
+                factory.flow_control is not None and factory.turns.is_behind(
+                    begin, len(data) if self._tls is None else len(data) + TLS_RECORD_SIZE)
+            ):
+                self._wait(frames, begin)
+            else:
+                self._run(frames, factory.now_ms(), begin)
+        if self._reads_much and not self._waiting and len(data) < READ_SIZE - TLS_RECORD_SIZE:
+            self._read_at_once(READ_SIZE)
+        self._after_turn()
+        factory.stalls.observe("requests", factory.monotonic() - begin)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.active = False
+        self._drop_waiting()
+        self._note_kept(0)
+        self.factory.connections.remove()
+        if self._first_bytes is not None:
+            self._first_bytes.stop_timeout()
+        if self._paused_for & _TOTAL_FULL:
+            self.factory.in_flight.paused.discard(self)
+        pending, self._pending = self._pending, {}
+        why = f": {self._tls.failure}" if self._tls is not None and self._tls.failure else ""
+        for waiting, timeout in pending.values():
+            timeout.cancel()
+            waiting.errback(RemotingSendError(
+                f"connection to {self.remote_address} was lost{why}"))
+        self.factory.channels.remove(self)
+
+    def set_remote_address(self, ip: str, port: int) -> None:
+        """Say who the peer is; a stage does it when a proxy stands between."""
+        self.remote_address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        self.remote_host = host_bytes(ip, port)
+
+    # --- TLS
+
+    def start_tls(self, layer: TlsLayer, data: bytes = b"") -> None:
+        """Have all bytes from now on pass through a layer of TLS.
+
+        The layer takes this protocol's place at the transport. What pauses reading, counts unsent
+        bytes and closes goes on as without it, on encrypted bytes.
+
+        :param data: what came of them.
+        """
+        assert self._tls is None, "TLS within TLS"
+        self._first_bytes = None
+        self._tls = layer
+        self._transport().protocol = layer
+        self._handshake_bytes = TLS_HANDSHAKE_BYTES
+        layer.begin(data)
+        if self.active:
+            self._note_kept()
+
+    def handshake_done(self) -> None:
+        """The handshake of TLS is over."""
+        self._handshake_bytes = 0
+        self._note_kept()
+
+    def write_encrypted(self, data: bytes) -> None:
+        """Send what the layer of TLS has to say for itself: handshakes and alerts."""
+        if self.active:
+            self._send_later(data)
+
+    def hold_stage(self) -> None:
+        """Read nothing while a stage waits for what it needs."""
+        self._pause(_STAGE)
+
+    def release_stage(self) -> None:
+        """Read on; the stage has what it needs."""
+        self._resume(_STAGE)
+
+    # --- turns
+
+    def _run(self, frames: Sequence[Frame], now_ms: int, begin: float) -> None:
+        """Run frames for a turn and write the replies that are ready."""
+        flow_control = self.factory.flow_control
+        if flow_control is not None and flow_control.rejects:
+            frames = self._sorted(flow_control.reject(frames))
+        self._turn_ends = begin + TURN_SECONDS
+        self._turn_reply_bytes = 0
+        turn = self.factory.turn
+        turn.request_count = len(frames)
+        try:
+            ready = self.factory.dispatcher.execute(self, frames, now_ms)
+        finally:
+            turn.request_count = 0
+        seconds = self.factory.monotonic() - begin
+        if seconds * 1000 >= self.factory.slow.limit_ms:
+            ran = frames[:len(frames) - len(self._backlog)]
+            self.factory.slow.turn(self.remote_address, ran, seconds)
+        if ready:
+            self.write(b"".join(ready))
+
+    def may_go_on(self, reply_bytes: int) -> bool:
+        self._turn_reply_bytes += reply_bytes
+        return (not self._paused_for and self._turn_reply_bytes < TURN_REPLY_BYTES_MAX
+                and self.factory.monotonic() < self._turn_ends)
+
+    def waited(self, requests: Sequence[Request[Any]]) -> None:
+        factory = self.factory
+        factory.slow.waited(self.remote_address, requests, factory.dispatcher.handlers)
+
+    def run_later(self, frames: Sequence[Frame]) -> None:
+        self._backlog = frames
+        self._pause(_BACKLOG)
+
+    def _wait(self, frames: Sequence[Frame], begin: float) -> None:
+        """Let what a read brought wait; with flow control, as far as it is not too much."""
+        factory = self.factory
+        waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = WaitingFrames(factory.turns)
+        flow_control = factory.flow_control
+        if flow_control is not None:
+            frames = self._sorted(
+                flow_control.arrived(frames, waiting.request_count, factory.turns))
+            self._read_at_once(READ_SIZE_BEHIND)
+        waiting.add(frames, begin)
+        if not self._may_read():
+            self._pause(_BACKLOG)
+
+    def _may_read(self) -> bool:
+        """Whether what waits here leaves room for more."""
+        if self._backlog:
+            return False
+        return not self._waiting or (
+            self.factory.flow_control is not None
+            and self.factory.turns.size_bytes < WAITING_BYTES_TOTAL_MAX)
+
+    def _read_at_once(self, size_bytes: int) -> None:
+        """Say how much a read takes from the socket; a transport around another has no say."""
+        self._reads_much = size_bytes > READ_SIZE
+        transport = self._transport()
+        if hasattr(transport, "bufferSize"):
+            transport.bufferSize = size_bytes
+
+    def _sorted(self, found: tuple[Sequence[Frame], Sequence[bytes]]) -> Sequence[Frame]:
+        """Answer what flow control refuses; :returns: what it lets pass."""
+        frames, refusals = found
+        if refusals:
+            self.write(b"".join(refusals))
+        return frames
+
+    def _after_turn(self) -> None:
+        """See to what the turn left: frames, a broken stream, half a frame."""
+        if not self.active or self.closing:
+            self._drop_waiting()
+        elif self._backlog or self._waiting:
+            self._take_turn_soon()
+        elif self._decoder.failure:
+            self.log.warn("connection of {peer} closed: {failure}", peer=self.remote_address,
+                          failure=self._decoder.failure)
+            self.close()
+        elif self._kept_bytes or self._decoder.pending_bytes > KEPT_BYTES_LEAST:
+            self._note_kept()
+
+    def _drop_waiting(self) -> None:
+        """Nobody is there to read the replies to what waits."""
+        self._backlog = ()
+        if self._waiting is not None:
+            self._waiting.clear()
+            self._waiting = None
+            self.factory.turns.remove(self)
+
+    def _take_turn_soon(self) -> None:
+        """Go on with what waits when others had their turn, unless reading is paused anyway."""
+        if not self._paused_for & ~_BACKLOG:
+            if self._waiting is None:
+                self._waiting = WaitingFrames(self.factory.turns)
+            self.factory.turns.add(self, self._waiting)
+
+    def take_turn(self) -> None:
+        """Run what is left of the last turn, or a piece of what waits; the others follow."""
+        if not self.active or self.closing:
+            self._drop_waiting()
+            return
+        if self._paused_for & ~_BACKLOG or not (self._backlog or self._waiting):
+            return
+        factory = self.factory
+        begin = factory.monotonic()
+        frames, self._backlog = self._backlog, ()
+        if not frames and self._waiting:
+            came, frames = self._waiting.take()
+            if factory.flow_control is not None:
+                frames = self._sorted(factory.flow_control.due(
+                    frames, round((begin - came) * 1000), factory.turns))
+        # Not resumed before: what is run may pause for a reason of its own.
+        was_paused = self._paused_for & _BACKLOG
+        self._paused_for &= ~_BACKLOG
+        if frames:
+            self._run(frames, factory.now_ms(), begin)
+        if was_paused:
+            self._paused_for |= _BACKLOG
+            if self._may_read():
+                self._resume(_BACKLOG)
+        self._after_turn()
+        factory.stalls.observe("requests", factory.monotonic() - begin)
+
+    def _note_kept(self, size_bytes: int | None = None) -> None:
+        """Tell the factory what is kept for the peer; this may cut the connection off."""
+        if size_bytes is None:
+            size_bytes = self._decoder.pending_bytes + self.unsent_bytes
+            if size_bytes <= KEPT_BYTES_LEAST:
+                size_bytes = 0
+            size_bytes += self._handshake_bytes
+        if size_bytes != self._kept_bytes:
+            self._kept_bytes = size_bytes
+            self.factory.kept.set(self, size_bytes)
+
+    # --- replies and requests of ours
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; ignored once the connection is lost or closing."""
+        if not self.active or self.closing:
+            return
+        if self._tls is not None:
+            data = self._tls.encrypt(data)
+        if not self.unsent_bytes and self._write_some is not None:
+            # What the socket takes at once needs no other turn of the reactor.
+            taken = self._write_some(data)
+            if taken == len(data):
+                return
+            if isinstance(taken, int):
+                data = data[taken:]
+        self._send_later(data)
+
+    def _send_later(self, data: bytes) -> None:
+        """Have the transport send what the socket has no room for; too much stops reading."""
+        self.unsent_bytes += len(data)
+        self._transport().write(data)
+        if self.unsent_bytes <= CONNECTION_BYTES_UNSENT_FREE:
+            return
+        if not self._paused_for & _UNSENT:
+            self._unsent_since_ms = self.factory.steady.awake_ms()
+            self._pause(_UNSENT)
+        if self.unsent_bytes > CONNECTION_BYTES_UNSENT_MAX:
+            self.abort("does not read its replies")
+        else:
+            self._note_kept()
+
+    def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
+        self.write(encode_request(code, next(self._opaques), header, body, oneway=True))
+
+    def call(
+        self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int,
+        extra_fields: dict[str, str] | None = None,
+    ) -> Deferred[RemotingCommand]:
+        """Send a request; fires with the reply, or fails when none comes in time."""
+        answer: Deferred[RemotingCommand] = Deferred()
+        if not self.active or self.closing:
+            answer.errback(RemotingSendError(f"connection to {self.remote_address} is lost"))
+            return answer
+        opaque = next(self._opaques)
+        frame = encode_request(code, opaque, header, body, extra_fields=extra_fields)
+        if len(frame) > FRAME_SIZE_MAX:
+            # The peer would close the connection over it.
+            answer.errback(RemotingTooLong(f"request {code} has {len(frame)} bytes, a frame may "
+                                           f"have {FRAME_SIZE_MAX}"))
+            return answer
+        timeout = self.factory.reactor.callLater(timeout_ms / 1000, self._timed_out, opaque)
+        self._pending[opaque] = (answer, timeout)
+        self.write(frame)
+        return answer
+
+    def response_received(self, command: RemotingCommand) -> None:
+        waiting = self._pending.pop(command.opaque, None)
+        if waiting is None:
+            self.log.debug("reply {opaque} from {peer} answers nothing that waits",
+                           opaque=command.opaque, peer=self.remote_address)
+            return
+        answer, timeout = waiting
+        timeout.cancel()
+        answer.callback(command)
+
+    def _reply_too_long(self, serialize_type: int, header: bytes) -> bool:
+        """Fail the call that a reply longer than a frame is for; its body is passed over."""
+        try:
+            command = decode_command((serialize_type, header, b""))
+        except HeaderError:
+            return False
+        if not command.is_response:
+            return False
+        waiting = self._pending.pop(command.opaque, None)
+        if waiting is not None:
+            answer, timeout = waiting
+            timeout.cancel()
+            answer.errback(RemotingTooLong(
+                f"the reply of {self.remote_address} is longer than a frame may be"))
+        return True
+
+    def _timed_out(self, opaque: int) -> None:
+        answer, _ = self._pending.pop(opaque)
+        answer.errback(RemotingTimeout(f"{self.remote_address} did not answer in time"))
+
+    def close(self) -> None:
+        """Close the connection once what is buffered was sent."""
+        if self.active and not self.closing:
+            self.closing = True
+            if self._tls is not None:
+                self._tls.end()
+            self._transport().unregisterProducer()
+            self._transport().loseConnection()
+
+    def abort(self, why: str) -> None:
+        """Cut the connection off, whatever is buffered."""
+        if self.active:
+            self.log.warn("connection of {peer} cut off: it {why}", peer=self.remote_address,
+                          why=why)
+            self.cut_off()
+
+    def cut_off(self) -> None:
+        """Do so when it was said already, or is not worth a line."""
+        if self.active:
+            self.active = False
+            self._drop_waiting()
+            self._transport().abortConnection()
+
+    # --- back-pressure
+
+    def hold(self, size_bytes: int) -> None:
+        self._held_bytes += size_bytes
+        if self._held_bytes > CONNECTION_BYTES_IN_FLIGHT_MAX:
+            self._pause(_CONNECTION_FULL)
+        if self.factory.in_flight.add(size_bytes) and (
+            self._held_bytes > TOTAL_BYTES_IN_FLIGHT_FREE
+        ):
+            self.factory.in_flight.paused.add(self)
+            self._pause(_TOTAL_FULL)
+
+    def release(self, size_bytes: int) -> None:
+        self._held_bytes -= size_bytes
+        assert self._held_bytes >= 0
+        if self._held_bytes <= CONNECTION_BYTES_IN_FLIGHT_MAX // 2:
+            self._resume(_CONNECTION_FULL)
+        for channel in self.factory.in_flight.remove(size_bytes):
+            channel._resume(_TOTAL_FULL)
+
+    def resumeProducing(self) -> None:
+        """The peer took what the transport had for it. So are pull producers told."""
+        self.unsent_bytes = 0
+        if self._kept_bytes:
+            self._note_kept()
+        self._resume(_UNSENT)
+
+    def stopProducing(self) -> None:
+        """The connection is lost; connectionLost follows."""
+
+    def is_stalled(self) -> bool:
+        """Whether the peer has taken nothing for too long."""
+        return bool(self._paused_for & _UNSENT) and (
+            self.factory.steady.awake_ms() - self._unsent_since_ms > WRITE_STALL_MAX_MS)
+
+    def _pause(self, reason: int) -> None:
+        if not self._paused_for and self.active:
+            self._transport().pauseProducing()
+        self._paused_for |= reason
+
+    def _resume(self, reason: int) -> None:
+        if self._paused_for & reason:
+            self._paused_for &= ~reason
+            if not self._paused_for and self.active:
+                self._transport().resumeProducing()
+            if (self._backlog or self._waiting) and reason != _BACKLOG:
+                if self._waiting:
+                    # It waited for its own peer.
+                    self._waiting.wait_anew(self.factory.monotonic())
+                self._take_turn_soon()
+
+    def _transport(self) -> Any:
+        # It is a TCP transport and a producer of bytes at once; no interface says both.
+        assert self.transport is not None
+        return self.transport

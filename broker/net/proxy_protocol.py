@@ -1,0 +1,228 @@
+"""The PROXY protocol: a proxy in front of a port says whose connection it hands on.
+
+Version 1 is a line of text, version 2 a binary header; either comes before all else, on the same
+port as connections without one, and the first bytes tell them apart from frames and from TLS. The
+address in it is then the client's: in logs, for access control, in the table of clients.
+
+Who can reach the port can send such a header. So it is believed of those that ``proxy.trusted``
+names, or of everybody where nothing hangs on addresses (see :func:`proxy_stage`).
+
+Differs from Apache: a header that speaks of UDP is refused; a connection by it is nobody's.
+
+Source: HAProxy's "The PROXY protocol", versions 1 and 2; NettyRemotingServer.HandshakeHandler
+@5.3.3, which believes everybody and keeps the additional fields, for plugins of its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.constants import PROXY_HEADER_SIZE_MAX
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.observe.log_rate import LineRate
+
+if TYPE_CHECKING:
+    from twistmq.broker.net.protocol import RemotingProtocol
+
+__all__ = ["ProxyHeader", "ProxyHeaderError", "ProxyProtocol", "parse_proxy_header", "proxy_stage"]
+
+#: What a header of each version begins with.
+_TEXT: Final = b"PROXY "
+_BINARY: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+#: Bytes of the longest line of version 1, with its end.
+_LINE_SIZE_MAX: Final = 107
+#: Bytes of a header of version 2 before its addresses: the beginning above, then version and
+#: command (4 bits each), family and transport (4 bits each), uint16 length of what follows.
+_FIXED_SIZE: Final = 16
+#: Family and transport, and the bytes of an address. TCP over IPv4 and IPv6: no other connection
+#: comes by a port of ours.
+_ADDRESS_SIZES: Final = {0x11: 4, 0x21: 16}
+#: Families that a proxy may name where it has no address to tell: unspecified, Unix sockets.
+_WITHOUT_ADDRESS: Final = (0x00, 0x31)
+_PORT_MAX: Final = 65_535
+#: What a setting says for every address.
+_ANY: Final = "*"
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class ProxyHeaderError(ValueError):
+    """What begins like a PROXY header and is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyHeader:
+    """One header.
+
+    :param size: its bytes; what follows is the client's.
+    :param ip: the client's address; empty where the proxy speaks for itself or cannot tell.
+    """
+
+    size: int
+    ip: str = ""
+    port: int = 0
+
+
+def parse_proxy_header(data: bytes) -> ProxyHeader | None:
+    """Read the header that ``data`` begins with.
+
+    :returns: the header; None when more bytes are needed.
+    :raises ProxyHeaderError: when it is malformed or too long, as soon as that is seen.
+    """
+    return _parse_binary(data) if data[:1] == _BINARY[:1] else _parse_text(data)
+
+
+def _parse_text(data: bytes) -> ProxyHeader | None:
+    line, end, _ = data[:_LINE_SIZE_MAX].partition(b"\r\n")
+    if not end:
+        if len(data) >= _LINE_SIZE_MAX:
+            raise ProxyHeaderError(f"its line is longer than {_LINE_SIZE_MAX} bytes")
+        return None
+    size = len(line) + len(end)
+    words = line.split(b" ")
+    if words[1:2] == [b"UNKNOWN"]:
+        # The proxy does not know, and what else stands in the line has no meaning.
+        return ProxyHeader(size)
+    if len(words) != 6 or words[1] not in (b"TCP4", b"TCP6"):
+        raise ProxyHeaderError("its line is not: PROXY TCP4|TCP6 source destination port port")
+    addresses = [_text_address(word, words[1]) for word in words[2:4]]
+    ports = [_text_port(word) for word in words[4:6]]
+    return ProxyHeader(size, addresses[0], ports[0])
+
+
+def _text_address(word: bytes, family: bytes) -> str:
+    read = ipaddress.IPv4Address if family == b"TCP4" else ipaddress.IPv6Address
+    try:
+        text = word.decode("ascii")
+        if "%" in text:
+            raise ValueError("a zone has no meaning elsewhere")
+        return str(read(text))
+    except ValueError:
+        raise ProxyHeaderError(f"an address in it is not one of {family.decode()}") from None
+
+
+def _text_port(word: bytes) -> int:
+    if not word.isdigit() or len(word) > 5 or int(word) > _PORT_MAX:
+        raise ProxyHeaderError("a port in it is no port")
+    return int(word)
+
+
+def _parse_binary(data: bytes) -> ProxyHeader | None:
+    if len(data) < _FIXED_SIZE:
+        return None
+    version, command, family = data[12] >> 4, data[12] & 15, data[13]
+    length = int.from_bytes(data[14:16], "big")
+    if version != 2 or command > 1:
+        raise ProxyHeaderError(f"version {version} with command {command} is not known")
+    size = _FIXED_SIZE + length
+    if size > PROXY_HEADER_SIZE_MAX:
+        raise ProxyHeaderError(f"it has {size} bytes, {PROXY_HEADER_SIZE_MAX} are taken")
+    if command == 0 or family in _WITHOUT_ADDRESS:
+        return ProxyHeader(size) if len(data) >= size else None
+    address_size = _ADDRESS_SIZES.get(family)
+    if address_size is None:
+        raise ProxyHeaderError(f"address family {family:#04x} is not TCP's")
+    if length < 2 * address_size + 4:
+        raise ProxyHeaderError(f"{length} bytes have no room for its addresses")
+    if len(data) < size:
+        return None
+    source = data[_FIXED_SIZE:_FIXED_SIZE + address_size]
+    port_begin = _FIXED_SIZE + 2 * address_size
+    return ProxyHeader(size, str(ipaddress.ip_address(source)),
+                       int.from_bytes(data[port_begin:port_begin + 2], "big"))
+
+
+class ProxyProtocol:
+    """The stage that takes such a header off a connection.
+
+    :param trusted: the networks it is believed from; None: any.
+    :param is_named: whether a setting says so: else the proxy, or who passes for one, is still
+        charged with what its connections have the server keep.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, trusted: Sequence[_Network] | None, now_ms: Callable[[], int], *,
+        is_named: bool = True,
+    ) -> None:
+        self._trusted = trusted
+        self._is_named = is_named
+        self._now_ms = now_ms
+        self._lines = LineRate()
+
+    def recognise(self, data: bytes) -> bool | None:
+        """Whether a header begins here, once it is whole or seen to be none; None until then."""
+        if not any(data[:len(begin)] == begin[:len(data)] for begin in (_TEXT, _BINARY)):
+            return False
+        try:
+            if parse_proxy_header(data) is not None:
+                return True
+        except ProxyHeaderError:
+            return True
+        return None
+
+    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
+        """Give the connection its client's address; :returns: what follows the header."""
+        proxy = connection.remote_address
+        if not self._is_trusted(connection):
+            self._refuse(connection, "it sends a PROXY header, and proxy.trusted does not name it")
+            return b""
+        try:
+            header = parse_proxy_header(data)
+        except ProxyHeaderError as error:
+            self._refuse(connection, f"its PROXY header is wrong: {error}")
+            return b""
+        assert header is not None, "recognise() waits for the whole header"
+        if header.ip:
+            connection.set_remote_address(header.ip, header.port)
+            if self._is_named:
+                connection.charged_address = connection.remote_address
+            self.log.debug("{proxy} hands on a connection of {peer}", proxy=proxy,
+                           peer=connection.remote_address)
+        return data[header.size:]
+
+    def _is_trusted(self, connection: RemotingProtocol) -> bool:
+        if self._trusted is None:
+            return True
+        address = ipaddress.ip_address(connection.remote_host[:-4])
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._trusted)
+
+    def _refuse(self, connection: RemotingProtocol, why: str) -> None:
+        left_out = self._lines.left_out(self._now_ms())
+        if left_out is not None:
+            more = f" ({left_out} like it were left out)" if left_out else ""
+            self.log.warn("connection of {peer} closed: {why}{more}", why=why, more=more,
+                          peer=connection.remote_address)
+        connection.close()
+
+
+def proxy_stage(settings: Settings, now_ms: Callable[[], int]) -> ProxyProtocol:
+    """The stage as the settings want it.
+
+    Differs from Apache: where accounts are asked for, nobody is believed who is not named, or
+    anybody could pass for an address of the white list.
+
+    :raises SettingsError: when ``proxy.trusted`` has what is no address.
+    """
+    names = settings.names("proxy.trusted")
+    if not names:
+        guarded = settings.has("aclEnable") and settings.flag("aclEnable")
+        return ProxyProtocol([] if guarded else None, now_ms, is_named=False)
+    if _ANY in names:
+        return ProxyProtocol(None, now_ms)
+    try:
+        return ProxyProtocol([ipaddress.ip_network(name) for name in names], now_ms)
+    except ValueError as error:
+        raise _no_network(settings, error) from None
+
+
+def _no_network(settings: Settings, error: ValueError) -> SettingsError:
+    return settings.error("proxy.trusted", f"must be addresses, networks or {_ANY}: {error}")

@@ -1,0 +1,298 @@
+"""TLS of a process: the stage that begins it on a port, and what connects by it.
+
+Whether a connection speaks TLS its first byte decides, so both kinds come by one port. What TLS
+needs is imported when it is configured, or when the first client begins a handshake: a server that
+nobody speaks TLS to is none the larger for it. Certificates are read again when their files change.
+Connections that are there go on with what they began with.
+
+Source: NettyRemotingServer.TlsModeHandler, FileWatchService, BrokerController.initialize @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twistmq.broker.client.addresses import split_address
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.errors import RemotingConnectError, SettingsError
+from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
+from twistmq.broker.net.proxy_protocol import proxy_stage
+from twistmq.broker.net.tls_layer import TlsLayer
+from twistmq.broker.net.tls_options import (
+    DISABLED,
+    ENFORCING,
+    TlsServerOptions,
+    signature,
+    tls_client_options,
+    tls_enabled,
+    tls_server_options,
+)
+from twistmq.broker.observe.log_rate import LineRate
+from twistmq.broker.scheduling.periodic import PeriodicTask
+
+if TYPE_CHECKING:
+    from twistmq.broker.net.protocol import RemotingProtocol
+
+__all__ = ["PortSecurity", "TlsClient", "TlsServer", "tls_client"]
+
+#: How often files are looked at, ms. Source: FileWatchService.
+_LOOK_MS: Final = 500
+#: A TLS record that begins a handshake; as a frame's length it would be 369 MB.
+_HANDSHAKE: Final = b"\x16"
+
+
+def _context() -> Any:
+    """The module that needs the packages of the extra.
+
+    :raises SettingsError: when they are not installed.
+    """
+    try:
+        return import_module("twistmq.broker.net.tls_context")
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"TLS needs packages that are not installed ({error.name}): "
+                            "pip install 'twistmq[tls]'") from None
+
+
+class _Watch:
+    """Says when files have changed, once they have stopped to."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._read = self._seen = signature(paths)
+
+    def has_changed(self) -> bool:
+        """Whether they are not what was read, and were like this at the last look too.
+
+        A certificate and its key are two files: what is between the two writes is no pair.
+        """
+        before, self._seen = self._seen, signature(self._paths)
+        if self._seen == self._read or self._seen != before:
+            return False
+        self._read = self._seen
+        return True
+
+
+class TlsServer:
+    """The listening side of one port or several: a stage that looks at the first byte.
+
+    :param in_thread: runs what takes long.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, reactor: Any, settings: Settings, now_ms: Callable[[], int],
+        in_thread: Callable[[Callable[[], Any]], Deferred[Any]],
+    ) -> None:
+        self._reactor = reactor
+        self._settings = settings
+        self._now_ms = now_ms
+        self._in_thread = in_thread
+        self._options: TlsServerOptions = tls_server_options(settings)
+        self._enforces = self._options.mode == ENFORCING
+        self._lines = LineRate()
+        #: Makes the connection of OpenSSL; read again when files change.
+        self._creator: Any = None
+        self._make: Callable[..., Any] | None = None
+        self._describe: Callable[[Failure], str] | None = None
+        #: Connections that came before the packages were imported, with their first bytes.
+        self._waiting: list[tuple[RemotingProtocol, bytes]] = []
+        self._watch = _Watch(self._options.files.paths())
+        if self._options.is_configured:
+            self._loaded(self._load())
+
+    # --- the stage
+
+    def recognise(self, data: bytes) -> bool | None:
+        return self._enforces or data[:1] == _HANDSHAKE
+
+    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
+        if data[:1] != _HANDSHAKE:
+            self._tell(connection, "it does not speak TLS, which tls.server.mode=enforcing asks "
+                                   "for")
+            connection.close()
+        elif self._make is not None:
+            self._begin(connection, data)
+        else:
+            connection.hold_stage()
+            self._waiting.append((connection, data))
+            if len(self._waiting) == 1:
+                self._in_thread(self._load).addCallbacks(self._loaded, self._not_loaded)
+        return b""
+
+    def _begin(self, connection: RemotingProtocol, data: bytes) -> None:
+        assert self._make is not None and self._describe is not None
+        layer = TlsLayer(connection, self._make, self._describe, self._failed)
+        connection.start_tls(layer, data)
+
+    def _failed(self, connection: RemotingProtocol, why: str) -> None:
+        self._tell(connection, f"TLS: {why}")
+
+    def _tell(self, connection: RemotingProtocol, why: str) -> None:
+        """Log why a connection is closed, of a flood of them a few lines."""
+        left_out = self._lines.left_out(self._now_ms())
+        if left_out is not None:
+            more = f" ({left_out} like it were left out)" if left_out else ""
+            self.log.warn("connection of {peer} closed: {why}{more}", why=why, more=more,
+                          peer=connection.remote_address)
+
+    # --- certificates
+
+    def _load(self) -> tuple[Any, Any]:
+        """Import what is needed and read the files; may run on a thread."""
+        context = _context()
+        return context, context.ServerCreator(self._options)
+
+    def _loaded(self, loaded: tuple[Any, Any]) -> None:
+        context, self._creator = loaded
+        self._describe = context.describe
+        self._make = context.layer_maker(_Current(self), False, self._reactor)
+        self._tell_of_certificate("is used")
+        waiting, self._waiting = self._waiting, []
+        for connection, data in waiting:
+            if connection.active and not connection.closing:
+                self._begin(connection, data)
+            connection.release_stage()
+
+    def _not_loaded(self, failure: Failure) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not failure.check(SettingsError):
+            self.log.failure("TLS cannot be begun", failure)
+        for connection, _ in waiting:
+            if failure.check(SettingsError):
+                self._tell(connection, f"it speaks TLS: {failure.getErrorMessage()}")
+            connection.close()
+
+    def look(self, now_ms: int) -> Deferred[None] | None:
+        """Read the files again if they have changed; what cannot be used changes nothing."""
+        if self._creator is None or not self._watch.has_changed():
+            return None
+        return self._in_thread(self._read_again).addCallbacks(self._renewed, self._not_renewed)
+
+    def _read_again(self) -> tuple[TlsServerOptions, Any]:
+        # The password may be another one as well.
+        options = tls_server_options(self._settings)
+        return options, _context().ServerCreator(options)
+
+    def _renewed(self, read: tuple[TlsServerOptions, Any]) -> None:
+        self._options, self._creator = read
+        self._tell_of_certificate("was read again")
+
+    def _not_renewed(self, failure: Failure) -> None:
+        failure.trap(SettingsError)
+        self.log.error("the changed files of TLS are not used, the old ones hold on: {reason}",
+                       reason=failure.getErrorMessage())
+
+    def _tell_of_certificate(self, what: str) -> None:
+        files = self._options.files
+        if not files.cert:
+            self.log.info("TLS in test mode: a certificate was made that nobody can check")
+            return
+        until, now_s = self._creator.valid_until, self._now_ms() / 1000
+        say = self.log.info if until.timestamp() > now_s else self.log.warn
+        say("the certificate {subject} of {path} {what}, valid until {until}", path=files.cert,
+            subject=self._creator.subject, what=what, until=until.isoformat())
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class _Current:
+    """Makes connections by what was read last."""
+
+    def __init__(self, server: TlsServer) -> None:
+        self._server = server
+
+    def serverConnectionForTLS(self, protocol: Any) -> Any:
+        return self._server._creator.serverConnectionForTLS(protocol)
+
+
+class PortSecurity:
+    """What looks at the first bytes of a server's connections, as its settings want it.
+
+    :param in_thread: runs what takes long.
+    :raises SettingsError: when the settings, or files they name, cannot be used.
+    """
+
+    def __init__(
+        self, reactor: Any, settings: Settings, now_ms: Callable[[], int],
+        in_thread: Callable[[Callable[[], Any]], Deferred[Any]],
+    ) -> None:
+        proxy = proxy_stage(settings, now_ms)
+        self.tasks: list[PeriodicTask] = []
+        self.stages: Sequence[FirstBytesStage]
+        if settings.text("tls.server.mode") == DISABLED:
+            self.stages = (proxy, TlsRefused())
+            return
+        server = TlsServer(reactor, settings, now_ms, in_thread)
+        self.stages = (proxy, server)
+        self.tasks.append(PeriodicTask("look at the files of TLS", _LOOK_MS, _LOOK_MS, server.look))
+
+
+class TlsClient:
+    """The connecting side.
+
+    :raises SettingsError: when settings or files cannot be used.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Any, settings: Settings) -> None:
+        self._reactor = reactor
+        self._settings = settings
+        self._options = tls_client_options(settings)
+        self._context = _context()
+        self._watch = _Watch(self._options.files.paths())
+        #: Makes Twisted's protocol, by host.
+        self._makers: dict[str, Callable[..., Any]] = {}
+        self._maker("localhost")
+
+    def _maker(self, host: str) -> Callable[..., Any]:
+        if host not in self._makers:
+            creator = self._context.ClientCreator(self._options, host)
+            self._makers[host] = self._context.layer_maker(creator, True, self._reactor)
+        return self._makers[host]
+
+    def look(self, now_ms: int) -> None:
+        """Have the files read again by the next connection if they have changed."""
+        if self._watch.has_changed():
+            self._makers.clear()
+            self._options = tls_client_options(self._settings)
+
+    @property
+    def tasks(self) -> list[PeriodicTask]:
+        return [PeriodicTask("look at the client's files of TLS", _LOOK_MS, _LOOK_MS, self.look)]
+
+    def secure(self, connection: RemotingProtocol, address: str) -> Deferred[RemotingProtocol]:
+        """Begin TLS on a new connection.
+
+        :returns: fires with the connection when the handshake is done, fails with
+            RemotingConnectError otherwise; cancelling it cuts the connection off.
+        """
+        try:
+            make = self._maker(split_address(address)[0])
+        except SettingsError as error:
+            connection.close()
+            raise RemotingConnectError(f"TLS: {error}") from None
+        layer = TlsLayer(connection, make, self._context.describe, lambda *_: None)
+        done: Deferred[RemotingProtocol] = Deferred(lambda _: connection.cut_off())
+
+        def failed(failure: Failure) -> None:
+            if not done.called:
+                why = layer.failure or "the connection was closed during the handshake"
+                done.errback(RemotingConnectError(f"TLS: {why}"))
+
+        layer.handshake.addCallbacks(lambda _: done.callback(connection), failed)
+        connection.start_tls(layer)
+        return done
+
+
+def tls_client(reactor: Any, settings: Settings) -> TlsClient | None:
+    """What connections of our own speak TLS by; None when they are not to."""
+    return TlsClient(reactor, settings) if tls_enabled(settings) else None

@@ -1,0 +1,194 @@
+"""TLS between a connection's transport and its protocol: Twisted's, with the protocol's own ways.
+
+Twisted's ``TLSMemoryBIOProtocol`` encrypts and decrypts in memory. It sits here beside the
+protocol, not as its transport: the protocol goes on to pause, count and close the socket itself,
+because a transport of TLS has no event for "the peer took all" and would poll a pull producer.
+
+What one read brings is decrypted as a whole before the protocol sees it. So requests sent
+together are one batch, as without TLS, and nothing that was read lies in the layer when
+``IdleSpin`` asks the reactor who has something to read.
+
+Source: NettyRemotingServer.TlsModeHandler, NettyRemotingClient @5.3.3; twisted.protocols.tls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IHandshakeListener
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twistmq.broker.constants import TLS_HANDSHAKE_SECONDS
+
+if TYPE_CHECKING:
+    from twistmq.broker.net.protocol import RemotingProtocol
+
+__all__ = ["TlsLayer"]
+
+#: What is said of a handshake that has not ended in time.
+TOO_SLOW: Final = "the handshake takes too long"
+
+
+class TlsLayer(Protocol):
+    """The layer of one connection; it is the transport's protocol.
+
+    ``failure`` says why TLS ended the connection, for a log or an error; empty when it did not.
+    ``handshake`` fires with None when the handshake is done, and fails with what ended it else.
+
+    :param connection: whose bytes pass through.
+    :param make: makes Twisted's protocol around another one.
+    :param describe: what is to be said of a reason for which TLS was lost; "" for no fault of TLS.
+    :param fail: told of a connection that TLS ended.
+    """
+
+    def __init__(
+        self, connection: RemotingProtocol, make: Callable[[Protocol], Any],
+        describe: Callable[[Failure], str], fail: Callable[[RemotingProtocol, str], None],
+    ) -> None:
+        self.connection = connection
+        self.failure = ""
+        self.handshake: Deferred[None] = Deferred()
+        self._describe = describe
+        self._fail = fail
+        self._tls = make(_Inside(self))
+        self._timeout: IDelayedCall | None = None
+        #: Decrypted and encrypted bytes of the call that is under way; None outside of one.
+        self._plain: list[bytes] | None = None
+        self._encrypted: list[bytes] | None = None
+        self._ended = False
+
+    def begin(self, data: bytes) -> None:
+        """Begin the handshake.
+
+        :param data: what the peer has sent of it.
+        """
+        self._timeout = self.connection.factory.reactor.callLater(
+            TLS_HANDSHAKE_SECONDS, self._too_slow)
+        self._tls.makeConnection(_Outside(self))
+        if data:
+            self.dataReceived(data)
+
+    # --- the transport's side
+
+    def dataReceived(self, data: bytes) -> None:
+        """Decrypt what was read, and hand it on in one piece."""
+        connection = self.connection
+        plain: list[bytes] = []
+        self._plain = plain
+        try:
+            self._tls.dataReceived(data)
+        finally:
+            self._plain = None
+        if plain and connection.active and not connection.closing:
+            connection.dataReceived(b"".join(plain))
+        if self._ended:
+            connection.close()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._tls.connectionLost(reason)
+
+    # --- the protocol's side
+
+    def encrypt(self, data: bytes) -> bytes:
+        """:returns: what is to be sent in place of ``data``."""
+        encrypted: list[bytes] = []
+        self._encrypted = encrypted
+        try:
+            self._tls.write(data)
+        finally:
+            self._encrypted = None
+        return b"".join(encrypted)
+
+    def end(self) -> None:
+        """Say to the peer that nothing more comes; the connection is being closed."""
+        if not self._ended:
+            self._ended = True
+            self._tls.loseConnection()
+
+    def fail_verification(self, why: str) -> None:
+        """Note why the peer's certificate is not taken; the handshake ends by it."""
+        self.failure = self.failure or why
+
+    # --- what Twisted's protocol does to the two sides
+
+    def send(self, data: bytes) -> None:
+        if self._encrypted is not None:
+            self._encrypted.append(data)
+        else:
+            self.connection.write_encrypted(data)
+
+    def lose(self) -> None:
+        """TLS is over: the peer said so, or broke it."""
+        self._ended = True
+        if self._plain is None:
+            self.connection.close()
+
+    def receive(self, data: bytes) -> None:
+        # What is decrypted when the connection is lost already is nobody's any more.
+        if self._plain is not None:
+            self._plain.append(data)
+
+    def handshake_done(self) -> None:
+        self._stop_timeout()
+        self.connection.handshake_done()
+        self.handshake.callback(None)
+
+    def lost(self, reason: Failure) -> None:
+        self._stop_timeout()
+        if not self.failure:
+            self.failure = self._describe(reason)
+        if self.failure:
+            self._fail(self.connection, self.failure)
+        if not self.handshake.called:
+            self.handshake.errback(reason)
+            # Who waits for it has its own errback; a server waits for nothing.
+            self.handshake.addErrback(lambda _: None)
+        self.connection.connectionLost(reason)
+
+    def _stop_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+
+    def _too_slow(self) -> None:
+        self._timeout = None
+        self.failure = TOO_SLOW
+        self.connection.cut_off()
+
+
+@implementer(IHandshakeListener)
+class _Inside(Protocol):
+    """What Twisted's protocol wraps: gets decrypted bytes."""
+
+    def __init__(self, layer: TlsLayer) -> None:
+        self.layer = layer
+
+    def handshakeCompleted(self) -> None:
+        self.layer.handshake_done()
+
+    def dataReceived(self, data: bytes) -> None:
+        self.layer.receive(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.layer.lost(reason)
+
+
+class _Outside:
+    """What Twisted's protocol has for a transport: takes encrypted bytes."""
+
+    def __init__(self, layer: TlsLayer) -> None:
+        self.layer = layer
+
+    def write(self, data: bytes) -> None:
+        self.layer.send(data)
+
+    def loseConnection(self) -> None:
+        self.layer.lose()
+
+    def abortConnection(self) -> None:
+        """Of a handshake that is not done; who ends it closes the connection then."""
+        self.layer.lose()

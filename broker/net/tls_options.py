@@ -1,0 +1,224 @@
+"""What the settings ask of TLS, for the listening and for the connecting side.
+
+Apache's names. ``tls.config.file`` gives values too, but for ``tls.server.mode`` and
+``tls.enable``. Differs from Apache in three ways, each because it is what whoever writes such
+settings means: what is set elsewhere wins over the file; a side that is given files or is to check
+its peers is not in test mode unless it is told so; and ``tls.server.authClient`` asks clients for
+certificates unless ``tls.server.need.client.auth`` says otherwise.
+
+Source: TlsSystemConfig, TlsHelper, BrokerStartup @5.3.3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from twistmq.broker.config.properties_file import decode_properties, parse_properties
+from twistmq.broker.config.settings import Settings, SettingValue
+from twistmq.broker.errors import SettingsError
+
+__all__ = ["DISABLED", "ENFORCING", "NONE", "OPTIONAL", "PERMISSIVE", "REQUIRE", "KeyFiles",
+           "TlsClientOptions", "TlsServerOptions", "signature", "tls_client_options",
+           "tls_enabled", "tls_notices", "tls_server_options"]
+
+DISABLED: Final = "disabled"
+PERMISSIVE: Final = "permissive"
+ENFORCING: Final = "enforcing"
+#: Whether clients are asked for a certificate, and must have one.
+NONE: Final = "none"
+OPTIONAL: Final = "optional"
+REQUIRE: Final = "require"
+
+#: A side's certificate, key, password, trust.
+_SERVER_FILES: Final = ("tls.server.certPath", "tls.server.keyPath", "tls.server.keyPassword",
+                        "tls.server.trustCertPath")
+_CLIENT_FILES: Final = ("tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword",
+                        "tls.client.trustCertPath")
+#: What takes a side out of test mode when it is set.
+_OWN_SERVER: Final = (*_SERVER_FILES, "tls.server.authClient")
+_OWN_CLIENT: Final = (*_CLIENT_FILES, "tls.client.authServer")
+#: What the file cannot say: Apache reads these elsewhere.
+_NOT_OF_FILE: Final = ("tls.server.mode", "tls.enable", "tls.config.file")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """A side's certificate and key, files of PEM; "" for none.
+
+    :param prefix: what the settings' names begin with, for errors.
+    """
+
+    prefix: str
+    cert: str = ""
+    key: str = ""
+    password: str = field(default="", repr=False)
+    #: Whom to trust; "": the system's authorities.
+    trust: str = ""
+
+    def paths(self) -> list[str]:
+        """The files there are to watch."""
+        return [path for path in (self.cert, self.key, self.trust) if path]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsServerOptions:
+    """The listening side.
+
+    :param test_mode: whether it makes a certificate of its own that nobody can check.
+    :param ask: whether clients are asked for certificates: none, optional, require.
+    :param verify: whether those must be of somebody trusted; else any will do.
+    """
+
+    mode: str
+    test_mode: bool
+    ask: str
+    verify: bool
+    files: KeyFiles
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether somebody counts on it: it is read at the start then, not when it is needed."""
+        return self.mode == ENFORCING or (self.mode == PERMISSIVE and not self.test_mode)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsClientOptions:
+    """The connecting side.
+
+    :param verify: whether servers must show a certificate of somebody trusted.
+    :param check_host: whether it must be one for the host that was connected to.
+    """
+
+    verify: bool
+    check_host: bool
+    files: KeyFiles
+
+
+class _Values:
+    """Settings with those of the file beneath them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._of_file = _read_file(settings)
+
+    def value(self, name: str) -> SettingValue:
+        """What holds: what was set, else what the file says, else the default."""
+        if not self._settings.is_given(name) and name in self._of_file:
+            return self._of_file[name]
+        return self._settings.value(name)
+
+    def is_given(self, name: str) -> bool:
+        return self._settings.is_given(name) or name in self._of_file
+
+    def text(self, name: str) -> str:
+        return str(self.value(name))
+
+    def flag(self, name: str) -> bool:
+        return bool(self.value(name))
+
+    def in_test_mode(self, own: Sequence[str]) -> bool:
+        """Whether a side is: as it is told, else unless something of its own is set."""
+        name = "tls.test.mode.enable"
+        return self.flag(name) if self.is_given(name) else not any(map(self.value, own))
+
+    def files(self, names: Sequence[str]) -> KeyFiles:
+        return KeyFiles(names[0].rpartition(".")[0], *map(self.text, names))
+
+
+def _read_file(settings: Settings) -> dict[str, SettingValue]:
+    """What ``tls.config.file`` says; nothing when the default one is not there for us.
+
+    :raises SettingsError: when one that was named cannot be read, or a value has no meaning.
+    """
+    path = settings.text("tls.config.file")
+    try:
+        with open(path, "rb") as stream:
+            text, _ = decode_properties(stream.read())
+    except OSError as error:
+        if settings.is_given("tls.config.file"):
+            raise settings.error("tls.config.file",
+                                 f"cannot be read: {error.strerror}") from None
+        return {}
+    rows = {row.name: row for row in settings.rows}
+    return {entry.key: rows[entry.key].parse(entry.value, f"{path}:{entry.first}")
+            for entry in parse_properties(text, path)
+            if entry.key.startswith("tls.") and entry.key in rows
+            and entry.key not in _NOT_OF_FILE}
+
+
+def tls_server_options(settings: Settings) -> TlsServerOptions:
+    """The listening side; :raises SettingsError: when settings or file have no meaning."""
+    mode = settings.text("tls.server.mode")
+    values = _Values(settings)
+    verify = values.flag("tls.server.authClient")
+    asked = "tls.server.need.client.auth"
+    ask = values.text(asked) if values.is_given(asked) else REQUIRE if verify else NONE
+    if values.in_test_mode(_OWN_SERVER):
+        return TlsServerOptions(mode, True, NONE, False, KeyFiles("tls.server"))
+    files = values.files(_SERVER_FILES)
+    if mode != DISABLED and not files.cert:
+        raise SettingsError("tls.server.certPath: missing, a server needs a certificate where "
+                            "tls.test.mode.enable does not make one")
+    return TlsServerOptions(mode, False, ask, verify, files)
+
+
+def tls_enabled(settings: Settings) -> bool:
+    """Whether connections of our own speak TLS: as told, else where the server enforces it."""
+    if settings.is_given("tls.enable"):
+        return settings.flag("tls.enable")
+    return settings.text("tls.server.mode") == ENFORCING
+
+
+def tls_client_options(settings: Settings) -> TlsClientOptions:
+    """The connecting side; :raises SettingsError: when settings or file have no meaning."""
+    values = _Values(settings)
+    if values.in_test_mode(_OWN_CLIENT):
+        return TlsClientOptions(False, False, KeyFiles("tls.client"))
+    verify = values.flag("tls.client.authServer")
+    return TlsClientOptions(verify, verify and values.flag("tls.client.host_check"),
+                            values.files(_CLIENT_FILES))
+
+
+def tls_notices(settings: Settings) -> list[str]:
+    """What whoever starts a server should know of its TLS, a line each."""
+    server = tls_server_options(settings)
+    if server.mode == DISABLED:
+        return []
+    values = _Values(settings)
+    found = []
+    unread = [name for name in _OWN_SERVER if server.test_mode and values.value(name)]
+    if unread:
+        found.append(f"tls.test.mode.enable=true: {', '.join(unread)} have no meaning, the "
+                     "certificate is one that nobody can check")
+    elif server.mode == ENFORCING and server.test_mode:
+        found.append("tls.server.mode=enforcing with a certificate made at the start, which "
+                     "nobody can check: set tls.server.certPath and tls.server.keyPath")
+    path = settings.text("tls.config.file")
+    if os.path.exists(path) and not os.access(path, os.R_OK):
+        found.append(f"tls.config.file {path} cannot be read, so nothing of it is used")
+    if server.mode == PERMISSIVE and server.ask == REQUIRE:
+        found.append("tls.server.mode=permissive lets in clients without TLS, who show no "
+                     "certificate: set it to enforcing")
+    if server.verify and server.ask == NONE:
+        found.append("tls.server.authClient=true checks nobody: tls.server.need.client.auth=none "
+                     "asks no client for a certificate")
+    if server.ask != NONE and not server.verify:
+        found.append(f"tls.server.need.client.auth={server.ask} takes any certificate: set "
+                     "tls.server.authClient=true to have them checked")
+    return found
+
+
+def signature(paths: Sequence[str]) -> object:
+    """What changes when one of the files does, by what the system says of them."""
+    found = []
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            found.append((error.errno or 0, 0, 0))
+        else:
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return found

@@ -1,0 +1,1 @@
+"""Statistics and metrics of a broker, and the log lines about slow requests."""

@@ -1,0 +1,1 @@
+"""Generators of the pages that are made from tables: SETTINGS, CODES, HOOKS, COMMANDS."""

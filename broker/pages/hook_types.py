@@ -1,0 +1,142 @@
+"""The types that hooks are given and give, as their sources say: for HOOKS.md.
+
+They are read, not imported, since a compiled class has no source and no comments. A field's line is
+its ``#:`` comment, or the ``:param`` of its name; a method's the first sentence of its docstring.
+What has neither is not for plugins, and not shown.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["SHOWN", "Member", "ShownType", "shown_types"]
+
+#: Module and classes, in the order of the page.
+SHOWN: Final = (
+    ("config.settings", ("Setting", "SettingCheck")),
+    ("remoting.messages", ("RequestHandler", "Request", "Reply", "Channel")),
+    ("scheduling.periodic", ("PeriodicTask",)),
+    ("store.inspect.plugin_files", ("PluginFiles", "FilesCheck")),
+    ("store.inspect.layout", ("StoreFiles",)),
+    ("store.inspect.report", ("Report",)),
+    ("request.send_context", ("SendBatch",)),
+    ("wire.record", ("MessageRecord",)),
+    ("request.consume_context", ("ConsumeContext",)),
+    ("request.client_table", ("ClientChange", "Client")),
+    ("wire.bodies.topic", ("TopicConfigSerializeWrapper",)),
+    ("observe.metrics", ("MetricFamily", "Histogram")),
+    ("interfaces", ("IAccessValidator", "IFilterLanguage", "IConsumerFilters",
+                    "ITransactionService", "IFlowControl", "IBroadcastOffsets")),
+    ("kernel", ("Kernel",)),
+    ("namesrv.requests", ("NameServer",)),
+)
+_PARAM: Final = re.compile(r":param (\w+): (.+?)(?=\n\s*(?::|\n|$)|$)", re.DOTALL)
+_FOLDER: Final = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field, a property or a method."""
+
+    #: As one writes it: a method with its arguments.
+    text: str
+    type: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownType:
+    """A class of the page."""
+
+    name: str
+    module: str
+    help: str
+    members: tuple[Member, ...]
+
+
+def shown_types() -> Iterator[ShownType]:
+    """The types, from the sources that are installed."""
+    for module, names in SHOWN:
+        source = (_FOLDER / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        lines = source.splitlines()
+        classes = {node.name: node for node in ast.parse(source).body
+                   if isinstance(node, ast.ClassDef)}
+        for name in names:
+            node = classes[name]
+            docstring = ast.get_docstring(node) or ""
+            params = {found[1]: _one_line(found[2]) for found in _PARAM.finditer(docstring)}
+            members = tuple(member for member in _members(node, lines, params) if member.help)
+            yield ShownType(name, f"twistmq.broker.{module}",
+                            _one_line(docstring.split("\n\n")[0]), members)
+
+
+def _members(
+    node: ast.ClassDef, lines: list[str], params: dict[str, str]
+) -> Iterator[Member]:
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            yield Member(part.target.id, ast.unparse(part.annotation),
+                         params.get(part.target.id) or _comment(lines, part.lineno))
+        elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+            if part.name == "__init__":
+                yield from _assigned(part, lines, params)
+            elif not part.name.startswith("_"):
+                yield _callable(part)
+
+
+def _assigned(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str], params: dict[str, str]
+) -> Iterator[Member]:
+    """The fields that ``__init__`` sets, each once."""
+    given = {argument.arg: argument.annotation for argument in function.args.args}
+    seen: set[str] = set()
+    for part in function.body:
+        if isinstance(part, ast.AnnAssign):
+            target: ast.expr = part.target
+            annotation: ast.expr | None = part.annotation
+        elif isinstance(part, ast.Assign):
+            target = part.targets[0]
+            value = part.value
+            annotation = value.func if isinstance(value, ast.Call) else (
+                given.get(value.id) if isinstance(value, ast.Name) else None)
+            if isinstance(annotation, ast.Attribute):
+                annotation = {"text": ast.Name("str"), "int": ast.Name("int")}.get(annotation.attr)
+            if isinstance(value, ast.Constant):
+                annotation = ast.Name(type(value.value).__name__)
+        else:
+            continue
+        if isinstance(target, ast.Attribute) and target.attr not in seen:
+            seen.add(target.attr)
+            if not target.attr.startswith("_"):
+                yield Member(target.attr, ast.unparse(annotation) if annotation else "",
+                             _comment(lines, part.lineno) or params.get(target.attr, ""))
+
+
+def _callable(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Member:
+    """A method, or a property."""
+    text = _one_line((ast.get_docstring(node) or "").split("\n\n")[0])
+    sentence = re.split(r"(?<=[.])\s(?=[A-Z])|;? ?:(?:returns|raises)", text)[0]
+    returns = ast.unparse(node.returns) if node.returns else ""
+    if any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list):
+        return Member(node.name, returns, sentence)
+    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    return Member(f"{node.name}({arguments})", returns, sentence)
+
+
+def _comment(lines: list[str], line: int) -> str:
+    """The ``#:`` comment above a line, counted from 1."""
+    found: list[str] = []
+    for text in reversed(lines[:line - 1]):
+        if not text.lstrip().startswith("#:"):
+            break
+        found.append(text.lstrip()[2:].strip())
+    return " ".join(reversed(found))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,1 @@
+"""Plugins: the specifications of hooks, discovery, and the one place that calls them."""

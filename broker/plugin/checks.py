@@ -1,0 +1,57 @@
+"""Why a plugin is left out: hooks that do not fit or never run, settings that are not its own."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import pluggy
+
+from twistmq.broker.config.settings import Setting
+
+__all__ = ["misfit", "require_hooks_that_run", "setting_fault"]
+
+#: The hooks whose Deferred or coroutine is waited for.
+_MAY_WAIT: Final = ("on_start", "on_stop")
+
+
+def require_hooks_that_run(manager: pluggy.PluginManager, plugin: object) -> None:
+    """:raises PluginValidationError: when a hook of the plugin would be ignored."""
+    for caller in manager.get_hookcallers(plugin) or ():
+        for impl in caller.get_hookimpls():
+            if impl.plugin is not plugin:
+                continue
+            if impl.wrapper or impl.hookwrapper:
+                raise pluggy.PluginValidationError(
+                    plugin, f"{caller.name} is a wrapper: wrappers are not supported")
+            if inspect.iscoroutinefunction(impl.function) and caller.name not in _MAY_WAIT:
+                raise pluggy.PluginValidationError(
+                    plugin, f"{caller.name} is async, but nothing waits for this hook")
+
+
+def misfit(error: BaseException) -> str:
+    """Say in one line why a plugin does not fit; pluggy's own words show objects."""
+    text = " ".join(str(error).split())
+    hook = re.match(r"unknown hook '\w+'", text)
+    if hook is not None:
+        return hook[0]
+    arguments = re.search(r"for hook '(\w+)'.* Argument\(s\) \{(.+?)\} ", text)
+    if arguments is not None:
+        return f"hook {arguments[1]!r} has no argument {arguments[2]}"
+    return text or type(error).__name__
+
+
+def setting_fault(row: Setting, owners: Mapping[str, str]) -> str | None:
+    """Why a plugin may not have a setting; None: it may.
+
+    :param owners: who has which setting already, by its name.
+    """
+    owner = owners.get(row.name)
+    if owner is not None:
+        return f"the setting {row.name} is {owner}'s"
+    if "." not in row.name and not row.source:
+        return (f"the setting {row.name} has no dot in its name: such names are Apache's, and need "
+                "the class they are from as source")
+    return None

@@ -1,0 +1,533 @@
+"""The one place that calls plugins: takes those that fit, orders them, isolates their faults.
+
+``Hooks`` gives each hook a typed method. The hooks on the hot path are also there as flat tuples,
+bound once by :meth:`Hooks.freeze`, so that one without implementation costs a truth test.
+
+Source: design of twistmq; pluggy 1.7's documented behaviour.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pluggy
+from twisted.internet.defer import CancelledError, maybeDeferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.config.settings import Setting, SettingCheck, Settings
+from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
+from twistmq.broker.interfaces import IAccessValidator
+from twistmq.broker.observe.metrics import MetricFamily
+from twistmq.broker.plugin import hookspecs
+from twistmq.broker.plugin.checks import misfit, require_hooks_that_run, setting_fault
+from twistmq.broker.plugin.discovery import FAULTS
+from twistmq.broker.remoting.messages import Reply, RequestHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
+
+if TYPE_CHECKING:
+    import click
+
+    from twistmq.broker.interfaces import (
+        IBroadcastOffsets,
+        IConsumerFilters,
+        IFilterLanguage,
+        IFlowControl,
+        ITransactionService,
+    )
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.remoting.messages import AnyHandler, Request
+    from twistmq.broker.request.client_table import ClientChange
+    from twistmq.broker.request.consume_context import ConsumeContext
+    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.store.inspect.plugin_files import PluginFiles
+    from twistmq.broker.store.recovery import TagsCode
+    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
+    from twistmq.broker.wire.record import MessageRecord
+
+__all__ = ["Hooks"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """One plugin's implementation of one hook."""
+
+    plugin: str
+    call: Callable[..., Any]
+
+
+class Hooks:
+    """Typed, isolated calls to every hook.
+
+    :param plugins: (name, plugin) in the order of registration; of two with one name the later
+        replaces the earlier, which is how a third party replaces a stock plugin.
+    :param notices: what whoever starts the broker is to be told of how they were found.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, plugins: Iterable[tuple[str, object]] = (), notices: Iterable[str] = ()
+    ) -> None:
+        #: What whoever starts the broker is told: plugins that are left out, and why.
+        self.notices = list(notices)
+        self.manager = pluggy.PluginManager("twistmq")
+        self.manager.add_hookspecs(hookspecs)
+        for name, plugin in dict(plugins).items():
+            self.register(name, plugin)
+        self.freeze()
+
+    def register(self, name: str, plugin: object) -> None:
+        """Add a plugin; one whose hooks do not fit is reported and left out.
+
+        They do not fit when a hook or an argument is misspelt, or when an implementation is of
+        a kind that is never run: a wrapper, or ``async`` where nothing waits for it.
+        """
+        try:
+            self.manager.register(plugin, name=name)
+            self.manager.check_pending()
+            require_hooks_that_run(self.manager, plugin)
+        except FAULTS as error:
+            self.log.failure("plugin {plugin} does not fit the hooks, it is left out", plugin=name)
+            self._leave_out(name, misfit(error))
+
+    def _leave_out(self, name: str, why: str) -> None:
+        self.notices.append(f"plugin {name} is left out: {why}")
+        if self.manager.has_plugin(name):
+            self.manager.unregister(name=name)
+
+    def freeze(self) -> None:
+        """Bind the hot hooks to tuples of their implementations."""
+        self.before_request = self._implementations("before_request")
+        self.after_response = self._implementations("after_response")
+        self.before_send = self._implementations("before_send")
+        self.before_append = self._implementations("before_append")
+        self.on_dispatch = self._implementations("on_dispatch")
+        self.on_message_arrival = self._implementations("on_message_arrival")
+        self.after_send = self._implementations("after_send")
+        self.before_consume = self._implementations("before_consume")
+        self.after_consume = self._implementations("after_consume")
+        # One request of a client may change thousands of groups.
+        self._on_client_change = self._implementations("on_client_change")
+
+    @property
+    def plugin_names(self) -> list[str]:
+        """The plugins in use, in order of registration."""
+        return [name for name, plugin in self.manager.list_name_plugin() if plugin is not None]
+
+    def _implementations(self, hook: str) -> tuple[Implementation, ...]:
+        """The implementations of a hook in call order, each taking the spec's full arguments."""
+        names = list(inspect.signature(getattr(hookspecs, hook)).parameters)
+        caller = getattr(self.manager.hook, hook)
+        return tuple(
+            Implementation(impl.plugin_name, _with_all_arguments(impl.function, impl.argnames,
+                                                                 names))
+            for impl in reversed(caller.get_hookimpls())
+        )
+
+    def _call_each(self, hook: str, *arguments: object) -> list[Any]:
+        """Call every implementation of a rare hook; what is not None, in call order."""
+        return [answer for answer in (self._call_one(hook, implementation, *arguments)
+                                      for implementation in self._implementations(hook))
+                if answer is not None]
+
+    def _call_one(
+        self, hook: str, implementation: Implementation, *arguments: object,
+        passed: tuple[type[Exception], ...] = (),
+    ) -> Any:
+        try:
+            return implementation.call(*arguments)
+        except passed:
+            raise
+        except FAULTS:
+            self._raised(hook, implementation)
+            return None
+
+    def _tell(
+        self, hook: str, implementations: tuple[Implementation, ...], *arguments: object
+    ) -> None:
+        """Call every implementation of a hook whose answer has no meaning."""
+        for implementation in implementations:
+            try:
+                implementation.call(*arguments)
+            except FAULTS:
+                self._raised(hook, implementation)
+
+    def _raised(self, hook: str, implementation: Implementation) -> None:
+        self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
+                         hook=hook)
+
+    # --- once, at start
+
+    def collect_settings(self, taken: Iterable[Setting] = ()) -> list[Setting]:
+        """The settings of all plugins; a plugin with one it may not have is left out whole.
+
+        :param taken: the kernel's. Of two plugins with one setting the first registered has it.
+        """
+        owners = {row.name: "the kernel" for row in taken}
+        rows: list[Setting] = []
+        for implementation in reversed(self._implementations("register_settings")):
+            plugin = implementation.plugin
+            own = self._rows_of("register_settings", implementation, Setting)
+            fault = next(filter(None, (setting_fault(row, owners) for row in own)), None)
+            if fault is not None:
+                self.log.error("plugin {plugin} is left out: {why}", plugin=plugin, why=fault)
+                self._leave_out(plugin, fault)
+                self.freeze()
+                continue
+            owners |= {row.name: f"plugin {plugin}" for row in own}
+            rows = own + rows
+        return rows
+
+    def collect_setting_checks(self) -> list[SettingCheck]:
+        """The checks of all plugins; one that fails by a fault of its own says nothing."""
+        return [replace(check, run=self._checked(implementation, check.run))
+                for implementation in self._implementations("register_setting_checks")
+                for check in self._rows_of("register_setting_checks", implementation, SettingCheck)]
+
+    def _checked(
+        self, implementation: Implementation, run: Callable[[Settings], object]
+    ) -> Callable[[Settings], object]:
+        def checked(settings: Settings) -> None:
+            try:
+                run(settings)
+            except (SettingsError, BrokerError):
+                raise
+            except FAULTS:
+                self._raised("register_setting_checks", implementation)
+
+        return checked
+
+    def collect_commands(self) -> list[click.Command]:
+        import click  # only the command line needs it, and it is a slow import
+
+        return self._rows("register_commands", click.Command)
+
+    def collect_store_files(self) -> dict[str, PluginFiles]:
+        """What plugins keep in a store, by name; the plugin called first wins."""
+        from twistmq.broker.store.inspect.plugin_files import PluginFiles  # only for `store`
+
+        return _by("name", self._rows("register_store_files", PluginFiles))
+
+    def collect_filter_languages(self, kernel: Kernel) -> dict[str, IFilterLanguage]:
+        return self._mapping("register_filter_languages", kernel)
+
+    def collect_tags_codes(self, kernel: Kernel) -> dict[str, TagsCode]:
+        """:raises SettingsError, StoreError: when a plugin says so."""
+        found = self._mapping("register_tags_codes", kernel, (SettingsError, StoreError))
+        return {topic: self._guarded(topic, make) for topic, make in found.items()}
+
+    def _guarded(self, topic: str, make: TagsCode) -> TagsCode:
+        """Let an entry have the tag's hash when a plugin cannot say what it is to have."""
+
+        def make_or_keep(record: MessageRecord) -> int:
+            try:
+                return make(record)
+            except FAULTS:
+                self.log.failure("what numbers queue entries of {topic} raised", topic=topic)
+                return record.tags_code
+
+        return make_or_keep
+
+    def consumer_filters(self, kernel: Kernel) -> IConsumerFilters | None:
+        """:raises SettingsError, StoreError: when a plugin says so."""
+        hook = "provide_consumer_filters"
+        for implementation in self._implementations(hook):
+            answer: IConsumerFilters | None = self._call_one(
+                hook, implementation, kernel, passed=(SettingsError, StoreError))
+            if answer is not None:
+                return answer
+        return None
+
+    def claimed_properties(self, kernel: Kernel) -> frozenset[str]:
+        """The message properties whose features plugins provide."""
+        hook = "claim_properties"
+        claimed: set[str] = set()
+        for implementation in self._implementations(hook):
+            answer = self._call_one(hook, implementation, kernel)
+            if isinstance(answer, Collection) and not isinstance(answer, (str, bytes)):
+                claimed.update(answer)
+            elif answer is not None:
+                self._wrong_answer(hook, implementation, answer, "a set of names")
+        return frozenset(claimed)
+
+    def transaction_service(self, kernel: Kernel) -> ITransactionService | None:
+        for answer in self._call_each("provide_transaction_service", kernel):
+            service: ITransactionService = answer
+            return service
+        return None
+
+    def broadcast_offsets(self, kernel: Kernel) -> IBroadcastOffsets | None:
+        for answer in self._call_each("provide_broadcast_offsets", kernel):
+            found: IBroadcastOffsets = answer
+            return found
+        return None
+
+    def flow_control(self, kernel: Kernel) -> IFlowControl | None:
+        for answer in self._call_each("provide_flow_control", kernel):
+            found: IFlowControl = answer
+            return found
+        return None
+
+    @property
+    def has_access_validators(self) -> bool:
+        """Whether a plugin may supply validators."""
+        return bool(self._implementations("provide_access_validators"))
+
+    def collect_access_validators(self, kernel: Kernel) -> list[IAccessValidator]:
+        """All validators; a plugin that fails to supply its own is replaced by one that denies.
+
+        :raises SettingsError: when a plugin says so.
+        """
+        hook = "provide_access_validators"
+        validators: list[IAccessValidator] = []
+        for implementation in self._implementations(hook):
+            try:
+                validators += implementation.call(kernel) or ()
+            except SettingsError:
+                raise
+            except FAULTS:
+                self.log.failure("plugin {plugin} raised in {hook}: every request is denied",
+                                 plugin=implementation.plugin, hook=hook)
+                validators.append(_DenyAll(implementation.plugin))
+        return validators
+
+    def collect_request_handlers(self, kernel: Kernel) -> dict[int, AnyHandler]:
+        """The plugins' rows by code; the plugin called first wins."""
+        return _by("code", self._rows("register_request_handlers", RequestHandler, kernel))
+
+    def wrap_request_handlers(
+        self, kernel: Kernel, handlers: Mapping[int, AnyHandler]
+    ) -> dict[int, AnyHandler]:
+        """The table with what plugins put before its rows; the plugin called first is outermost."""
+        hook = "wrap_request_handlers"
+        wrapped = dict(handlers)
+        for implementation in reversed(self._implementations(hook)):
+            rows = self._rows_of(hook, implementation, RequestHandler, kernel,
+                                 MappingProxyType(dict(wrapped)))
+            wrapped.update({row.code: row for row in rows if row.code in wrapped})
+        return wrapped
+
+    def collect_periodic_tasks(self, kernel: Kernel) -> list[PeriodicTask]:
+        return self._rows("register_periodic_tasks", PeriodicTask, kernel)
+
+    def _rows(self, hook: str, kind: type[T], *arguments: object) -> list[T]:
+        """The rows all plugins return, in call order; an answer that is not rows is left out."""
+        rows: list[T] = []
+        for implementation in self._implementations(hook):
+            rows += self._rows_of(hook, implementation, kind, *arguments)
+        return rows
+
+    def _rows_of(
+        self, hook: str, implementation: Implementation, kind: type[T], *arguments: object
+    ) -> list[T]:
+        answer = self._call_one(hook, implementation, *arguments)
+        if isinstance(answer, Sequence) and all(isinstance(row, kind) for row in answer):
+            return list(answer)
+        if answer is not None:
+            self._wrong_answer(hook, implementation, answer, f"a list of {kind.__name__}")
+        return []
+
+    def _mapping(
+        self, hook: str, kernel: Kernel, passed: tuple[type[Exception], ...] = ()
+    ) -> dict[str, Any]:
+        """The mappings all plugins return as one; the plugin called first wins.
+
+        :param passed: errors that are raised on.
+        """
+        joined: dict[str, Any] = {}
+        for implementation in self._implementations(hook):
+            answer = self._call_one(hook, implementation, kernel, passed=passed)
+            if isinstance(answer, Mapping):
+                joined = {**answer, **joined}
+            elif answer is not None:
+                self._wrong_answer(hook, implementation, answer, "a mapping")
+        return joined
+
+    def _wrong_answer(
+        self, hook: str, implementation: Implementation, answer: object, wanted: str
+    ) -> None:
+        self.log.error("plugin {plugin} returned {answer} from {hook}, which is not {wanted}",
+                       plugin=implementation.plugin, answer=repr(answer), hook=hook, wanted=wanted)
+
+    async def start(self, kernel: Kernel) -> None:
+        """Run every ``on_start`` in order; a failure is logged and the others still run.
+
+        :raises SettingsError: when a plugin says so: what the user asked for has no meaning.
+        :raises StoreError: when a plugin says so: a file of its own cannot be used.
+        :raises CancelledError: when the start is given up.
+        """
+        await self._run_each("on_start", kernel, (SettingsError, StoreError, CancelledError))
+
+    async def stop(self, kernel: Kernel) -> None:
+        """Run every ``on_stop``; a failure is logged and the others still run."""
+        await self._run_each("on_stop", kernel)
+
+    async def start_namesrv(self, name_server: NameServer) -> None:
+        """Run every ``on_namesrv_start``, as :meth:`start` does.
+
+        :raises SettingsError: when a plugin says so.
+        :raises CancelledError: when the start is given up.
+        """
+        await self._run_each("on_namesrv_start", name_server, (SettingsError, CancelledError))
+
+    async def stop_namesrv(self, name_server: NameServer) -> None:
+        """Run every ``on_namesrv_stop``, as :meth:`stop` does."""
+        await self._run_each("on_namesrv_stop", name_server)
+
+    async def _run_each(
+        self, hook: str, server: Kernel | NameServer, passed: tuple[type[Exception], ...] = ()
+    ) -> None:
+        """Run and await every implementation in order.
+
+        :param passed: errors that are raised on.
+        """
+        for implementation in self._implementations(hook):
+            try:
+                await maybeDeferred(implementation.call, server)
+            except passed:
+                raise
+            except FAULTS:
+                self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
+                                 hook=hook)
+
+    # --- each request
+
+    def refuse_request(self, request: Request[Any]) -> Reply | BrokerError | None:
+        """The first answer of ``before_request``, if any."""
+        for implementation in self.before_request:
+            answer = self._call_one("before_request", implementation, request)
+            if isinstance(answer, (Reply, BrokerError)):
+                return answer
+            if answer is not None:
+                self._wrong_answer("before_request", implementation, answer, "a reply or an error")
+        return None
+
+    def responded(self, request: Request[Any], reply: Reply) -> None:
+        self._tell("after_response", self.after_response, request, reply)
+
+    # --- each batch
+
+    def refuse_send(self, batch: SendBatch) -> dict[int, BrokerError]:
+        """The refusals of every ``before_send``, by index; the plugin called first wins."""
+        return self._refusals("before_send", self.before_send, len(batch.requests), batch)
+
+    def refuse_append(
+        self, kernel: Kernel, records: Sequence[MessageRecord]
+    ) -> dict[int, BrokerError]:
+        return self._refusals("before_append", self.before_append, len(records), kernel, records)
+
+    def _refusals(
+        self, hook: str, implementations: tuple[Implementation, ...], count: int, *arguments: object
+    ) -> dict[int, BrokerError]:
+        # Each batch comes by here, mostly one of a single message: no call that need not be.
+        refusals: dict[int, BrokerError] = {}
+        for implementation in implementations:
+            try:
+                answer = implementation.call(*arguments)
+            except FAULTS:
+                self._raised(hook, implementation)
+                continue
+            if answer is None or (type(answer) is dict and not answer):
+                continue
+            if not _are_refusals(answer, count):
+                self._wrong_answer(hook, implementation, answer, "a mapping of index to error")
+                continue
+            refusals = {**answer, **refusals}
+        return refusals
+
+    def dispatched(self, kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+        self._tell("on_dispatch", self.on_dispatch, kernel, records)
+
+    def arrived(self, kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+        self._tell("on_message_arrival", self.on_message_arrival, kernel, records)
+
+    def sent(self, batch: SendBatch) -> None:
+        self._tell("after_send", self.after_send, batch)
+
+    def refuse_consume(self, context: ConsumeContext) -> BrokerError | None:
+        for implementation in self.before_consume:
+            answer = self._call_one("before_consume", implementation, context)
+            if isinstance(answer, BrokerError):
+                return answer
+            if answer is not None:
+                self._wrong_answer("before_consume", implementation, answer, "an error")
+        return None
+
+    def consumed(self, context: ConsumeContext) -> None:
+        self._tell("after_consume", self.after_consume, context)
+
+    # --- events
+
+    def complete_topic_tables(
+        self, kernel: Kernel, tables: TopicConfigSerializeWrapper, registering: bool
+    ) -> None:
+        self._call_each("complete_topic_tables", kernel, tables, registering)
+
+    def client_changed(self, kernel: Kernel, change: ClientChange) -> None:
+        self._tell("on_client_change", self._on_client_change, kernel, change)
+
+    def role_changed(self, kernel: Kernel, role: str, broker_id: int) -> None:
+        self._call_each("on_role_change", kernel, role, broker_id)
+
+    def half_message_discarded(self, kernel: Kernel, record: bytes) -> None:
+        self._call_each("on_half_message_discarded", kernel, record)
+
+    def metrics(self, kernel: Kernel) -> dict[str, MetricFamily]:
+        """The families of all plugins by name; the plugin called first wins."""
+        return _by("name", self._rows("collect_metrics", MetricFamily, kernel))
+
+    def namesrv_metrics(self, name_server: NameServer) -> dict[str, MetricFamily]:
+        """Those of a name server."""
+        return _by("name", self._rows("collect_namesrv_metrics", MetricFamily, name_server))
+
+    def runtime_info(self, kernel: Kernel) -> dict[str, str]:
+        return {name: str(text) for name, text in self._mapping("add_runtime_info", kernel).items()}
+
+
+@implementer(IAccessValidator)
+class _DenyAll:
+    """Stands for the validators a plugin failed to supply: without them nobody may pass."""
+
+    def __init__(self, plugin: str) -> None:
+        self._plugin = plugin
+
+    def validate(self, request: Request[Any]) -> None:
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"the plugin {self._plugin} failed to supply its access validators")
+
+
+def _by(attribute: str, rows: Sequence[T]) -> dict[Any, T]:
+    """Rows by an attribute, the first wins."""
+    return {getattr(row, attribute): row for row in reversed(rows)}
+
+
+def _are_refusals(answer: object, count: int) -> bool:
+    return isinstance(answer, Mapping) and all(
+        isinstance(index, int) and 0 <= index < count and isinstance(error, BrokerError)
+        for index, error in answer.items()
+    )
+
+
+def _with_all_arguments(
+    function: Callable[..., Any], wanted: Sequence[str], given: Sequence[str]
+) -> Callable[..., Any]:
+    """Let a function that takes a subset of the arguments be called with all, positionally."""
+    if list(wanted) == list(given):
+        return function
+    positions = [given.index(name) for name in wanted]
+
+    def call(*arguments: object) -> Any:
+        return function(*[arguments[position] for position in positions])
+
+    return call
+

@@ -1,0 +1,425 @@
+"""Every hook a plugin can implement, in the order the broker calls them.
+
+A plugin is a module (or object) named by an entry point of the group ``twistmq``; its functions
+marked with ``twistmq.broker.hookimpl`` implement hooks of the same name and may take any subset
+of a hook's arguments. All hooks run on the reactor's thread.
+
+A name server has plugins too: those of the group ``twistmq.namesrv``. Of them it calls
+``register_settings``, ``before_request``, ``after_response`` and the hooks of its own, which are
+the last here; a plugin for both kinds of server is named in both groups.
+
+Order: the last plugin registered runs first; stock plugins are registered before third-party
+ones, both in the order of their names. ``tryfirst``/``trylast`` change that, as in pluggy.
+
+Faults: an implementation that raises, or returns what the hook does not allow, is logged with its
+plugin's name and counted as having returned None; the others still run. The exception is access:
+a validator that raises denies, and so does a plugin that cannot supply its validators. A plugin
+with a hook or an argument that does not exist, or with a wrapper, is logged and left out whole.
+
+Cost: "once" hooks run at start; "rare" ones on events such as a client coming; "request" ones for
+each request; "batch" ones for each batch of messages one read brought. Nothing here is called for
+each message: a batch hook gets them all. A hook without implementation costs nothing.
+
+Source: design of twistmq; protocol notes section 7 lists the Apache counterparts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+from twisted.internet.defer import Deferred
+
+if TYPE_CHECKING:
+    import click
+
+    from twistmq.broker.config.settings import Setting, SettingCheck
+    from twistmq.broker.errors import BrokerError
+    from twistmq.broker.interfaces import (
+        IAccessValidator,
+        IBroadcastOffsets,
+        IConsumerFilters,
+        IFilterLanguage,
+        IFlowControl,
+        ITransactionService,
+    )
+    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.observe.metrics import MetricFamily
+    from twistmq.broker.remoting.messages import AnyHandler, Reply, Request
+    from twistmq.broker.request.client_table import ClientChange
+    from twistmq.broker.request.consume_context import ConsumeContext
+    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.scheduling.periodic import PeriodicTask
+    from twistmq.broker.store.inspect.plugin_files import PluginFiles
+    from twistmq.broker.store.recovery import TagsCode
+    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
+    from twistmq.broker.wire.record import MessageRecord
+
+hookspec = pluggy.HookspecMarker("twistmq")
+
+
+# --- 1. start ------------------------------------------------------------------------------
+
+
+@hookspec
+def register_settings() -> Sequence[Setting] | None:
+    """Declare settings of the plugin; they are read, checked and documented as the kernel's are.
+
+    Called before the settings are read. All answers are joined. A name without a dot is Apache's:
+    its row names Apache's class as ``source``. A plugin with a setting that the kernel or a plugin
+    before it has is left out whole. What only the plugin can judge of a value it judges by
+    ``register_setting_checks``. Cost class: once.
+    """
+
+
+@hookspec
+def register_setting_checks() -> Sequence[SettingCheck] | None:
+    """Say what a start demands of settings, beside what their rows say.
+
+    Called when the settings were read, by a start and by ``twistmq doctor``. A check raises
+    SettingsError, or a BrokerError for what there is on the host; that stops the start, or refuses
+    the change of a tool, for which ``settings.running`` has what runs. One that raises anything
+    else is logged and passes. It must not wait. Cost class: once, and each change of a tool.
+    """
+
+
+@hookspec
+def register_commands() -> Sequence[click.Command] | None:
+    """Add subcommands to the ``twistmq`` command line.
+
+    Called when the command line is asked for a command it does not have itself, or for help.
+    Cost class: once.
+    """
+
+
+@hookspec
+def register_store_files() -> Sequence[PluginFiles] | None:
+    """Say how files that the plugin keeps in a store are checked and listed.
+
+    Called when ``twistmq store`` looks at a store, its own or Apache's, beside a broker or not:
+    there is no kernel and there are no settings, and nothing may be changed. Of two with one name
+    the plugin's that is called first is used. Cost class: rare.
+    """
+
+
+@hookspec
+def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode] | None:
+    """Say, by topic, which number stands in a record's queue entry, where it is not the tag's hash.
+
+    Called before the store is loaded, because recovery makes entries again: a function must give
+    the same number for a record whenever it is asked. A SettingsError or a StoreError stops the
+    start. The plugin called first that names a topic has it. Cost class: once; what it returns,
+    each message of the topic. Source: CommitLog.checkMessageAndReturnSize.
+    """
+
+
+@hookspec
+def register_filter_languages(kernel: Kernel) -> Mapping[str, IFilterLanguage] | None:
+    """Add languages a subscription's expression can be written in, by expression type.
+
+    Called before the store is loaded. ``TAG`` is the kernel's own. The plugin called first that
+    names a type has it. Cost class: once.
+    """
+
+
+@hookspec(firstresult=True)
+def provide_consumer_filters(kernel: Kernel) -> IConsumerFilters | None:
+    """Supply what keeps the filters of groups; without one each pull's is made of the expression.
+
+    Called before the store is loaded, when the languages are known; what the plugin called first
+    supplies is used. A SettingsError or a StoreError stops the start. Cost class: once; what it
+    returns, request. Source: ConsumerFilterManager.
+    """
+
+
+@hookspec(firstresult=True)
+def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
+    """Supply the one service that takes half messages.
+
+    Called before the broker listens; the service of the plugin called first is used. Without
+    one, transactional sends answer REQUEST_CODE_NOT_SUPPORTED. Cost class: once.
+    """
+
+
+@hookspec(firstresult=True)
+def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
+    """Supply what knows how far each client of a broadcast group has come.
+
+    Called before the broker listens; what the plugin called first supplies is used. Without one
+    such clients pull from where they say. Cost class: once; what it returns, request.
+    Source: BroadcastOffsetManager.
+    """
+
+
+@hookspec(firstresult=True)
+def provide_flow_control(kernel: Kernel) -> IFlowControl | None:
+    """Supply what refuses requests when more come than the broker can serve.
+
+    Called before the broker listens; what the plugin called first supplies is used. Without one
+    clients that send too much are read later, and wait. Cost class: once; what it returns, each
+    read of a socket. Source: BrokerFastFailure, NettyRequestProcessor.rejectRequest.
+    """
+
+
+@hookspec
+def claim_properties(kernel: Kernel) -> Collection[str] | None:
+    """Name the message properties whose features this plugin provides.
+
+    Some properties ask for something: DELAY for a delay level; TIMER_DELAY_SEC, TIMER_DELAY_MS and
+    TIMER_DELIVER_MS for a time. A message with one that no plugin claims is refused, because
+    storing it as an ordinary one would deliver it at once. Half messages are
+    ``provide_transaction_service``'s. Called before the broker listens. Cost class: once.
+    Source: HookUtils.handleScheduleMessage.
+    """
+
+
+@hookspec
+def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
+    """Supply validators that each request must pass before anything else looks at it.
+
+    Called before the broker listens. All validators of all plugins must agree. They are asked for
+    every request, also for one of an unknown code or with a header that cannot be read. A
+    SettingsError stops the start. When an implementation raises anything else, the broker starts
+    and every request is denied: it must not serve unguarded what it was told to guard. With
+    ``aclEnable=true`` and no validator at all it does not start either. Cost class: once; what it
+    returns, request.
+    """
+
+
+@hookspec
+def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler] | None:
+    """Add rows to the table of request handlers.
+
+    Called before the broker listens. A code has one handler: a plugin's row replaces the
+    kernel's, and of two plugins' rows the one of the plugin called first is used. A request whose
+    header or body is longer than its row says, 64 KiB each unless it does, is refused before it is
+    read: `header_size_max`, `body_size_max`. Cost class: once.
+    """
+
+
+@hookspec
+def wrap_request_handlers(
+    kernel: Kernel, handlers: Mapping[int, AnyHandler]
+) -> Sequence[AnyHandler] | None:
+    """Stand before rows of the table of request handlers: return rows that call those given.
+
+    Called when the table is whole, before the broker listens. A row replaces that of its code; it
+    may change the request, or have the old row's `handle`, or `handle_batch` where that is there,
+    be called with another one, and look at the answer. A row for a code that nobody serves is left
+    out. The plugin called first stands before those of the others. Cost class: once; what it
+    returns, request.
+
+    - `handlers`: the rows by code, with what was put before them by plugins called later.
+    """
+
+
+@hookspec
+def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask] | None:
+    """Add tasks that run again and again; one that raises is logged and runs next period.
+
+    Called before the broker listens. Cost class: once.
+    """
+
+
+@hookspec
+def on_start(kernel: Kernel) -> Deferred[None] | None:
+    """The store is loaded, the broker is about to listen. May return a Deferred to be waited for.
+
+    A SettingsError stops the start: what the user asked of the plugin has no meaning. So does a
+    StoreError: a file of the plugin's own cannot be used. Any other failure is logged, as in every
+    hook. Cost class: once.
+    """
+
+
+# --- 2. each request -----------------------------------------------------------------------
+
+
+@hookspec
+def before_request(request: Request[Any]) -> Reply | BrokerError | None:
+    """Look at a request before its handler; return a reply or an error to answer it instead.
+
+    Cost class: request. Source: RPCHook.doBeforeRequest.
+    """
+
+
+@hookspec
+def after_response(request: Request[Any], reply: Reply) -> None:
+    """Look at a request and its reply before the reply is written; that of a one-way is not.
+
+    Cost class: request. Source: RPCHook.doAfterResponse.
+    """
+
+
+# --- 3. each batch of messages -------------------------------------------------------------
+
+
+@hookspec
+def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
+    """Look at messages producers sent, before they are appended.
+
+    :param batch: the send requests of one read with the records made of them.
+    :returns: None, or the refusals by index into ``batch.requests``.
+
+    Cost class: batch. Source: SendMessageHook.sendMessageBefore.
+    """
+
+
+@hookspec
+def before_append(
+    kernel: Kernel, records: Sequence[MessageRecord]
+) -> Mapping[int, BrokerError] | None:
+    """Look at records before they are appended, whoever appends them; may change them.
+
+    A plugin may redirect a record by setting ``topic`` and ``queue_id``, and change its
+    properties, tags code and keys. It is also called for records that plugins append.
+
+    :returns: None, or the refusals by index into ``records``.
+
+    Cost class: batch. Source: PutMessageHook.
+    """
+
+
+@hookspec
+def on_dispatch(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+    """Records got their places in consume queues and index.
+
+    Cost class: batch. Source: CommitLogDispatcher.
+    """
+
+
+@hookspec
+def on_message_arrival(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+    """Records can now be read; waiting pulls were woken. Cost class: batch.
+
+    Source: MessageArrivingListener.
+    """
+
+
+@hookspec
+def after_send(batch: SendBatch) -> None:
+    """The messages of a batch were stored or refused; ``batch.replies`` says which.
+
+    Cost class: batch. Source: SendMessageHook.sendMessageAfter.
+    """
+
+
+@hookspec
+def before_consume(context: ConsumeContext) -> BrokerError | None:
+    """A consumer asks for messages; return an error to refuse it.
+
+    Cost class: request. Source: ConsumeMessageHook.consumeMessageBefore.
+    """
+
+
+@hookspec
+def after_consume(context: ConsumeContext) -> None:
+    """Messages are about to be sent to a consumer. Cost class: request.
+
+    Source: ConsumeMessageHook.consumeMessageAfter.
+    """
+
+
+# --- 4. events -----------------------------------------------------------------------------
+
+
+@hookspec
+def complete_topic_tables(
+    kernel: Kernel, tables: TopicConfigSerializeWrapper, registering: bool
+) -> None:
+    """All topics are about to be told: add what else there is to know of some.
+
+    Cost class: rare.
+
+    - `tables`: what is told, without the topics themselves, which follow.
+    - `registering`: whether name servers are told, else who asks for all topics.
+
+    Source: BrokerController.registerBrokerAll, AdminBrokerProcessor.getAllTopicConfig.
+    """
+
+
+@hookspec
+def on_client_change(kernel: Kernel, change: ClientChange) -> None:
+    """A producer or consumer came, went or changed what it subscribes to. Cost class: rare.
+
+    Source: ConsumerIdsChangeListener, ProducerChangeListener.
+    """
+
+
+@hookspec
+def on_role_change(kernel: Kernel, role: str, broker_id: int) -> None:
+    """The broker's role is now ``role`` (ASYNC_MASTER, SYNC_MASTER or SLAVE). Cost class: rare.
+
+    Called once at start too. Source: BrokerAttachedPlugin.statusChanged.
+    """
+
+
+@hookspec
+def on_half_message_discarded(kernel: Kernel, record: bytes) -> None:
+    """A half message was checked too often and is given up. Cost class: rare.
+
+    Called by the transaction service in use, through ``kernel.hooks``.
+
+    :param record: the half message as stored.
+
+    Source: AbstractTransactionalMessageCheckListener.resolveDiscardMsg.
+    """
+
+
+@hookspec
+def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
+    """Add rows to the runtime table that ``mqadmin brokerStatus`` prints. Cost class: rare.
+
+    Source: BrokerAttachedPlugin.buildRuntimeInfo.
+    """
+
+
+@hookspec
+def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
+    """Tell metrics of the plugin's own, for a scrape that is being made.
+
+    Called for each scrape, every few seconds perhaps: it must be quick, and count nothing then.
+    Names begin with the plugin's, or are Apache's; of two families with one name the plugin's that
+    is called first is used. Cost class: rare. Source: BrokerMetricsManager.
+    """
+
+
+# --- 5. stop -------------------------------------------------------------------------------
+
+
+@hookspec
+def on_stop(kernel: Kernel) -> Deferred[None] | None:
+    """The broker no longer listens; the store is still open. May return a Deferred to wait for.
+
+    Cost class: once.
+    """
+
+
+# --- 6. name server ------------------------------------------------------------------------
+
+
+@hookspec
+def on_namesrv_start(name_server: NameServer) -> Deferred[None] | None:
+    """A name server is about to listen. May return a Deferred to be waited for.
+
+    A SettingsError stops the start; any other failure is logged. Under ``twistmq up`` it is called
+    before the broker starts. Cost class: once.
+    """
+
+
+@hookspec
+def collect_namesrv_metrics(name_server: NameServer) -> Sequence[MetricFamily] | None:
+    """Tell metrics of a name server, for a scrape that is being made.
+
+    As ``collect_metrics`` is for a broker's. Under ``twistmq up`` they are on the broker's page.
+    Cost class: rare.
+    """
+
+
+@hookspec
+def on_namesrv_stop(name_server: NameServer) -> Deferred[None] | None:
+    """A name server no longer listens. May return a Deferred to wait for.
+
+    Cost class: once.
+    """

@@ -1,0 +1,406 @@
+"""The way of a request: its code's handler, with access checks and RPC hooks around it.
+
+No more of a request is read than one of its code can need: the handler says how long its header and
+its body may be, and what is longer is refused before anything of it is read.
+
+One :class:`Dispatcher` serves a port's whole table ``code -> handler``; name server and broker
+use the same one. Replies that are ready leave in one write for each read; a reply that waits is
+written by itself when it comes, and never holds back others: clients match by opaque.
+
+Source: NettyRemotingAbstract.processRequestCommand, buildProcessRequestHandler @5.3.3.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twistmq.broker.codes import REFUSED, ResponseCode
+from twistmq.broker.constants import (
+    BODY_SIZE_MAX,
+    DECODED_BYTES_PER_BYTE,
+    HEADER_SIZE_MAX,
+    HELD_REQUEST_BYTES,
+)
+from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
+from twistmq.broker.interfaces import IResourceValidator
+from twistmq.broker.remoting.messages import AnyHandler, Channel, Handled, Held, Reply, Request
+from twistmq.broker.wire.command import (
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    encode_reply,
+)
+from twistmq.broker.wire.frame import Frame
+from twistmq.broker.wire.frame_peek import Sketch, sketch
+from twistmq.broker.wire.request_reader import RequestReader, SignedRequestReader
+
+if TYPE_CHECKING:
+    from twistmq.broker.interfaces import IAccessValidator
+    from twistmq.broker.plugin.hooks import Hooks
+
+__all__ = ["Connection", "Dispatcher"]
+
+_OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})(?![\d.eE])')
+_INT32 = range(-2**31, 2**31)
+
+
+class Connection(Channel, Protocol):
+    """What the dispatcher needs of a connection beyond what handlers see."""
+
+    def response_received(self, command: RemotingCommand) -> None:
+        """The peer answered a request of ours."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; ignored once the connection is lost."""
+
+    def hold(self, size_bytes: int) -> None:
+        """A request of this size waits for its reply and counts as in flight."""
+
+    def release(self, size_bytes: int) -> None:
+        """Such a request was answered."""
+
+    def waited(self, requests: Sequence[Request[Any]]) -> None:
+        """Requests of one read that waited are answered now."""
+
+    def may_go_on(self, reply_bytes: int) -> bool:
+        """Whether more of what one read brought may run now, after a reply of this size."""
+
+    def run_later(self, frames: Sequence[Frame]) -> None:
+        """Let others have their turn, then run these frames."""
+
+
+class Dispatcher:
+    """Runs requests of one port.
+
+    :param handlers: the table.
+    :param hooks: the RPC hooks to run around each handler.
+    :param validators: every request must pass all of these first.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, handlers: Mapping[int, AnyHandler], hooks: Hooks,
+        validators: Sequence[IAccessValidator] = (),
+    ) -> None:
+        self.handlers = dict(handlers)
+        self._hooks = hooks
+        self._validators = tuple(validators)
+        self._resource_validators = [
+            each for each in self._validators if IResourceValidator.providedBy(each)]
+        self._guarded = bool(self._validators or hooks.before_request)
+        headers = {code: handler.header for code, handler in handlers.items()}
+        self._reader = SignedRequestReader(headers) if validators else RequestReader(headers)
+        #: Bytes of a frame that no handler's bounds have to be looked at for.
+        self._size_free = min(HEADER_SIZE_MAX, BODY_SIZE_MAX, *[
+            min(handler.header_size_max, handler.body_size_max) for handler in handlers.values()])
+
+    def require_access(
+        self, request: Request[Any], publishes: Collection[str] = (),
+        consumes: Collection[str] = (), groups: Collection[str] = (),
+    ) -> None:
+        """Ask the validators whether a request may touch what its handler sees it does.
+
+        :param publishes: see ``IResourceValidator.require``; so the others.
+        :raises BrokerError: when one refuses it.
+        """
+        for validator in self._resource_validators:
+            validator.require(request, publishes, consumes, groups)
+
+    def restricted_to(self, handlers: Mapping[int, AnyHandler]) -> Dispatcher:
+        """A dispatcher for another port: the same checks and hooks, other rows."""
+        return Dispatcher(handlers, self._hooks, self._validators)
+
+    def execute(self, channel: Connection, frames: Sequence[Frame], now_ms: int) -> list[bytes]:
+        """Run what one read brought, or the part that may run before it is others' turn.
+
+        :returns: the frames of the replies that are ready, in the order of the requests.
+        """
+        ready: list[bytes] = []
+        run: list[Request[Any]] = []
+        batch_handler: AnyHandler | None = None
+        handlers, read, size_free = self.handlers, self._reader.read, self._size_free
+        ends = False
+        # Requests that are handled together are one piece of work; after others it is asked
+        # whether there is time for more.
+        is_alone = False
+        for index, frame in enumerate(frames):
+            if is_alone and not channel.may_go_on(len(ready[-1]) if ready else 0):
+                channel.run_later(frames[index:])
+                break
+            is_alone = True
+            is_long = len(frame[1]) + len(frame[2]) > size_free
+            if is_long:
+                seen = sketch(frame)
+                too_long = _header_excess(
+                    frame, None if seen.code is None else handlers.get(seen.code))
+                if too_long is not None:
+                    ends = not self._refuse_unread(channel, seen, too_long, ready)
+                    if ends:
+                        break
+                    continue
+            try:
+                command, header, texts = read(frame)
+            except HeaderError as error:
+                ready.append(self._unreadable(channel, frame, error))
+                continue
+            if command.flag & RESPONSE_FLAG:
+                channel.response_received(command)
+                continue
+            handler = handlers.get(command.code)
+            if is_long and (too_long := _excess(frame, handler)) is not None:
+                request = self._request(command, channel, now_ms)
+                self._finish(request, self._refusal(request, too_long), ready)
+                continue
+            if batch_handler is not None and handler is not batch_handler:
+                self._run_batch(batch_handler, run, ready)
+                run = []
+                batch_handler = None
+            if handler is None:
+                request = self._request(command, channel, now_ms)
+                self._finish(request, self._denied(request) or _unsupported(command), ready)
+                continue
+            was_read = header is not None
+            if not was_read:
+                try:
+                    header = command.header(handler.header)
+                except HeaderError as error:
+                    request = self._request(command, channel, now_ms)
+                    answer = self._denied(request) or self._refusal(request, error)
+                    self._finish(request, answer, ready)
+                    continue
+            request = Request(command, header, channel, now_ms, texts)
+            if self._guarded:
+                refused = self._guard(request)
+                if refused is not None:
+                    self._finish(request, refused, ready)
+                    continue
+                if not was_read:
+                    self._reader.passed(command)
+                # Nobody asks for them any more; the next request's take their place in memory.
+                request.texts = None
+            if handler.handle_batch is None:
+                self._finish(request, self._run(handler, request), ready)
+            else:
+                batch_handler = handler
+                run.append(request)
+                is_alone = False
+        if batch_handler is not None:
+            self._run_batch(batch_handler, run, ready)
+        if ends:
+            channel.write(b"".join(ready))
+            channel.close()
+            return []
+        return ready
+
+    def _refuse_unread(
+        self, channel: Connection, seen: Sketch, error: RequestRefused, ready: list[bytes]
+    ) -> bool:
+        """Refuse a frame whose header is too long to be read.
+
+        :returns: whether the connection can go on: without an opaque no answer finds who asked.
+        """
+        self.log.warn("request {code} from {peer} refused: {error}", peer=channel.remote_address,
+                      code=seen.code, error=str(error))
+        if seen.opaque is None:
+            return False
+        if seen.flag & RESPONSE_FLAG:
+            channel.response_received(RemotingCommand(
+                error.response_code, seen.opaque, RESPONSE_FLAG, remark=str(error)))
+        elif not seen.flag & ONEWAY_FLAG:
+            ready.append(encode_reply(error.response_code, seen.opaque, None, b"", str(error)))
+        return True
+
+    @staticmethod
+    def _request(command: RemotingCommand, channel: Channel, now_ms: int) -> Request[Any]:
+        """A request whose header could not be read or is not known."""
+        return Request[Any](command, None, channel, now_ms)
+
+    def _guard(self, request: Request[Any]) -> Reply | None:
+        """Ask validators, then hooks; :returns: the reply that refuses the request, if any."""
+        denied = self._denied(request)
+        if denied is not None or not self._hooks.before_request:
+            return denied
+        answer = self._hooks.refuse_request(request)
+        return self._refusal(request, answer) if isinstance(answer, BrokerError) else answer
+
+    def _denied(self, request: Request[Any]) -> Reply | None:
+        """Ask validators: nobody whom they stop learns what is served or how it is read."""
+        try:
+            for validator in self._validators:
+                validator.validate(request)
+        except Exception as error:
+            return self._refusal(request, error)
+        return None
+
+    def _run(self, handler: AnyHandler, request: Request[Any]) -> Handled:
+        try:
+            return handler.handle(request)
+        except Exception as error:
+            return self._refusal(request, error)
+
+    def _run_batch(
+        self, handler: AnyHandler, run: Sequence[Request[Any]], ready: list[bytes]
+    ) -> None:
+        assert handler.handle_batch is not None
+        try:
+            answers = handler.handle_batch(run)
+            assert len(answers) == len(run)
+        except Exception as error:
+            answers = [self._refusal(request, error) for request in run]
+        together: list[tuple[Request[Any], Reply | None]] = []
+        until: Deferred[Any] | None = None
+        for request, answer in zip(run, answers, strict=True):
+            if not isinstance(answer, Held):
+                self._finish(request, answer, ready)
+                continue
+            if until is not None and answer.until is not until:
+                self._wait(until, together, ready)
+                together = []
+            until = answer.until
+            together.append((request, answer.reply))
+        if until is not None:
+            self._wait(until, together, ready)
+
+    def _finish(self, request: Request[Any], answer: Handled, ready: list[bytes]) -> None:
+        """Append the frame of an answer to ``ready``; one that waits is written when it comes."""
+        if isinstance(answer, Reply):
+            if self._hooks.after_response:
+                self._hooks.responded(request, answer)
+            command = request.command
+            if command.flag & ONEWAY_FLAG:
+                return
+            try:
+                ready.append(answer.frame(command.opaque))
+            except Exception as error:
+                ready.append(self._unsendable(request, error).frame(command.opaque))
+        elif isinstance(answer, Deferred):
+            self._wait(answer, [(request, None)], ready)
+        elif isinstance(answer, Held):
+            self._wait(answer.until, [(request, answer.reply)], ready)
+        elif answer is not None:
+            self._finish(request, self._no_reply(request, answer), ready)
+
+    def _wait(
+        self, until: Deferred[Any], waiting: Sequence[tuple[Request[Any], Reply | None]],
+        ready: list[bytes],
+    ) -> None:
+        """Write replies when they may go; those that may at once go with the others.
+
+        :param waiting: requests of one channel; None: what ``until`` fires with is the reply.
+        """
+        channel: Connection = waiting[0][0].channel  # type: ignore[assignment]
+        # ``until.called`` does not tell: what was called may wait for what it was chained to.
+        there = held = False
+        size = 0
+
+        def answered(result: Any) -> None:
+            nonlocal there
+            there = True
+            frames = [] if held else ready
+            for request, reply in waiting:
+                if isinstance(result, Failure):
+                    reply = self._failed(result, request)
+                self._finish(request, result if reply is None else reply, frames)
+            if held:
+                if frames:
+                    channel.write(b"".join(frames))
+                channel.release(size)
+                channel.waited([request for request, _ in waiting])
+
+        until.addBoth(answered)
+        if not there:
+            held = True
+            size = sum([self._held_size(request) for request, _ in waiting])
+            channel.hold(size)
+
+    def _held_size(self, request: Request[Any]) -> int:
+        """Let go of what a waiting request has no use for; :returns: what is left, bytes."""
+        handler = self.handlers.get(request.command.code)
+        command = request.command
+        size = command.let_go() + HELD_REQUEST_BYTES + getattr(request, "kept_bytes", 0)
+        # Long texts of the header are there a second time, as they were read.
+        fields = len(command.ext_fields)
+        if fields > HELD_REQUEST_BYTES:
+            size += fields
+        if handler is not None and handler.decodes_body:
+            size += DECODED_BYTES_PER_BYTE * len(request.body)
+        return size
+
+    def _no_reply(self, request: Request[Any], answer: object) -> Reply:
+        """What a handler returned that is no reply: its bug, not the client's."""
+        if inspect.iscoroutine(answer):
+            answer.close()
+        error = TypeError(f"the handler of code {request.command.code} returned "
+                          f"{type(answer).__name__}, which is no reply")
+        return self._refusal(request, error)
+
+    def _failed(self, failure: Failure, request: Request[Any]) -> Reply:
+        assert failure.value is not None
+        return self._refusal(request, failure.value, failure)
+
+    def _refusal(
+        self, request: Request[Any], error: BaseException, failure: Failure | None = None
+    ) -> Reply:
+        """Turn an error into the reply its sender gets; what is no BrokerError is our bug."""
+        if isinstance(error, BrokerError):
+            self.log.debug("request {code} from {peer} refused: {error}", error=str(error),
+                           code=request.command.code, peer=request.channel.remote_address)
+            return Reply(error.response_code, remark=str(error))
+        self.log.failure("request {code} from {peer} failed", failure=failure or Failure(error),
+                         code=request.command.code, peer=request.channel.remote_address)
+        return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+    def _unsendable(self, request: Request[Any], error: Exception) -> Reply:
+        """What is said instead of a reply that cannot be written."""
+        if not isinstance(error, ReplyTooLong):
+            # The text of such an error may be long too: the log has it.
+            self._refusal(request, error)
+            return Reply(ResponseCode.SYSTEM_ERROR, remark=type(error).__name__)
+        self.log.warn("reply to request {code} of {peer} refused: {error}", error=str(error),
+                      code=request.command.code, peer=request.channel.remote_address)
+        return Reply(error.response_code, remark=str(error))
+
+    def _unreadable(self, channel: Channel, frame: Frame, error: HeaderError) -> bytes:
+        """Answer a frame whose header cannot be read, to the opaque that can be seen in it."""
+        self.log.warn("unreadable header from {peer}: {error}", peer=channel.remote_address,
+                      error=str(error))
+        found = _OPAQUE.search(frame[1])
+        opaque = int(found[1]) if found else 0
+        if opaque not in _INT32:  # the reply could not be read either
+            opaque = 0
+        return encode_reply(ResponseCode.SYSTEM_ERROR, opaque, None, b"", str(error))
+
+
+def _header_excess(frame: Frame, handler: AnyHandler | None) -> RequestRefused | None:
+    """Why a header is too long for its handler; None: it is not."""
+    size = len(frame[1])
+    size_max = HEADER_SIZE_MAX if handler is None else handler.header_size_max
+    if size <= size_max:
+        return None
+    code = ResponseCode.INVALID_PARAMETER if handler is None else handler.too_long
+    return RequestRefused(code, f"header of {size} bytes, over the limit of {size_max}")
+
+
+def _excess(frame: Frame, handler: AnyHandler | None) -> RequestRefused | None:
+    """Why a request is too long for its handler; None: it is not."""
+    size = len(frame[2])
+    size_max = BODY_SIZE_MAX if handler is None else handler.body_size_max
+    if size <= size_max:
+        # Its code may be another than it seemed to be.
+        return _header_excess(frame, handler)
+    code = ResponseCode.INVALID_PARAMETER if handler is None else handler.too_long
+    return RequestRefused(code, f"body of {size} bytes, over the limit of {size_max}")
+
+
+def _unsupported(command: RemotingCommand) -> Reply:
+    reason = REFUSED.get(command.code)
+    remark = f" request type {command.code} not supported" + (f": {reason}" if reason else "")
+    return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

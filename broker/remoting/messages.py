@@ -1,0 +1,210 @@
+"""What passes between the edge, the kernel and a request's handler.
+
+A handler is a plain function. It gets a :class:`Request` and gives a :class:`Reply`, a Deferred of
+one when it must wait (long poll), a :class:`Held` one when only that has to wait (flush), or None
+when the request has no reply.
+To refuse, it raises a :class:`~twistmq.broker.errors.BrokerError`.
+
+Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.constants import BODY_SIZE_MAX, HEADER_SIZE_MAX
+from twistmq.broker.errors import ReplyTooLong
+from twistmq.broker.wire.command import RemotingCommand, encode_reply
+from twistmq.broker.wire.field_sets import HeaderTexts
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX
+from twistmq.broker.wire.header import CommandHeader, EmptyHeader
+
+__all__ = ["AnyHandler", "Channel", "Handled", "Held", "Reply", "Request", "RequestHandler",
+           "hold_until"]
+
+H = TypeVar("H", bound=CommandHeader)
+
+
+class Channel(Protocol):
+    """A live connection, as handlers and plugins see it."""
+
+    #: Unique among the connections of this process.
+    channel_id: int
+    #: "ip:port" of the other side; IPv6 as "[ip]:port".
+    remote_address: str
+    #: The peer's address as a record stores it: ip (4 or 16 bytes) and int32 port.
+    remote_host: bytes
+    #: The port this connection was accepted on.
+    local_port: int
+    #: False once the connection is lost.
+    active: bool
+
+    @property
+    def charged_address(self) -> str:
+        """The address of who is charged with what it has the server keep.
+
+        That of the other side, but of a proxy in between that no setting names the proxy's.
+        """
+
+    def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
+        """Send a request the peer does not answer; lost when the connection is."""
+
+    def call(
+        self, code: int, header: CommandHeader | None, body: bytes = b"", *, timeout_ms: int
+    ) -> Deferred[RemotingCommand]:
+        """Send a request to the peer.
+
+        :returns: its reply; fails with RemotingTimeout or RemotingSendError.
+        """
+
+    def close(self) -> None:
+        """Close the connection after what is buffered was sent."""
+
+
+class Reply:
+    """The answer to a request; the edge adds the opaque and writes it."""
+
+    __slots__ = ("body", "code", "header", "remark")
+
+    def __init__(
+        self, code: int = ResponseCode.SUCCESS, header: CommandHeader | None = None,
+        body: bytes = b"", remark: str | None = None,
+    ) -> None:
+        #: A response code.
+        self.code = code
+        #: What becomes its extFields; None: nothing.
+        self.header = header
+        #: What follows the header.
+        self.body = body
+        #: Why it is no success; a text for people.
+        self.remark = remark
+
+    def frame(self, opaque: int) -> bytes:
+        """Write the reply as one frame.
+
+        :param opaque: the request's, by which its sender finds it.
+        :raises ReplyTooLong: when no peer would take it.
+        """
+        frame = encode_reply(self.code, opaque, self.header, self.body, self.remark)
+        # Apache's decoder counts the four bytes of the length too.
+        if len(frame) > FRAME_SIZE_MAX:
+            raise ReplyTooLong(f"the reply has {len(frame)} bytes, a frame may have "
+                               f"{FRAME_SIZE_MAX}: ask for less")
+        return frame
+
+    def __repr__(self) -> str:
+        return f"Reply(code={self.code}, header={self.header!r}, remark={self.remark!r})"
+
+
+class Request(Generic[H]):
+    """One request as its handler sees it."""
+
+    __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms", "texts")
+
+    #: What is kept for the request while it waits, beside itself; not set where it is nothing.
+    kept_bytes: int
+
+    def __init__(
+        self, command: RemotingCommand, header: H, channel: Channel, now_ms: int,
+        texts: HeaderTexts | None = None,
+    ) -> None:
+        #: What the peer sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``.
+        self.command = command
+        #: The extFields as the header class of the code's handler; None when they cannot be read.
+        self.header = header
+        #: The connection it came by.
+        self.channel = channel
+        #: When the bytes were read, Unix ms.
+        self.now_ms = now_ms
+        #: For access validators: the extFields, if they were read with the header; else
+        #: ``command.fields()`` has them.
+        self.texts = texts
+
+    @property
+    def body(self) -> bytes:
+        """What follows the header."""
+        return self.command.body
+
+
+class Held:
+    """A reply that is given when something has happened.
+
+    Replies of one batch that wait for the same Deferred wait together and leave in one write.
+
+    :param until: fires with whatever it likes; when it fails, its error is the answer.
+    """
+
+    __slots__ = ("reply", "until")
+
+    def __init__(self, reply: Reply, until: Deferred[Any]) -> None:
+        self.reply = reply
+        self.until = until
+
+
+#: What a handler returns.
+Handled = Reply | Held | Deferred[Reply] | None
+
+
+def hold_until(until: Deferred[None], answers: list[Handled]) -> None:
+    """Let the answers that say SUCCESS, and those that wait already, wait for one thing more.
+
+    :param until: does not fail.
+    """
+    chained: set[Deferred[Any]] = set()
+    for index, answer in enumerate(answers):
+        if isinstance(answer, Reply) and answer.code == ResponseCode.SUCCESS:
+            answers[index] = Held(answer, until)
+        elif isinstance(answer, Held) and answer.until not in chained:
+            chained.add(answer.until)
+            answer.until.addCallback(lambda _: _as_well(until))
+
+
+def _as_well(until: Deferred[None]) -> Deferred[None]:
+    """A Deferred of its own that fires when another one does: only one can wait for each."""
+    done: Deferred[None] = Deferred()
+
+    def fire(result: None) -> None:
+        done.callback(None)
+
+    until.addCallback(fire)
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandler(Generic[H]):
+    """One row of the handler table.
+
+    :param code: the request code it serves.
+    :param handle: called for each request of that code.
+    :param header: the class its extFields are read as, before ``handle`` is called.
+    :param on_vip_port: False for the pull-type requests, which the VIP port does not serve.
+    :param waits: whether an answer may wait for something to come, such as a message: then it is no
+        slow one.
+    :param handle_batch: when given, called instead of ``handle`` with all requests of this code
+        that one read brought, in order; returns as many answers, in the same order.
+    :param header_size_max: bytes a request's header may have; a longer one is not read.
+    :param body_size_max: bytes a request's body may have; with a longer one it is not handled.
+    :param decodes_body: whether a request waits with what was read of its body, which then counts
+        for ``DECODED_BYTES_PER_BYTE`` times its bytes.
+    :param too_long: the response code of what is too long.
+    """
+
+    code: int
+    handle: Callable[[Request[H]], Handled]
+    header: type[H] = EmptyHeader  # type: ignore[assignment]
+    on_vip_port: bool = True
+    handle_batch: Callable[[Sequence[Request[H]]], Sequence[Handled]] | None = None
+    waits: bool = False
+    header_size_max: int = HEADER_SIZE_MAX
+    body_size_max: int = BODY_SIZE_MAX
+    decodes_body: bool = False
+    too_long: ResponseCode = ResponseCode.INVALID_PARAMETER
+
+
+#: A row whatever its header class.
+AnyHandler = RequestHandler[Any]

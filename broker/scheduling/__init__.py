@@ -1,0 +1,1 @@
+"""Work in slices, periodic tasks, and the clock for durations. No reactor."""

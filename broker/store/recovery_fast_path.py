@@ -1,0 +1,192 @@
+"""The loop that passes the records recovery has little to do with: most of those it reads.
+
+After a crash the log is read from a file's beginning, though queues have almost all of it. Such a
+record is checked here as bytes, and no object is made of it; what the index lacks is put into it.
+The loop stops at the first of which anything is in doubt; recovery decodes that one and decides.
+Leaf module: typed, so that mypyc compiles it.
+
+Source: CommitLog.recoverAbnormally, checkMessageAndReturnSize @5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from twistmq.broker.store.append_fast_path import Queues
+from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.extension_unit import ADDRESS_MAX
+from twistmq.broker.store.index_tail import IndexTail
+from twistmq.broker.wire.properties import (
+    INNER_MULTI_QUEUE_OFFSET,
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    index_keys,
+    pick_marks,
+    pick_properties,
+)
+from twistmq.broker.wire.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_POSITION,
+    RECORD_SIZE_MIN,
+    STORE_TIMESTAMP_POSITION,
+    SYS_BORN_HOST_V6,
+    SYS_INNER_BATCH,
+    SYS_STORE_HOST_V6,
+    has_queue_entry,
+)
+
+__all__ = ["Ends", "ReadEntries", "record_keys", "skip_indexed_records"]
+
+#: By topic and queue id, the offset behind the last message.
+Ends = dict[tuple[str, int], int]
+#: Entries of a queue that were read, and the offset of the first.
+ReadEntries = dict[ConsumeQueue, tuple[int, bytes]]
+
+#: (size, magic, CRC, queue id, queue offset, physical offset, system flag).
+_HEAD: Final = struct.Struct(">iiii4xqqi")
+_INT: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
+_LONG: Final = struct.Struct(">q")
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_TAGS: Final = TAGS.encode() + b"\x01"
+_KEY_MARKS: Final = pick_marks((UNIQ_KEY, KEYS))
+_LIGHT: Final = INNER_MULTI_QUEUE_OFFSET.encode()
+#: Bytes before the body when both hosts are IPv4, and what an IPv6 one takes more.
+_FIXED_SIZE: Final = RECORD_SIZE_MIN - 3
+_V6_SIZE: Final = 12
+
+
+def skip_indexed_records(
+    chunk: bytes,
+    at: int,
+    offset: int,
+    check_crc: bool,
+    index: IndexTail | None,
+    next_index: Callable[[], IndexTail] | None,
+    made: frozenset[str],
+    queues: Queues,
+    read: ReadEntries,
+    ends: Ends,
+) -> tuple[int, int]:
+    """Pass records that are whole and that their queues have, and index them where they are not.
+
+    :param chunk: bytes of the log; at byte ``at`` of it is place ``offset`` of the log.
+    :param index: has all records before this one; None when there is none.
+    :param next_index: starts another file when the index is full.
+    :param made: topics in whose entries stands what a plugin makes, not the tag's number.
+    :param read: the queues' entries; a record whose entry is not there is not passed.
+    :param ends: is told of each record that is passed.
+    :returns: bytes that were passed, and the store time in ms of the last record.
+    """
+    begin = at
+    store_ms = 0
+    #: Where in the chunk the store time of the last record is.
+    newest = -1
+    left = len(chunk) - at
+    while left >= RECORD_SIZE_MIN:
+        head = _HEAD.unpack_from(chunk, at)
+        size: int = head[0]
+        magic: int = head[1]
+        queue_id: int = head[3]
+        queue_offset: int = head[4]
+        place: int = head[5]
+        sys_flag: int = head[6]
+        if size > left or place != offset or magic not in _MAGICS:
+            break
+        if sys_flag & SYS_INNER_BATCH or not has_queue_entry(sys_flag):
+            break
+        end = at + size
+        body = at + _FIXED_SIZE
+        time = at + STORE_TIMESTAMP_POSITION
+        if sys_flag & SYS_BORN_HOST_V6:
+            body += _V6_SIZE
+            time += _V6_SIZE
+        if sys_flag & SYS_STORE_HOST_V6:
+            body += _V6_SIZE
+        if body > end:
+            break
+        # The lengths have to add up, as in decode_record.
+        body_length: int = _INT.unpack_from(chunk, body - 4)[0]
+        topic = body + body_length
+        if body_length < 0 or topic + 4 > end:
+            break
+        if magic == MAGIC_V2:
+            topic_length: int = _SHORT.unpack_from(chunk, topic)[0]
+            topic += 2
+        else:
+            topic_length = chunk[topic]
+            topic += 1
+        properties = topic + topic_length + 2
+        if topic_length <= 0 or properties > end:
+            break
+        properties_length: int = _SHORT.unpack_from(chunk, properties - 2)[0]
+        if properties_length < 0 or properties + properties_length != end:
+            break
+        # A zero may be what a sector that was never written left.
+        if chunk.find(b"\0", topic, properties - 2) >= 0 or chunk.find(b"\0", properties, end) >= 0:
+            break
+        if chunk.find(_LIGHT, properties, end) >= 0:
+            # It has entries in light queues as well.
+            break
+        body_end = body + body_length
+        if check_crc and body_length and zlib.crc32(chunk[body:body_end]) & 0x7FFFFFFF != head[2]:
+            break
+        name = str(chunk[topic : topic + topic_length], "utf-8", "replace")
+        by_id = queues.get(name)
+        queue = None if by_id is None else by_id.get(queue_id)
+        # A batch queue's tail_start is less than any offset.
+        if queue is None or not queue.min_offset <= queue_offset < queue.tail_start:
+            break
+        known = read.get(queue)
+        if known is None or offset + size > queue.max_physical:
+            break
+        first, entries = known
+        entry = (queue_offset - first) * ENTRY_SIZE
+        if not 0 <= entry <= len(entries) - ENTRY_SIZE:
+            break
+        entered_place: int
+        entered_size: int
+        code: int
+        entered_place, entered_size, code = ENTRY.unpack_from(entries, entry)
+        if entered_place != place or entered_size != size:
+            break
+        if code <= ADDRESS_MAX:
+            # The unit has to be looked at.
+            break
+        # A torn write leaves zeros at the end; they are right where there is no tag.
+        if code & 0xFF == 0 and (
+            code != 0 or name in made or chunk.find(_TAGS, properties, end) >= 0
+        ):
+            break
+        ends[name, queue_id] = queue_offset + 1
+        newest = time
+        if index is not None and offset >= index.end_physical:
+            store_ms = _LONG.unpack_from(chunk, time)[0]
+            for key in record_keys(chunk, properties, end):
+                if not index.put(queue.key_hash, key, offset, store_ms):
+                    assert next_index is not None
+                    index = next_index()
+                    index.put(queue.key_hash, key, offset, store_ms)
+        at = end
+        offset += size
+        left -= size
+    if newest >= 0:
+        store_ms = _LONG.unpack_from(chunk, newest)[0]
+    return at - begin, store_ms
+
+
+def record_keys(chunk: bytes, begin: int, end: int) -> list[str]:
+    """List the index keys of a record, without splitting all its properties.
+
+    :param begin: where in the chunk its properties begin; they go to ``end``.
+    """
+    text = str(chunk[begin:end], "utf-8", "replace")
+    return index_keys(pick_properties(text, _KEY_MARKS))
+
+
+assert _HEAD.size == PHYSICAL_OFFSET_POSITION + 12

@@ -1,0 +1,60 @@
+"""What a frame asks for, as quickly as it can be told.
+
+What is refused is many, and what refuses it must be quick.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from twistmq.broker.constants import HEADER_SIZE_MAX
+from twistmq.broker.errors import HeaderError
+from twistmq.broker.wire.command import RESPONSE_FLAG, decode_command
+from twistmq.broker.wire.frame import ROCKETMQ, Frame
+from twistmq.broker.wire.frame_peek import BINARY_BEGIN, sketch
+from twistmq.broker.wire.header import Int32
+
+__all__ = ["Found", "look"]
+
+#: Code, opaque and flag of a request.
+Found = tuple[int, int, int]
+
+
+class _Begin(msgspec.Struct, gc=False):
+    """What matters here of a JSON header."""
+
+    code: Int32
+    opaque: Int32
+    flag: Int32 = 0
+
+
+_decode_begin: Final = msgspec.json.Decoder(_Begin).decode
+
+
+def look(frame: Frame) -> Found | None:
+    """What a frame asks for; None: nothing, or nobody can tell: it is let pass."""
+    serialize_type, header, _ = frame
+    code: int | None
+    opaque: int | None
+    flag: int
+    if len(header) > HEADER_SIZE_MAX:
+        # It may be megabytes, and is not read anywhere before this is known.
+        code, opaque, flag = sketch(frame)
+        if code is None or opaque is None:
+            return None
+    elif serialize_type == ROCKETMQ and len(header) >= BINARY_BEGIN.size:
+        code, _, _, opaque, flag = BINARY_BEGIN.unpack_from(header)
+    else:
+        try:
+            begin = _decode_begin(header)
+            code, opaque, flag = begin.code, begin.opaque, begin.flag
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # A binary header that is too short, or a header that says it in another way.
+            try:
+                command = decode_command(frame)
+            except HeaderError:
+                return None
+            code, opaque, flag = command.code, command.opaque, command.flag
+    return None if flag & RESPONSE_FLAG else (code, opaque, flag)

@@ -1,0 +1,83 @@
+"""The first bytes of a connection: stages that look, wait, take, and follow each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.broker.net.test_protocol import ECHO, ProtocolTestCase
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.net.protocol import RemotingProtocol
+from twistmq.broker.net.protocol_detection import TlsRefused
+from twistmq.broker.testing.conversation import Conversation
+from twistmq.broker.wire.command import encode_request
+
+
+class _Proxy:
+    """A stage as the PROXY protocol needs it: its line says who the peer is."""
+
+    def recognise(self, data: bytes) -> bool | None:
+        if not b"PROXY ".startswith(data[:6]):
+            return False
+        return True if b"\r\n" in data else None
+
+    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
+        line, _, rest = data.partition(b"\r\n")
+        words = line.decode().split()
+        connection.set_remote_address(words[2], int(words[4]))
+        return rest
+
+
+class _Reverse:
+    """A stage that stands for TLS: behind its mark it turns each byte over."""
+
+    def recognise(self, data: bytes) -> bool | None:
+        return data[:1] == b"\x16"
+
+    def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
+        return bytes(255 - byte for byte in data[1:])
+
+
+class FirstBytesStageTests(ProtocolTestCase):
+    """A stage that looks at the first bytes: TLS, the PROXY protocol."""
+
+    def client_of(self, *stages: Any) -> Conversation:
+        return Conversation(self.make_server(first_bytes=stages))
+
+    def test_tls_is_refused_by_name(self) -> None:
+        """A TLS hello closes the connection and is not called a bad frame."""
+        self.client.says(b"\x16\x03\x01\x02\x00")
+        self.assertTrue(self.client.is_closed)
+        self.assertEqual(self.client.connection.writes, [])
+
+    def test_plain_clients_pass(self) -> None:
+        """A connection that is no stage's goes on, whole or byte by byte."""
+        frame = encode_request(ECHO, 1)
+        for data in ([frame], [frame[i:i + 1] for i in range(len(frame))]):
+            client = self.client_of(_Proxy(), _Reverse())
+            for part in data:
+                client.says(part)
+            self.assertEqual(client.hears(), [(1, ResponseCode.SUCCESS)])
+            self.assertEqual(client.protocol.remote_address, "10.1.2.3:40000")
+
+    def test_stages_follow_each_other(self) -> None:
+        """What one stage leaves is looked at by the next; each may wait for more bytes."""
+        frame = encode_request(ECHO, 1)
+        data = b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n\x16" + bytes(255 - b for b in frame)
+        line_end = data.index(b"\n") + 1
+        for cuts in ([len(data)], [3, 20, len(data)], [line_end, len(data)]):
+            client = self.client_of(_Proxy(), _Reverse())
+            begin = 0
+            for end in cuts:
+                client.says(data[begin:end])
+                begin = end
+            self.assertEqual(client.hears(), [(1, ResponseCode.SUCCESS)], msg=repr(cuts))
+            self.assertEqual(client.protocol.remote_address, "192.0.2.7:555")
+            self.assertEqual(client.protocol.remote_host, bytes([192, 0, 2, 7, 0, 0, 2, 43]))
+
+    def test_only_the_first_bytes(self) -> None:
+        """Later bytes are frames, whatever they look like."""
+        client = self.client_of(_Proxy(), TlsRefused())
+        client.says(encode_request(ECHO, 1))
+        client.says(b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n")
+        self.assertTrue(client.is_closed)
+        self.assertEqual(client.protocol.remote_address, "10.1.2.3:40000")

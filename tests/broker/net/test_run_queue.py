@@ -1,0 +1,194 @@
+"""What waits for its turn, who is next, and when a broker is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cost import GROWTH_MAX, growth
+from twistmq.broker.constants import TURN_SECONDS
+from twistmq.broker.net.run_queue import PIECE_FRAMES_MAX, READ_SIZE, RunQueue, WaitingFrames
+from twistmq.broker.wire.frame import JSON, Frame
+
+
+def frames(count: int, first: int = 0) -> list[Frame]:
+    return [(JSON, b"h", b"%04d" % number) for number in range(first, first + count)]
+
+
+class Member:
+    """A connection whose turns take some time."""
+
+    def __init__(self, turns: RunQueue, seconds: list[float], cost: float, pieces: int) -> None:
+        self.turns, self.seconds, self.cost = turns, seconds, cost
+        self.waiting = WaitingFrames(turns)
+        for number in range(pieces):
+            self.waiting.add(frames(PIECE_FRAMES_MAX), float(number))
+        self.served = 0
+        turns.add(self, self.waiting)
+
+    def take_turn(self) -> None:
+        self.waiting.take()
+        self.served += 1
+        self.seconds[0] += self.cost
+        if self.waiting:
+            self.turns.add(self, self.waiting)
+
+
+class Watching:
+    """Flow control that notes rounds."""
+
+    rejects = False
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def begin_round(self, waiting: object) -> None:
+        self.rounds += 1
+
+
+class WaitingFramesTests(SynchronousTestCase):
+    """The frames of one connection."""
+
+    def setUp(self) -> None:
+        self.turns = RunQueue(Clock(), lambda: 0.0)
+        self.waiting = WaitingFrames(self.turns)
+
+    def counts(self) -> tuple[int, int]:
+        self.assertEqual((self.waiting.request_count, self.waiting.size_bytes),
+                         (self.turns.request_count, self.turns.size_bytes))
+        return self.waiting.request_count, self.waiting.size_bytes
+
+    def test_order_and_counts(self) -> None:
+        """What came first goes first, in pieces; requests and bytes are counted all the time."""
+        count = 2 * PIECE_FRAMES_MAX + 3
+        self.waiting.add(frames(count), 1.0)
+        self.assertEqual(self.counts(), (count, count * 5))
+        taken: list[Frame] = []
+        sizes = []
+        while self.waiting:
+            came, piece = self.waiting.take()
+            self.assertEqual(came, 1.0)
+            taken += piece
+            sizes.append(len(piece))
+            self.assertEqual(self.counts()[0], count - len(taken))
+        self.assertEqual(taken, frames(count))
+        self.assertEqual(sizes, [PIECE_FRAMES_MAX, PIECE_FRAMES_MAX, 3])
+
+    def test_small_reads_are_one_piece(self) -> None:
+        """Reads that brought little are served together, unless long times lie between them."""
+        for number, came in enumerate((1.0, 1.01, 1.5)):
+            self.waiting.add(frames(2, 2 * number), came)
+        self.assertEqual(self.waiting.take(), (1.0, frames(4)))
+        self.assertEqual(self.waiting.head_came(), 1.5)
+        self.assertEqual(self.waiting.take(), (1.5, frames(2, 4)))
+        self.assertEqual((self.counts(), self.waiting.head_came()), ((0, 0), None))
+
+    def test_wait_anew(self) -> None:
+        """Time that a connection itself was to blame for does not count."""
+        self.waiting.add(frames(1), 1.0)
+        self.waiting.wait_anew(7.0)
+        self.assertEqual(self.waiting.take(), (7.0, frames(1)))
+
+    def test_clear(self) -> None:
+        """What nobody can read the replies of is not counted any more."""
+        other = WaitingFrames(self.turns)
+        other.add(frames(1), 1.0)
+        self.waiting.add(frames(5), 1.0)
+        self.assertEqual(list(self.waiting.frames()), frames(5))
+        self.waiting.clear()
+        self.assertEqual(list(self.waiting.frames()), [])
+        self.assertFalse(self.waiting)
+        self.assertEqual((self.turns.request_count, self.turns.size_bytes), (1, 5))
+
+
+class TurnsTests(SynchronousTestCase):
+    """All connections."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.seconds = [0.0]
+        self.turns = RunQueue(self.clock, lambda: self.seconds[0])
+        self.addCleanup(self.turns.stop)
+
+    def test_in_turn(self) -> None:
+        """Each has a piece served before one has two; a step is as long as a turn."""
+        members = [Member(self.turns, self.seconds, TURN_SECONDS / 3.9, 3) for _ in range(3)]
+        self.assertEqual(self.turns.connection_count, 3)
+        watching = Watching()
+        self.turns.start(watching)  # type: ignore[arg-type]
+        begun: list[int] = []
+
+        def begin_round(waiting: object) -> None:
+            served = [member.served for member in members]
+            self.assertLessEqual(max(served) - min(served), 1)
+            begun.append(sum(served))
+
+        self.patch(watching, "begin_round", begin_round)
+        # This clock runs a call for now at once, where a reactor has reads before it.
+        self.clock.advance(0)
+        self.assertEqual((begun, sum(member.served for member in members)), ([0, 4, 8], 9))
+        self.turns.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_behind(self) -> None:
+        """It is behind when others wait, when a read was full, and late in a round."""
+        self.turns.start(Watching())  # type: ignore[arg-type]
+        self.assertFalse(self.turns.is_behind(0.0, READ_SIZE - 1))
+        self.assertTrue(self.turns.is_behind(0.0, READ_SIZE))
+        self.assertTrue(self.turns.is_behind(0.2, 1))
+        self.seconds[0] = 0.2
+        self.clock.advance(0.01)
+        self.assertFalse(self.turns.is_behind(0.2, 1), msg="a new round began")
+        Member(self.turns, self.seconds, 0.0, 1)
+        self.assertTrue(self.turns.is_behind(0.2, 1))
+        self.clock.advance(0)
+        self.assertFalse(self.turns.is_behind(0.2, 1))
+
+    def test_rounds(self) -> None:
+        """Flow control is told of rounds: each ten milliseconds, and before turns."""
+        watching = Watching()
+        self.turns.start(watching)  # type: ignore[arg-type]
+        for _ in range(5):
+            self.clock.advance(0.01)
+        self.assertEqual(watching.rounds, 5)
+        Member(self.turns, self.seconds, 0.0, 1)
+        self.clock.advance(0)
+        self.assertEqual(watching.rounds, 6)
+        self.turns.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_nobody_watches(self) -> None:
+        """Without flow control there are no rounds to be watched."""
+        self.turns.start(None)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_head_wait(self) -> None:
+        """How long the longest wait is, over all connections."""
+        self.assertEqual(self.turns.head_wait_ms(), 0)
+        for came in (3.0, 2.0):
+            member = Member(self.turns, self.seconds, 0.0, 0)
+            member.waiting.add(frames(1), came)
+        self.seconds[0] = 4.5
+        self.assertEqual(self.turns.head_wait_ms(), 2500)
+
+    def test_cost_of_many(self) -> None:
+        """Who is next is found at once, however many had their turn."""
+        def prepare(count: int) -> Callable[[], object]:
+            clock = Clock()
+            turns = RunQueue(clock, lambda: 0.0)
+            for _ in range(count):
+                Member(turns, [0.0], 0.0, 0)
+            return lambda: clock.advance(0)
+
+        self.patch(Member, "take_turn", lambda member: None)
+        self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
+
+    def test_left(self) -> None:
+        """A connection that is gone has no turn."""
+        member = Member(self.turns, self.seconds, 0.0, 1)
+        self.turns.remove(member)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.clock.advance(0)
+        self.assertEqual(member.served, 0)

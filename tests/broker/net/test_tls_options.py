@@ -1,0 +1,165 @@
+"""What settings and file ask of TLS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.edge import boot
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.net.tls_options import (
+    KeyFiles,
+    TlsClientOptions,
+    tls_client_options,
+    tls_enabled,
+    tls_notices,
+    tls_server_options,
+)
+
+CERT = {"tls.server.certPath": "/c.pem", "tls.server.keyPath": "/k.pem"}
+
+
+class OptionsTestCase(SynchronousTestCase):
+    """Settings of a broker."""
+
+    def settings(self, file: str | None = None, **given: str) -> Settings:
+        """Settings by the names after ``tls.``, with _ for a dot.
+
+        :param file: what the file of TLS says; None: there is none.
+        """
+        overrides = {f"tls.{name.replace('_', '.')}": text for name, text in given.items()}
+        if file is not None:
+            path = Path(self.mktemp())  # type: ignore[no-untyped-call]
+            path.write_text(file)
+            overrides["tls.config.file"] = str(path)
+        return boot.broker_settings(None, overrides)
+
+
+class ServerTests(OptionsTestCase):
+    """The listening side."""
+
+    def test_test_mode(self) -> None:
+        """A side with files of its own is not in it unless it is told so."""
+        for given, expected in [
+            ({}, True), ({"server_certPath": "/c"}, False),
+            ({"server_certPath": "/c", "test_mode_enable": "true"}, True),
+            ({"client_certPath": "/c"}, True), ({"server_mode": "enforcing"}, True),
+        ]:
+            self.assertEqual(tls_server_options(self.settings(**given)).test_mode, expected,
+                             msg=repr(given))
+
+    def test_who_is_asked(self) -> None:
+        """authClient asks for certificates unless something else is said."""
+        for given, ask, verify in [
+            ({}, "none", False), ({"server_authClient": "true"}, "require", True),
+            ({"server_authClient": "true", "server_need_client_auth": "optional"}, "optional",
+             True),
+            ({"server_authClient": "true", "server_need_client_auth": "none"}, "none", True),
+            ({"server_need_client_auth": "require"}, "require", False),
+        ]:
+            options = tls_server_options(self.settings(server_certPath="/c", **given))
+            self.assertEqual((options.ask, options.verify), (ask, verify), msg=repr(given))
+
+    def test_when_it_is_read(self) -> None:
+        """At the start when somebody counts on it."""
+        for given, expected in [
+            ({}, False), ({"server_mode": "enforcing"}, True), ({"server_certPath": "/c"}, True),
+            ({"server_certPath": "/c", "server_mode": "disabled"}, False),
+        ]:
+            self.assertEqual(tls_server_options(self.settings(**given)).is_configured, expected,
+                             msg=repr(given))
+
+
+class FileTests(OptionsTestCase):
+    """tls.config.file."""
+
+    def test_values(self) -> None:
+        """It holds where nothing else was set, but for what it cannot say."""
+        settings = self.settings(
+            "tls.server.certPath=/of-file\ntls.server.keyPath = /k\ntls.server.keyPassword=p\n"
+            "tls.server.authClient=TRUE\ntls.server.mode=enforcing\ntls.enable=true\n"
+            "tls.client.authServer=true\nbrokerName=other\n", server_keyPath="/set")
+        options = tls_server_options(settings)
+        self.assertEqual(options.files, KeyFiles("tls.server", "/of-file", "/set", "p", ""))
+        self.assertEqual((options.mode, options.test_mode, options.ask),
+                         ("permissive", False, "require"))
+        self.assertFalse(tls_enabled(settings))
+        self.assertEqual(tls_client_options(settings),
+                         TlsClientOptions(True, False, KeyFiles("tls.client")))
+        self.assertEqual(settings.text("brokerName"), boot.broker_settings(None, {}).text(
+            "brokerName"))
+
+    def test_faults(self) -> None:
+        """A file that was named must be there, and its values must have a meaning."""
+        error = self.assertRaises(SettingsError, tls_server_options,
+                                  boot.broker_settings(None, {"tls.config.file": "/not/there"}))
+        self.assertIn("tls.config.file=/not/there", str(error))
+        error = self.assertRaises(SettingsError, tls_server_options,
+                                  self.settings("#\ntls.server.authClient=perhaps\n"))
+        self.assertRegex(str(error), r"tls.server.authClient=perhaps \(.*:2\): the value is not")
+
+
+class ClientTests(OptionsTestCase):
+    """The connecting side."""
+
+    def test_enabled(self) -> None:
+        """As told, else as the server is enforced."""
+        for given, expected in [
+            ({}, False), ({"enable": "true"}, True), ({"server_mode": "enforcing"}, True),
+            ({"server_mode": "enforcing", "enable": "false"}, False),
+        ]:
+            self.assertEqual(tls_enabled(self.settings(**given)), expected, msg=repr(given))
+
+    def test_checks(self) -> None:
+        """Nobody is checked in test mode; the host only where it is asked for."""
+        for given, verify, host in [
+            ({}, False, False), ({"client_authServer": "true"}, True, False),
+            ({"client_authServer": "true", "test_mode_enable": "true"}, False, False),
+            ({"client_authServer": "true", "client_host_check": "true"}, True, True),
+            ({"client_certPath": "/c", "client_host_check": "true"}, False, False),
+        ]:
+            overrides = {name.replace("host_check", "host-check"): text
+                         for name, text in given.items()}
+            settings = boot.broker_settings(None, {
+                f"tls.{name.replace('_', '.').replace('-', '_')}": text
+                for name, text in overrides.items()})
+            options = tls_client_options(settings)
+            self.assertEqual((options.verify, options.check_host), (verify, host),
+                             msg=repr(given))
+
+
+class ShownTests(OptionsTestCase):
+    """What is shown of it."""
+
+    def test_notices(self) -> None:
+        """Settings that do not do what they seem to are told of."""
+        for given, part in [
+            ({"test_mode_enable": "true"}, "tls.server.certPath, tls.server.keyPath have no mean"),
+            ({"server_authClient": "true", "server_need_client_auth": "none"}, "checks nobody"),
+            ({"server_need_client_auth": "require"}, "takes any certificate"),
+            ({"server_authClient": "true"}, "permissive lets in clients without TLS"),
+        ]:
+            found = boot.notices("broker", self.settings(
+                server_certPath="/c", server_keyPath="/k", **given))
+            self.assertEqual(len([line for line in found if part in line]), 1, msg=repr(given))
+        self.assertIn("nobody can check", tls_notices(self.settings(server_mode="enforcing"))[0])
+        for quiet in ({}, {"server_certPath": "/c"}, {"server_mode": "disabled"}):
+            self.assertEqual(tls_notices(self.settings(**quiet)), [])
+
+    def test_password(self) -> None:
+        """It is in no text of the settings, and in no repr."""
+        settings = self.settings(server_keyPassword="open sesame", server_certPath="/c")
+        self.assertIn("tls.server.keyPassword=******\n", settings.format())
+        self.assertIn("tls.client.keyPassword=\n", settings.format())
+        self.assertNotIn("sesame", repr(settings.items()) + repr(tls_server_options(settings)))
+        self.assertEqual(tls_server_options(settings).files.password, "open sesame")
+
+    def test_no_tool_may_change_it(self) -> None:
+        """What a tool sends changes none of them, nor anything else of the same request."""
+        settings = self.settings()
+        error = self.assertRaises(SettingsError, settings.update,
+                                  {"brokerPermission": "4", "tls.server.mode": "disabled"})
+        self.assertIn("tls.server.mode: it is read at the start", str(error))
+        self.assertEqual(settings.int("brokerPermission"), 6)

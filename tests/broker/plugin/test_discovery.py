@@ -1,0 +1,106 @@
+"""Which plugins are installed and used, and what is said of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+from unittest import mock
+
+from twisted.logger import LogEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.plugin.discovery import NAMESRV_GROUP, find_plugins
+
+
+class FindPluginsTests(SynchronousTestCase):
+    """What is installed, and what of it is used."""
+
+    def setUp(self) -> None:
+        self.events: list[LogEvent] = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+
+    def find(
+        self, points: Mapping[str, str] | list[tuple[str, str]], **arguments: Any
+    ) -> list[str]:
+        """The names found where these entry points are installed, name to value."""
+        rows = list(points.items()) if isinstance(points, Mapping) else points
+        found = EntryPoints(EntryPoint(name, value, "twistmq") for name, value in rows)
+        with mock.patch("twistmq.broker.plugin.discovery.entry_points", lambda group: found):
+            self.found = find_plugins(**arguments)
+        return [name for name, _ in self.found.plugins]
+
+    def test_stock_first(self) -> None:
+        """Stock plugins come before those of third parties, both by name."""
+        self.assertEqual(
+            self.find({"a": "json", "z": "twistmq.broker.codes", "b": "csv",
+                       "y": "twistmq.broker.errors"}),
+            ["y", "z", "a", "b"])
+
+    def test_third_party_replaces_stock(self) -> None:
+        """A third party's plugin takes the place of the stock one of its name."""
+        for rows in ([("admin", "json"), ("admin", "twistmq.broker.codes")],
+                     [("admin", "twistmq.broker.codes"), ("admin", "json")]):
+            self.assertEqual(self.find([*rows, ("b", "twistmq.broker.errors")]), ["b", "admin"])
+            self.assertEqual(self.found.plugins[1][1].__name__, "json")  # type: ignore[attr-defined]
+
+    def test_enabled_and_disabled(self) -> None:
+        """``enabled`` names all there may be; ``disabled`` wins."""
+        points = {"a": "json", "b": "csv", "c": "shlex"}
+        self.assertEqual(self.find(points, enabled=["c", "a"]), ["a", "c"])
+        self.assertEqual(self.find(points, enabled=[]), [])
+        self.assertEqual(self.find(points, disabled=["a", "no such"]), ["b", "c"])
+        self.assertEqual(self.find(points, enabled=["a", "b"], disabled=["a"]), ["b"])
+
+    def test_those_of_a_name_server(self) -> None:
+        """Each kind of server has its own; a name of the other kind is known, and left out."""
+        groups = {"twistmq": {"a": "json", "b": "csv"}, "twistmq.namesrv": {"b": "csv"}}
+        found = {group: EntryPoints(EntryPoint(name, value, group) for name, value in rows.items())
+                 for group, rows in groups.items()}
+        with mock.patch("twistmq.broker.plugin.discovery.entry_points",
+                        lambda group: found.get(group, EntryPoints())):
+            for enabled, disabled, wanted in (
+                (None, [], ["b"]), (["a", "b"], [], ["b"]), (["a"], [], []), (None, ["b"], [])
+            ):
+                plugins = find_plugins(enabled, disabled, NAMESRV_GROUP)
+                self.assertEqual([name for name, _ in plugins.plugins], wanted)
+                self.assertEqual(plugins.notices, [], msg=enabled)
+            error = self.assertRaises(SettingsError, find_plugins, ["c"], [], NAMESRV_GROUP)
+            self.assertEqual(str(error), "plugins.enabled: c not installed (known: b)")
+            self.assertEqual([name for name, _ in find_plugins(["a", "b"]).plugins], ["a", "b"])
+
+    def test_enabled_that_is_not_installed(self) -> None:
+        """A broker that lacks what it is told to have does not start."""
+        error = self.assertRaises(SettingsError, self.find, {"a": "json"}, enabled=["a", "b", "c"])
+        self.assertEqual(str(error), "plugins.enabled: b, c not installed (known: a)")
+
+    def test_import_that_fails(self) -> None:
+        """A plugin that cannot be imported is named and left out, unless it was asked for."""
+        points = {"a": "twistmq_no_such_module", "b": "json"}
+        self.assertEqual(self.find(points), ["b"])
+        self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["a"])
+        self.assertEqual(len(self.flushLoggedErrors(ModuleNotFoundError)), 1)
+        self.assertEqual(self.found.notices, [
+            "plugin a is left out: it cannot be imported: No module named "
+            "'twistmq_no_such_module'"])
+        error = self.assertRaises(SettingsError, self.find, points, enabled=["a"])
+        self.assertIn("a cannot be imported", str(error))
+
+    def test_stock_plugins_that_are_switched_off(self) -> None:
+        """Naming one's own plugin turns the stock ones off, which is said; not what was asked."""
+        points = {"mine": "json", "s1": "twistmq.broker.codes", "s2": "twistmq.broker.errors"}
+        self.find(points)
+        self.assertEqual(self.found.notices, [])
+        self.assertEqual(self.find(points, enabled=["mine"]), ["mine"])
+        self.assertEqual(self.found.notices, [
+            "plugins.enabled does not name the stock plugins s1, s2: they are off"])
+        self.find(points, enabled=["mine", "s1"], disabled=["s2"])
+        self.assertEqual(self.found.notices, [])
+
+    def test_disabled_that_is_not_installed(self) -> None:
+        """A name that turns nothing off is said."""
+        self.find({"a": "json"}, disabled=["a", "nosuch"])
+        self.assertEqual(self.found.notices,
+                         ["plugins.disabled: nosuch not installed (known: a)"])

@@ -1,0 +1,443 @@
+"""Plugins: finding, order, isolation."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest import mock
+
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import LogEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker import hookimpl
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.config.settings import Setting
+from twistmq.broker.errors import (
+    BrokerError,
+    RequestRefused,
+    SettingsError,
+    StoreDamaged,
+    StoreError,
+)
+from twistmq.broker.plugin import hookspecs
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.messages import Reply, RequestHandler
+from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.record import MessageRecord
+
+#: Hooks pass these on without looking at them.
+KERNEL: Any = object()
+NAME_SERVER: Any = object()
+BATCH: Any = types.SimpleNamespace(requests=[object(), object(), object()])
+REFUSED = RequestRefused(ResponseCode.NO_PERMISSION, "no")
+OTHER = RequestRefused(ResponseCode.SYSTEM_BUSY, "later")
+
+
+def plugin(**implementations: Callable[..., Any]) -> object:
+    """A plugin with these functions as its hooks."""
+    return types.SimpleNamespace(
+        **{name: hookimpl(function) for name, function in implementations.items()})
+
+
+def spec_names() -> list[str]:
+    """The names of all hooks, in the order of the file."""
+    return [name for name, value in vars(hookspecs).items() if hasattr(value, "twistmq_spec")]
+
+
+class LoggedTestCase(SynchronousTestCase):
+    """Keeps what is logged."""
+
+    def setUp(self) -> None:
+        self.events: list[LogEvent] = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+
+    def logged(self) -> list[tuple[str, str]]:
+        """(plugin, hook) of the events that name both."""
+        return [(e["plugin"], e["hook"]) for e in self.events if "plugin" in e and "hook" in e]
+
+
+class RegistrationTests(LoggedTestCase):
+    """Which plugins are taken."""
+
+    def left_out(self, broken: object, why: str) -> None:
+        """The plugin is named in log and notices and left out; another one still works."""
+        good = plugin(add_runtime_info=lambda kernel: {"good": "1"})
+        hooks = Hooks([("broken", broken), ("good", good)])
+        self.assertEqual(hooks.plugin_names, ["good"])
+        self.assertEqual(hooks.runtime_info(KERNEL), {"good": "1"})
+        self.assertEqual(hooks.notices, [f"plugin broken is left out: {why}"])
+        self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"])
+        self.assertEqual(len(self.flushLoggedErrors()), 1)
+
+    def test_misspelt_hook(self) -> None:
+        """A hook that does not exist is reported, and the plugin's others are not used."""
+        self.left_out(plugin(add_runtime_inf=lambda kernel: {},
+                             add_runtime_info=lambda kernel: {"bad": "1"}),
+                      "unknown hook 'add_runtime_inf'")
+
+    def test_misspelt_argument(self) -> None:
+        """An argument that a hook does not have is reported."""
+        self.left_out(plugin(add_runtime_info=lambda kernal: {"bad": "1"}),
+                      "hook 'add_runtime_info' has no argument 'kernal'")
+
+    def test_what_never_runs(self) -> None:
+        """A wrapper, and a coroutine nobody waits for, are reported."""
+        def wrapper(kernel: Any) -> Any:
+            return (yield)
+
+        async def coroutine(kernel: Any) -> dict[str, str]:
+            return {}
+
+        is_wrapper = "add_runtime_info is a wrapper: wrappers are not supported"
+        for broken, why in (
+            (types.SimpleNamespace(add_runtime_info=hookimpl(wrapper=True)(wrapper)), is_wrapper),
+            (types.SimpleNamespace(add_runtime_info=hookimpl(hookwrapper=True)(wrapper)),
+             is_wrapper),
+            (plugin(add_runtime_info=coroutine),
+             "add_runtime_info is async, but nothing waits for this hook"),
+        ):
+            self.events.clear()
+            self.left_out(broken, why)
+
+    def test_settings_of_others(self) -> None:
+        """A plugin with a setting that is not its own to have is left out whole."""
+        def rows(*settings: Setting) -> Callable[[], list[Setting]]:
+            return lambda: list(settings)
+
+        kernels = Setting("flushDiskType", "text", "ASYNC_FLUSH", "How.", source="Store")
+        first = Setting("one.rate", "int", 1, "How fast.")
+        for row, why in (
+            (Setting("flushDiskType", "text", "x", "Mine."),
+             "the setting flushDiskType is the kernel's"),
+            (Setting("one.rate", "int", 2, "Mine."), "the setting one.rate is plugin one's"),
+            (Setting("rate", "int", 2, "Mine."),
+             "the setting rate has no dot in its name: such names are Apache's, and need the class "
+             "they are from as source"),
+        ):
+            self.events.clear()
+            hooks = Hooks([
+                ("one", plugin(register_settings=rows(first))),
+                ("cmdp", plugin(register_settings=rows(Setting("cmdp.a", "int", 1, "A."), row),
+                                before_send=lambda batch: {0: REFUSED})),
+                ("last", plugin(register_settings=rows(
+                    Setting("timerWheelEnable", "flag", True, "On.", source="MessageStoreConfig"))))
+            ])
+            self.assertEqual([row.name for row in hooks.collect_settings([kernels])],
+                             ["timerWheelEnable", "one.rate"])
+            self.assertEqual(hooks.notices, [f"plugin cmdp is left out: {why}"])
+            self.assertEqual(hooks.plugin_names, ["one", "last"])
+            self.assertEqual(hooks.refuse_send(BATCH), {})
+            self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["cmdp"])
+
+    def test_same_name(self) -> None:
+        """Of two plugins with one name the later one is used."""
+        hooks = Hooks([("a", plugin(add_runtime_info=lambda: {"from": "stock"})),
+                       ("a", plugin(add_runtime_info=lambda: {"from": "third"}))])
+        self.assertEqual(hooks.runtime_info(KERNEL), {"from": "third"})
+
+    def test_any_object_is_a_plugin(self) -> None:
+        """A plugin without hooks is none that does harm; a class and a module are plugins."""
+        class Counter:
+            @staticmethod
+            @hookimpl
+            def add_runtime_info() -> dict[str, str]:
+                return {"class": "1"}
+
+        hooks = Hooks([("empty", object()), ("class", Counter)])
+        self.assertEqual(hooks.runtime_info(KERNEL), {"class": "1"})
+        self.assertEqual(hooks.plugin_names, ["empty", "class"])
+
+    def test_no_plugin(self) -> None:
+        """Without plugins every hook has nothing to say, and the hot ones are empty."""
+        hooks = Hooks()
+        for name in ("before_request", "after_response", "before_send", "before_append",
+                     "on_dispatch", "on_message_arrival", "after_send", "before_consume",
+                     "after_consume"):
+            self.assertEqual(getattr(hooks, name), (), msg=name)
+        self.assertEqual(hooks.collect_settings(), [])
+        self.assertEqual(hooks.collect_request_handlers(KERNEL), {})
+        self.assertIsNone(hooks.transaction_service(KERNEL))
+        self.assertEqual(hooks.collect_access_validators(KERNEL), [])
+
+
+class OrderTests(SynchronousTestCase):
+    """Who is called first, and what follows of it."""
+
+    def test_last_registered_is_first(self) -> None:
+        """The last plugin runs first, unless it says otherwise; third parties before stock."""
+        calls: list[str] = []
+
+        def call(name: str) -> Callable[[], None]:
+            return lambda: calls.append(name)
+
+        class Last:
+            on_dispatch = staticmethod(hookimpl(trylast=True)(call("last")))
+
+        class First:
+            on_dispatch = staticmethod(hookimpl(tryfirst=True)(call("first")))
+
+        hooks = Hooks([("first", First), ("stock", plugin(on_dispatch=call("stock"))),
+                       ("third", plugin(on_dispatch=call("third"))), ("last", Last)])
+        hooks.dispatched(KERNEL, [])
+        self.assertEqual(calls, ["first", "third", "stock", "last"])
+
+    def test_subset_of_arguments(self) -> None:
+        """An implementation gets the arguments it names, in whatever order it names them."""
+        got: list[Any] = []
+        hooks = Hooks([
+            ("a", plugin(on_role_change=lambda broker_id, role: got.append((broker_id, role)))),
+            ("b", plugin(on_role_change=lambda: got.append(()))),
+            ("c", plugin(on_role_change=lambda kernel, role, broker_id: got.append(
+                (kernel, role, broker_id)))),
+        ])
+        hooks.role_changed(KERNEL, "SLAVE", 1)
+        self.assertEqual(got, [(KERNEL, "SLAVE", 1), (), (1, "SLAVE")])
+
+    def test_first_called_wins(self) -> None:
+        """Of handlers, languages, services and rows of the same name the first called is used."""
+        def answers(number: int) -> object:
+            language: Any = f"language {number}"
+            return plugin(
+                register_request_handlers=lambda: [
+                    RequestHandler(1, lambda request: Reply(number))],
+                register_filter_languages=lambda: {"X": language, f"only {number}": language},
+                provide_transaction_service=lambda: f"service {number}",
+                add_runtime_info=lambda: {"number": str(number)},
+                register_settings=lambda: [Setting(f"s.{number}", "int", 0, "A number.")],
+                register_periodic_tasks=lambda: [
+                    PeriodicTask(f"t{number}", 0, 1, lambda now_ms: None)],
+            )
+
+        hooks = Hooks([("stock", answers(1)), ("third", answers(2)),
+                       ("silent", plugin(provide_transaction_service=lambda: None))])
+        [row] = hooks.collect_request_handlers(KERNEL).values()
+        reply = row.handle(mock.sentinel.request)
+        assert isinstance(reply, Reply)
+        self.assertEqual(reply.code, 2)
+        self.assertEqual(hooks.collect_filter_languages(KERNEL),
+                         {"X": "language 2", "only 1": "language 1", "only 2": "language 2"})
+        self.assertEqual(hooks.transaction_service(KERNEL), "service 2")
+        self.assertEqual(hooks.runtime_info(KERNEL), {"number": "2"})
+        self.assertEqual([row.name for row in hooks.collect_settings()], ["s.2", "s.1"])
+        self.assertEqual([t.name for t in hooks.collect_periodic_tasks(KERNEL)], ["t2", "t1"])
+
+    def test_refusals_of_several(self) -> None:
+        """The refusals of all plugins count; for one index the first called decides."""
+        hooks = Hooks([("a", plugin(before_send=lambda batch: {0: REFUSED, 1: REFUSED})),
+                       ("b", plugin(before_send=lambda batch: {1: OTHER})),
+                       ("c", plugin(before_send=lambda batch: None))])
+        self.assertEqual(hooks.refuse_send(BATCH), {0: REFUSED, 1: OTHER})
+
+    def test_start_and_stop_wait(self) -> None:
+        """``on_start`` and ``on_stop`` wait for a Deferred or a coroutine before the next."""
+        calls: list[str] = []
+        waiting: Deferred[None] = Deferred()
+
+        async def coroutine(kernel: Any) -> None:
+            await waiting
+            calls.append("coroutine")
+
+        for hook, run in (("on_start", "start"), ("on_stop", "stop")):
+            calls.clear()
+            waiting = Deferred()
+            hooks = Hooks([("last", plugin(**{hook: lambda kernel: calls.append("plain")})),
+                           ("first", plugin(**{hook: coroutine}))])
+            done = Deferred.fromCoroutine(getattr(hooks, run)(KERNEL))
+            self.assertEqual(calls, [])
+            waiting.callback(None)
+            self.successResultOf(done)
+            self.assertEqual(calls, ["coroutine", "plain"])
+
+
+def raises(*arguments: Any, **named: Any) -> Any:
+    """What a broken plugin does."""
+    raise ZeroDivisionError("broken")
+
+
+def raising_plugin() -> object:
+    """A plugin that raises in every hook there is."""
+    return plugin(**dict.fromkeys(spec_names(), raises))
+
+
+class IsolationTests(LoggedTestCase):
+    """A plugin's fault stays its own."""
+
+    #: How the broker calls each hook, and what it gets when the only plugin raises.
+    CALLS: Mapping[str, tuple[Callable[[Hooks], Any], Any]] = {
+        "register_settings": (lambda h: h.collect_settings(), []),
+        "register_setting_checks": (lambda h: h.collect_setting_checks(), []),
+        "register_commands": (lambda h: h.collect_commands(), []),
+        "register_store_files": (lambda h: h.collect_store_files(), {}),
+        "register_filter_languages": (lambda h: h.collect_filter_languages(KERNEL), {}),
+        "register_tags_codes": (lambda h: h.collect_tags_codes(KERNEL), {}),
+        "provide_transaction_service": (lambda h: h.transaction_service(KERNEL), None),
+        "claim_properties": (lambda h: h.claimed_properties(KERNEL), frozenset()),
+        "register_request_handlers": (lambda h: h.collect_request_handlers(KERNEL), {}),
+        "wrap_request_handlers": (lambda h: h.wrap_request_handlers(KERNEL, {}), {}),
+        "register_periodic_tasks": (lambda h: h.collect_periodic_tasks(KERNEL), []),
+        "on_start": (lambda h: Deferred.fromCoroutine(h.start(KERNEL)).result, None),
+        "before_request": (lambda h: h.refuse_request(mock.sentinel.request), None),
+        "after_response": (lambda h: h.responded(mock.sentinel.request, Reply()), None),
+        "before_send": (lambda h: h.refuse_send(BATCH), {}),
+        "before_append": (lambda h: h.refuse_append(KERNEL, []), {}),
+        "on_dispatch": (lambda h: h.dispatched(KERNEL, []), None),
+        "on_message_arrival": (lambda h: h.arrived(KERNEL, []), None),
+        "after_send": (lambda h: h.sent(BATCH), None),
+        "before_consume": (lambda h: h.refuse_consume(mock.sentinel.context), None),
+        "after_consume": (lambda h: h.consumed(mock.sentinel.context), None),
+        "on_client_change": (lambda h: h.client_changed(KERNEL, mock.sentinel.change), None),
+        "complete_topic_tables": (
+            lambda h: h.complete_topic_tables(KERNEL, mock.sentinel.tables, True), None),
+        "on_role_change": (lambda h: h.role_changed(KERNEL, "SLAVE", 1), None),
+        "on_half_message_discarded": (lambda h: h.half_message_discarded(KERNEL, b""), None),
+        "add_runtime_info": (lambda h: h.runtime_info(KERNEL), {}),
+        "provide_broadcast_offsets": (lambda h: h.broadcast_offsets(KERNEL), None),
+        "provide_flow_control": (lambda h: h.flow_control(KERNEL), None),
+        "collect_metrics": (lambda h: h.metrics(KERNEL), {}),
+        "provide_consumer_filters": (lambda h: h.consumer_filters(KERNEL), None),
+        "on_namesrv_start": (
+            lambda h: Deferred.fromCoroutine(h.start_namesrv(NAME_SERVER)).result, None),
+        "collect_namesrv_metrics": (lambda h: h.namesrv_metrics(NAME_SERVER), {}),
+        "on_namesrv_stop": (
+            lambda h: Deferred.fromCoroutine(h.stop_namesrv(NAME_SERVER)).result, None),
+        "on_stop": (lambda h: Deferred.fromCoroutine(h.stop(KERNEL)).result, None),
+    }
+
+    def test_every_hook_is_isolated(self) -> None:
+        """Raising counts as returning None, is logged with the plugin's name, in every hook."""
+        self.assertEqual(set(self.CALLS) | {"provide_access_validators"}, set(spec_names()))
+        hooks = Hooks([("broken", raising_plugin())])
+        self.assertEqual(hooks.plugin_names, ["broken"])
+        for name, (call, expected) in self.CALLS.items():
+            self.events.clear()
+            self.assertEqual(call(hooks), expected, msg=name)
+            self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"],
+                             msg=name)
+            self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1, msg=name)
+
+    def test_wrapped_handlers(self) -> None:
+        """The plugin called first is outermost; a code nobody serves stays so."""
+        def adds(letter: str) -> Callable[..., Any]:
+            def wrap(kernel: Any, handlers: Mapping[int, Any]) -> list[Any]:
+                inner = handlers[1].handle
+                return [RequestHandler(1, lambda request: letter + inner(request)),
+                        RequestHandler(2, raises)]
+            return wrap
+
+        hooks = Hooks([(name, plugin(wrap_request_handlers=adds(name))) for name in "ab"])
+        rows = {1: RequestHandler(1, lambda request: request), 3: RequestHandler(3, raises)}
+        wrapped = hooks.wrap_request_handlers(KERNEL, rows)
+        self.assertEqual(wrapped[1].handle("r"), "bar")
+        self.assertEqual((set(wrapped), wrapped[3]), ({1, 3}, rows[3]))
+
+    def test_consumer_filters(self) -> None:
+        """What the last plugin supplies is used; errors that stop a start are raised on."""
+        keepers = [mock.sentinel.one, mock.sentinel.two]
+        hooks = Hooks([(str(number), plugin(provide_consumer_filters=lambda keeper=keeper: keeper))
+                       for number, keeper in enumerate(keepers)])
+        self.assertIs(hooks.consumer_filters(KERNEL), keepers[1])
+        for error in (SettingsError, StoreError):
+            def refuses(error: type[Exception] = error) -> None:
+                raise error("no")
+            hooks = Hooks([("a", plugin(provide_consumer_filters=refuses))])
+            self.assertRaises(error, hooks.consumer_filters, KERNEL)
+
+    def test_exit(self) -> None:
+        """A plugin that wants to end the process has no say in that."""
+        def exits() -> None:
+            raise SystemExit("the plugin gives up")
+
+        hooks = Hooks([("broken", plugin(on_dispatch=exits, on_start=exits))])
+        hooks.dispatched(KERNEL, [])
+        self.assertIsNone(self.successResultOf(Deferred.fromCoroutine(hooks.start(KERNEL))))
+        self.assertEqual(len(self.flushLoggedErrors(SystemExit)), 2)
+
+    def test_others_still_run(self) -> None:
+        """Plugins before and after the one that raises are called."""
+        calls: list[str] = []
+        hooks = Hooks([("a", plugin(on_dispatch=lambda: calls.append("a"))),
+                       ("b", plugin(on_dispatch=raises)),
+                       ("c", plugin(on_dispatch=lambda: calls.append("c")))])
+        hooks.dispatched(KERNEL, [])
+        self.assertEqual(calls, ["c", "a"])
+        self.assertEqual(self.logged(), [("b", "on_dispatch")])
+        self.flushLoggedErrors(ZeroDivisionError)
+
+    def test_access_is_denied(self) -> None:
+        """A plugin that cannot supply its validators is replaced by one that denies."""
+        hooks = Hooks([("broken", plugin(provide_access_validators=raises))])
+        [validator] = hooks.collect_access_validators(KERNEL)
+        error = self.assertRaises(BrokerError, validator.validate, mock.sentinel.request)
+        self.assertEqual(error.response_code, ResponseCode.NO_PERMISSION)
+        self.assertIn("broken", str(error))
+        self.flushLoggedErrors(ZeroDivisionError)
+
+    def test_settings_of_access(self) -> None:
+        """A plugin that finds no meaning in what it is to guard with stops the start."""
+        def refuses() -> None:
+            raise SettingsError("no such file")
+
+        hooks = Hooks([("strict", plugin(provide_access_validators=refuses))])
+        self.assertRaises(SettingsError, hooks.collect_access_validators, KERNEL)
+
+    def test_wrong_answers(self) -> None:
+        """What a hook does not allow is logged and counted as None."""
+        wrong: Mapping[str, Any] = {
+            "register_settings": {"a": 1}, "register_commands": ["up"],
+            "register_setting_checks": [lambda settings: None],
+            "register_store_files": {"timers": 1}, "register_filter_languages": ["X"],
+            "register_request_handlers": [1], "register_tags_codes": 7, "claim_properties": "DELAY",
+            "register_periodic_tasks": "often", "before_request": True,
+            "before_send": {3: REFUSED}, "before_append": [REFUSED],
+            "before_consume": True, "add_runtime_info": "fine",
+        }
+        for name, answer in wrong.items():
+            hooks = Hooks([("wrong", plugin(**{name: lambda *ignored, given=answer: given}))])
+            self.events.clear()
+            call, expected = self.CALLS[name]
+            self.assertEqual(call(hooks), expected, msg=name)
+            self.assertEqual(self.logged(), [("wrong", name)], msg=name)
+
+    def test_tags_codes(self) -> None:
+        """What numbers entries is guarded: one that raises leaves the tag's hash."""
+        def make(record: MessageRecord) -> int:
+            return 7 // len(record.body)
+
+        hooks = Hooks([("one", plugin(register_tags_codes=lambda: {"T": make}))])
+        codes = hooks.collect_tags_codes(KERNEL)
+        self.assertEqual(codes["T"](message(body=b"1234567")), 1)
+        empty = message(body=b"", tag="red")
+        self.assertEqual(codes["T"](empty), empty.tags_code)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_start_that_a_plugin_stops(self) -> None:
+        """A setting without meaning and a file that cannot be read stop the start."""
+        for error in (SettingsError("s"), StoreDamaged("d")):
+            def raises(error: Exception = error) -> None:
+                raise error
+
+            hooks = Hooks([("one", plugin(register_tags_codes=raises))])
+            self.assertRaises(type(error), hooks.collect_tags_codes, KERNEL)
+
+    def test_refusals_that_are_none(self) -> None:
+        """Refusals must be errors by indexes of the batch."""
+        for answer in ({-1: REFUSED}, {3: REFUSED}, {0: ValueError("no")}, {"0": REFUSED},
+                       [REFUSED], REFUSED):
+            hooks = Hooks([("wrong", plugin(before_send=lambda batch, given=answer: given))])
+            self.assertEqual(hooks.refuse_send(BATCH), {}, msg=repr(answer))
+
+    def test_settings_error_stops_the_start(self) -> None:
+        """A plugin can say that what the user asked of it has no meaning."""
+        hooks = Hooks([("a", plugin(on_start=lambda: fail(SettingsError("a.rate=x"))))])
+        done = Deferred.fromCoroutine(hooks.start(KERNEL))
+        self.assertEqual(str(self.failureResultOf(done, SettingsError).value), "a.rate=x")
+
+    def test_store_error_stops_the_start(self) -> None:
+        """A plugin can say that a file of its own cannot be used."""
+        hooks = Hooks([("a", plugin(on_start=lambda: fail(StoreDamaged("a.dat is torn"))))])
+        done = Deferred.fromCoroutine(hooks.start(KERNEL))
+        self.assertEqual(str(self.failureResultOf(done, StoreDamaged).value), "a.dat is torn")

@@ -1,0 +1,114 @@
+"""Every hook: typed, documented, on the page, implemented by somebody."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.pages.hooks_page import hooks_by_section, hooks_page
+from twistmq.broker.plugin import hookspecs
+from twistmq.broker.plugin.hooks import Hooks
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "plugins/HOOKS.md"
+
+#: What the design of twistmq names; there may be more.
+DESIGNED = {
+    "register_settings", "register_request_handlers", "before_request", "after_response",
+    "before_send", "after_send", "before_consume", "after_consume", "before_append",
+    "on_dispatch", "on_message_arrival", "provide_transaction_service",
+    "on_half_message_discarded", "provide_access_validators", "register_filter_languages",
+    "on_client_change", "on_role_change", "add_runtime_info", "register_periodic_tasks",
+    "register_commands", "on_start", "on_stop",
+}
+
+
+def declared() -> dict[str, ast.FunctionDef]:
+    """The hooks as the source declares them."""
+    tree = ast.parse(inspect.getsource(hookspecs))
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+class SpecificationTests(SynchronousTestCase):
+    """broker/plugin/hookspecs.py."""
+
+    def test_designed_hooks(self) -> None:
+        """All hooks of the design are there, and every function of the file is a hook."""
+        self.assertEqual(DESIGNED - set(declared()), set())
+        for name in declared():
+            self.assertTrue(hasattr(getattr(hookspecs, name), "twistmq_spec"), msg=name)
+
+    def test_typed(self) -> None:
+        """Every argument and every answer has a type."""
+        for name, node in declared().items():
+            self.assertIsNotNone(node.returns, msg=name)
+            for argument in node.args.args:
+                self.assertIsNotNone(argument.annotation, msg=f"{name}: {argument.arg}")
+
+    def test_documented(self) -> None:
+        """Each says what it is for, when it is called, and what it costs."""
+        for name in declared():
+            text = inspect.getdoc(getattr(hookspecs, name)) or ""
+            self.assertRegex(text, r"^[A-Z].+\.$|^[A-Z].+\.\n", msg=name)
+            self.assertRegex(text, "Cost class: (once|rare|request|batch)", msg=name)
+
+    def test_facade_knows_each(self) -> None:
+        """The broker calls each hook somewhere: the facade names all of them."""
+        source = inspect.getsource(Hooks)
+        for name in declared():
+            self.assertIn(f'"{name}"', source, msg=name)
+
+    def test_each_is_implemented(self) -> None:
+        """No hook without a plugin that uses it: the sample package has them all."""
+        sys.path.insert(0, str(ROOT / "tests/plugin_package/src"))
+        self.addCleanup(sys.path.remove, str(ROOT / "tests/plugin_package/src"))
+        import twistmq_sample_plugin
+        from twistmq_sample_plugin import name_server
+
+        for name in declared():
+            self.assertTrue(any(hasattr(getattr(module, name, None), "twistmq_impl")
+                                for module in (twistmq_sample_plugin, name_server)), msg=name)
+
+
+class PageTests(SynchronousTestCase):
+    """plugins/HOOKS.md."""
+
+    def test_page_is_what_the_specifications_say(self) -> None:
+        """The page is the one that is made from the specifications now."""
+        self.assertEqual(PAGE.read_text(), hooks_page(),
+                         msg="make it anew: python -m twistmq.broker.pages.hooks_page")
+
+    def test_exact_signatures(self) -> None:
+        """Each hook has a heading, and below it the signature as the source has it."""
+        page = PAGE.read_text()
+        found = dict(re.findall(r"### (\w+)\n\n```python\n(.+)\n```\n", page))
+        expected = {name: f"{name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
+                    for name, node in declared().items() if node.returns is not None}
+        self.assertEqual(found, expected)
+
+    def test_order(self) -> None:
+        """Sections and hooks are in the order of the file, which is that of the calls."""
+        names = [name for _, names in hooks_by_section() for name in names]
+        self.assertEqual(names, list(declared()))
+        hooks = PAGE.read_text().partition("\n## Types\n")[0]
+        self.assertEqual(re.findall(r"^### (\w+)", hooks, re.MULTILINE), names)
+
+    def test_examples(self) -> None:
+        """What it shows works: a request code of one's own, and how one tests it."""
+        introduction = PAGE.read_text().partition("\n## Start\n")[0]
+        blocks = re.findall(r"^```python\n(.+?)^```$", introduction, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(blocks), 3)
+        names: dict[str, object] = {}
+        for block in blocks:
+            exec(block, names)  # the last one runs a broker, and asserts
+
+    def test_free_codes(self) -> None:
+        """The codes it calls free are nobody's."""
+        self.assertIn("From 30,000 to 99,999", PAGE.read_text())
+        self.assertEqual([code for code in RequestCode if 30_000 <= code <= 99_999], [])

@@ -1,0 +1,48 @@
+"""Answers that wait."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.remoting.messages import Handled, Held, Reply, hold_until
+
+
+class HoldUntilTests(SynchronousTestCase):
+    """``hold_until``."""
+
+    def test_what_waits(self) -> None:
+        """What succeeded, in one write; refusals and what brings its own answer do not."""
+        until: Deferred[None] = Deferred()
+        refused, late = Reply(ResponseCode.SYSTEM_ERROR), Deferred[Reply]()
+        answers: list[Handled] = [Reply(), refused, None, late, Reply()]
+        hold_until(until, answers)
+        self.assertEqual(answers[1:4], [refused, None, late])
+        for answer in (answers[0], answers[4]):
+            assert isinstance(answer, Held)
+            self.assertIs(answer.until, until)
+
+    def test_what_waits_already(self) -> None:
+        """It waits for both, whichever comes first; those that wait together still do."""
+        for first in (0, 1):
+            until: Deferred[None] = Deferred()
+            flushed: Deferred[None] = Deferred()
+            answers: list[Handled] = [Held(Reply(), flushed), Held(Reply(), flushed)]
+            hold_until(until, answers)
+            self.assertEqual([answer.until for answer in answers if isinstance(answer, Held)],
+                             [flushed, flushed])
+            fired: list[object] = []
+            flushed.addCallback(fired.append)
+            for deferred in (until, flushed) if first else (flushed, until):
+                self.assertEqual(fired, [])
+                deferred.callback(None)
+            self.assertEqual(fired, [None])
+
+    def test_what_fails(self) -> None:
+        """An answer that cannot be given is not waited with."""
+        until: Deferred[None] = Deferred()
+        failed: Deferred[None] = Deferred()
+        hold_until(until, [Held(Reply(), failed)])
+        failed.errback(ValueError())
+        self.failureResultOf(failed, ValueError)

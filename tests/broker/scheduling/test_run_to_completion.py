@@ -1,0 +1,33 @@
+"""Work that could pause, done at once."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
+
+
+class PausesTests(SynchronousTestCase):
+    """What comes of it."""
+
+    def test_result(self) -> None:
+        """All steps are done, and what the work returns is returned."""
+        steps: list[int] = []
+
+        def working() -> Generator[None, None, str]:
+            for number in range(3):
+                steps.append(number)
+                yield
+            return "done"
+
+        self.assertEqual((run_to_completion(working()), steps), ("done", [0, 1, 2]))
+
+    def test_fault(self) -> None:
+        """What the work raises is raised."""
+        def working() -> Generator[None, None, None]:
+            yield
+            raise ZeroDivisionError
+
+        self.assertRaises(ZeroDivisionError, run_to_completion, working())

@@ -1,0 +1,256 @@
+"""The loops a message goes through, without files."""
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.errors import MessageIllegal
+from twistmq.broker.store.append_fast_path import (
+    dispatch_records,
+    encode_ahead,
+    encode_records,
+    give_back_offsets,
+    place_records,
+)
+from twistmq.broker.store.consume_queue import ENTRY, MISSING_MAX, ConsumeQueue
+from twistmq.broker.store.index_tail import ITEM, IndexTail
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.record import (
+    CHECK_FILE_END,
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    MessageRecord,
+    check_record,
+    decode_record,
+)
+
+#: Bytes of message() as stored: 91 and "hello" and "TopicTest".
+SIZE = 91 + 5 + 9
+
+
+class LoopCase(SynchronousTestCase):
+    """A table of queues and an index without files."""
+
+    def setUp(self) -> None:
+        """Everything empty."""
+        self.queues: dict[str, dict[int, ConsumeQueue]] = {}
+        self.dirty: dict[ConsumeQueue, None] = {}
+        self.absurd: list[MessageRecord] = []
+        self.restarted: list[tuple[str, int]] = []
+        self.indexes = [IndexTail(10, 4, lambda position, size: b"")]
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Make a queue as a table does."""
+        queue = ConsumeQueue(topic, queue_id)
+        self.queues.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def restart(self, queue: ConsumeQueue, offset: int) -> None:
+        """Empty a queue as a table does."""
+        self.restarted.append((queue.topic, offset))
+        queue.tail.clear()
+        queue.tail_start = offset
+
+    def next_index(self) -> IndexTail:
+        """Begin another index."""
+        self.indexes.append(IndexTail(10, 4, lambda position, size: b""))
+        return self.indexes[-1]
+
+    def encode(
+        self, *records: MessageRecord, offset: int = 0, file_size: int = 9999, body_max: int = 1000
+    ) -> list[tuple[int, bytes]]:
+        """Encode with a filter that keeps topic Hidden out of queues."""
+        return encode_records(
+            records, self.queues, self.make, lambda record: record.topic != "Hidden",
+            offset, file_size, 777, body_max,
+        )
+
+    def dispatch(self, *records: MessageRecord, index: bool = True) -> int:
+        """Dispatch into queues and index."""
+        tail = self.indexes[-1] if index else None
+        return dispatch_records(
+            records, self.queues, self.make, self.restart, self.dirty, self.absurd, tail,
+            self.next_index,
+        )
+
+
+class PlaceRecordsTests(LoopCase):
+    """encode_ahead and place_records: the same as encode_records, in two steps."""
+
+    def records(self) -> list[MessageRecord]:
+        """Records of all kinds: hidden, half, with IPv6 addresses, of several queues."""
+        return [
+            message(body=b"a"), message("Hidden"), message(queue_id=1, born_host=bytes(20)),
+            message(sys_flag=SYS_TRANSACTION_PREPARED), message(store_host=bytes(20)),
+            *[message(body=b"x" * size) for size in range(0, 300, 7)]]
+
+    def test_same(self) -> None:
+        """The same bytes and places, wherever the parts are cut and files end."""
+        for offset, cut in ((0, 1), (900, 5), (999_992, 48)):
+            self.queues = {}
+            want_records = self.records()
+            want = self.encode(*want_records, offset=offset, file_size=1000)
+            self.queues = {}
+            records = self.records()
+            parts = [records[:cut], records[cut:2 * cut], records[2 * cut:]]
+            encoded = [(part, encode_ahead(part, 1000, 1000)) for part in parts]
+            got = place_records(encoded, self.queues, self.make,
+                                lambda record: record.topic != "Hidden", offset, 1000, 777)
+            self.assertEqual(got, want)
+            self.assertGreater(len(got), 1)
+            for name in ("queue_offset", "physical_offset", "next_offset", "store_timestamp",
+                         "enters_queue", "size"):
+                self.assertEqual([getattr(record, name) for record in records],
+                                 [getattr(record, name) for record in want_records], msg=name)
+
+    def test_limits(self) -> None:
+        """Too long a body, and what no file holds, are refused by their index."""
+        for bad in (message(body=bytes(1001)), message(body=bytes(900))):
+            error = self.assertRaises(MessageIllegal, encode_ahead, [message(), bad], 1000, 1000)
+            self.assertEqual(error.record_index, 1)
+
+
+class EncodeRecordsTests(LoopCase):
+    """encode_records."""
+
+    def test_places(self) -> None:
+        """Records follow each other; each queue counts for itself."""
+        records = [message(), message(queue_id=1), message()]
+        writes = self.encode(*records, offset=500)
+        self.assertEqual([record.queue_offset for record in records], [0, 0, 1])
+        self.assertEqual([record.physical_offset for record in records], [500, 605, 710])
+        self.assertEqual([record.next_offset for record in records], [605, 710, 815])
+        self.assertEqual([(offset, len(data)) for offset, data in writes], [(500, 3 * SIZE)])
+        found = decode_record(writes[0][1], 2 * SIZE)
+        self.assertEqual(
+            (found.physical_offset, found.queue_offset, found.store_timestamp), (710, 1, 777)
+        )
+
+    def test_roll(self) -> None:
+        """What does not fit with eight bytes to spare begins the next file."""
+        file_size = 3 * SIZE
+        records = [message() for _ in range(3)]
+        writes = self.encode(*records, file_size=file_size)
+        self.assertEqual([record.physical_offset for record in records], [0, SIZE, file_size])
+        first, second = writes
+        self.assertEqual((first[0], len(first[1])), (0, 2 * SIZE + 8))
+        self.assertEqual(check_record(first[1], 2 * SIZE), CHECK_FILE_END)
+        self.assertEqual(first[1][2 * SIZE : 2 * SIZE + 4], SIZE.to_bytes(4, "big"))
+        self.assertEqual((second[0], len(second[1])), (file_size, SIZE))
+        self.assertEqual(decode_record(second[1]).physical_offset, file_size)
+
+    def test_exact_fit(self) -> None:
+        """A record that leaves exactly the eight bytes does not roll."""
+        records = [message(), message()]
+        writes = self.encode(*records, file_size=2 * SIZE + 8)
+        self.assertEqual(len(writes), 1)
+        writes = self.encode(message(), offset=2 * SIZE, file_size=2 * SIZE + 8)
+        self.assertEqual([(offset, len(data)) for offset, data in writes],
+                         [(2 * SIZE, 8), (2 * SIZE + 8, SIZE)])
+
+    def test_half_messages_take_no_offset(self) -> None:
+        """Prepared and rolled-back records have queue offset 0 and enter no queue."""
+        kinds = [SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK, SYS_TRANSACTION_COMMIT, 0]
+        records = [message(), *[message(sys_flag=kind) for kind in kinds], message("Hidden")]
+        self.encode(*records)
+        self.assertEqual([record.queue_offset for record in records], [0, 0, 0, 1, 2, 0])
+        entered = [record.enters_queue for record in records]
+        self.assertEqual(entered, [True, False, False, True, True, False])
+
+    def test_refusal_takes_nothing(self) -> None:
+        """A record that breaks a limit: its index is told and no queue offset is gone."""
+        cases = {
+            "body": (message(body=bytes(1001)), "body of 1001 bytes, 1000 fit"),
+            "file": (message(body=bytes(500)), "600 bytes, 592 fit"),
+            "properties": (message(properties="x" * 40_000), "40000"),
+            "flag": (message(flag=2**31), "does not fit"),
+            "inner batch": (message(message_count=2), "inner batch"),
+        }
+        for name, (record, text) in cases.items():
+            with_others = [message(), message(), record, message()]
+            error = self.assertRaises(
+                MessageIllegal, self.encode, *with_others, file_size=600
+            )
+            self.assertEqual(error.record_index, 2, msg=name)
+            self.assertIn(text, str(error), msg=name)
+            self.assertEqual(self.queues["TopicTest"][0].next_offset, 0, msg=name)
+
+    def test_gives_back(self) -> None:
+        """A write that failed gives the offsets back."""
+        records = [message(), message("Hidden"), message()]
+        self.encode(*records)
+        give_back_offsets(records, self.queues)
+        self.assertEqual(self.queues["TopicTest"][0].next_offset, 0)
+
+
+class DispatchRecordsTests(LoopCase):
+    """dispatch_records."""
+
+    def test_enters_queues(self) -> None:
+        """Each record has its entry; a queue is dirty once."""
+        records = [message(tag="TagA"), message(), message(queue_id=3)]
+        self.encode(*records)
+        self.assertEqual(self.dispatch(*records), 60)
+        queue = self.queues["TopicTest"][0]
+        self.assertEqual(ENTRY.unpack_from(queue.tail, 0), (0, records[0].size, 2598919))
+        self.assertEqual(ENTRY.unpack_from(queue.tail, 20)[0], records[0].size)
+        self.assertEqual([each.queue_id for each in self.dirty], [0, 3])
+        self.assertEqual(queue.max_physical, records[1].next_offset)
+
+    def test_indexes_keys(self) -> None:
+        """Unique key, then keys; half messages too, rolled-back ones not."""
+        records = [
+            message(unique_key="U", keys="a b"),
+            message(keys="half", sys_flag=SYS_TRANSACTION_PREPARED),
+            message(keys="gone", sys_flag=SYS_TRANSACTION_ROLLBACK),
+        ]
+        self.indexes = [IndexTail(10, 100, lambda position, size: b"")]
+        self.encode(*records)
+        self.assertEqual(self.dispatch(*records), 20)
+        places = [item[1] for item in ITEM.iter_unpack(self.indexes[0].items)]
+        self.assertEqual(places, [0, 0, 0, records[1].physical_offset])
+
+    def test_without_index(self) -> None:
+        """No index, no items."""
+        records = [message(keys="a")]
+        self.encode(*records)
+        self.dispatch(*records, index=False)
+        self.assertEqual(self.indexes[0].count, 1)
+
+    def test_full_index_goes_on_in_the_next(self) -> None:
+        """Keys of one message may lie in two files."""
+        records = [message(keys="a b c d e")]
+        self.encode(*records)
+        self.dispatch(*records)
+        self.assertEqual([index.count for index in self.indexes], [4, 3])
+
+    def test_again_changes_nothing(self) -> None:
+        """Recovery dispatches records that are entered already."""
+        records = [message(keys="a"), message(keys="b")]
+        self.encode(*records)
+        self.dispatch(*records)
+        self.assertEqual(self.dispatch(records[0]), 0)
+        self.assertEqual(self.indexes[0].count, 3)
+        self.assertEqual(self.restarted, [])
+
+    def test_absurd_offset(self) -> None:
+        """An offset no queue can have come to must not fill the memory with fillers."""
+        records = [message(keys="a"), message(keys="b"), message()]
+        self.encode(*records)
+        records[1].queue_offset = 2 + MISSING_MAX
+        self.assertEqual(self.dispatch(*records), 20 * 3)
+        self.assertEqual(self.absurd, [records[1]])
+        self.assertFalse(records[1].enters_queue)
+        self.assertEqual(self.indexes[0].count, 3)
+
+    def test_topic_made_again(self) -> None:
+        """A newer record with an old offset starts its queue anew."""
+        records = [message() for _ in range(3)]
+        self.encode(*records)
+        self.dispatch(*records)
+        self.queues.clear()
+        newer = [message()]
+        self.encode(*newer, offset=records[-1].next_offset)
+        self.queues.clear()
+        self.dispatch(*records, *newer)
+        self.assertEqual(self.restarted, [("TopicTest", 0)])
+        self.assertEqual(ENTRY.unpack(self.queues["TopicTest"][0].tail)[0], 3 * SIZE)

@@ -1,0 +1,58 @@
+"""What a frame asks for, told from little of it."""
+
+from __future__ import annotations
+
+import time
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.broker.codes import RequestCode
+from twistmq.broker.constants import HEADER_SIZE_MAX
+from twistmq.broker.wire.command import encode_reply, encode_request
+from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder
+from twistmq.plugins.flow_control.peek_header import Found, look
+
+
+class LookTests(SynchronousTestCase):
+    """Headers of both kinds, and such as nobody can read."""
+
+    def json(self, text: str) -> Found | None:
+        return look((JSON, text.encode(), b""))
+
+    def test_both_kinds(self) -> None:
+        """Code, opaque and flag, whatever else there is."""
+        for kind in (JSON, ROCKETMQ):
+            for oneway in (False, True):
+                [frame] = FrameDecoder().feed(encode_request(
+                    RequestCode.SEND_MESSAGE_V2, 77, None, b"body", oneway=oneway,
+                    serialize_type=kind, extra_fields={"code": "1", "i": 'x"opaque":5'}))
+                self.assertEqual(look(frame), (310, 77, 2 if oneway else 0))
+
+    def test_said_otherwise(self) -> None:
+        """What the broker's decoder takes is found too: any order, and no opaque."""
+        self.assertEqual(self.json('{"opaque":5,"x":[{"code":3}],"flag":2,"code":11}'), (11, 5, 2))
+        self.assertEqual(self.json('{"code":11}'), (11, 0, 0))
+
+    def test_long(self) -> None:
+        """A header of megabytes is looked at, not read."""
+        def seconds(size: int) -> float:
+            [frame] = FrameDecoder().feed(encode_request(
+                RequestCode.SEND_MESSAGE_V2, 77, extra_fields={"i": "\\" * (size // 2)}))
+            begin = time.process_time()
+            for _ in range(50):
+                self.assertEqual(look(frame), (310, 77, 0))
+            return time.process_time() - begin
+
+        least = min(seconds(2 * HEADER_SIZE_MAX) for _ in range(3))
+        self.assertLess(min(seconds(8_000_000) for _ in range(3)), 10 * max(least, 0.002))
+        self.assertIsNone(self.json(" " * HEADER_SIZE_MAX + '{"code":11}'))
+
+    def test_no_requests(self) -> None:
+        """A reply; what has no code; numbers that are none of 32 bits; no JSON; half a header."""
+        [reply] = FrameDecoder().feed(encode_reply(0, 5, None, b"", None))
+        self.assertIsNone(look(reply))
+        for text in ('{"opaque":5}', '{"code":5000000000,"opaque":1}', '{"code":"x","opaque":1}',
+                     '{"code":1,"opaque":2', "", "[]", "[" * 100_000):
+            self.assertIsNone(self.json(text), msg=text[:40])
+        self.assertIsNone(look((JSON, b'{"code":1,"opaque":2,"\xff":1}\xff', b"")))
+        self.assertIsNone(look((ROCKETMQ, b"\x01\x36\x00", b"")))

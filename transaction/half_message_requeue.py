@@ -1,0 +1,70 @@
+"""RESUME_CHECK_HALF_MESSAGE (323): an administrator has a half message checked anew.
+
+It is one that was given up, mostly; a copy of it without questions goes into the half topic.
+
+Source: AdminBrokerProcessor.resumeCheckHalfMessage @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from twistmq.broker.errors import BrokerError, MessageIllegal
+from twistmq.broker.remoting.messages import Reply, Request
+from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from twistmq.broker.wire import properties as names
+from twistmq.broker.wire.headers.transaction import ResumeCheckHalfMessageRequestHeader
+from twistmq.broker.wire.message_id import parse_offset_message_id
+from twistmq.broker.wire.record import StoredMessage, decode_record
+from twistmq.transaction.half import resumed_record
+
+if TYPE_CHECKING:
+    from twistmq.broker.kernel import Kernel
+    from twistmq.transaction.metrics import TransactionMetrics
+
+__all__ = ["ResumeCheck"]
+
+_FAILED: Final = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+_NOT_FOUND: Final = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+
+class ResumeCheck:
+    """The handler of one broker."""
+
+    log = Logger()
+
+    def __init__(self, kernel: Kernel, metrics: TransactionMetrics) -> None:
+        self._kernel = kernel
+        self._metrics = metrics
+
+    def handle(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Reply:
+        """Put a half message back.
+
+        :raises BrokerError: when there is none of this id, or it cannot be stored.
+        """
+        message = self._find(request.header.msg_id or "")
+        record = resumed_record(message)
+        for error in self._kernel.append([record]).values():
+            self.log.warn("half message at {place} cannot be put back: {error}",
+                          place=message.physical_offset, error=str(error))
+            raise BrokerError(_FAILED)
+        self._kernel.stats.messages_put([record])
+        if message.topic == CHECK_MAX_TIME_TOPIC:
+            self._metrics.add({message.properties_map()[names.REAL_TOPIC]: 1})
+        self.log.info("half message at {place} is put back, at {offset}",
+                      place=message.physical_offset, offset=record.queue_offset)
+        return Reply()
+
+    def _find(self, message_id: str) -> StoredMessage:
+        """:raises BrokerError: when there is no half message of this id."""
+        try:
+            place = parse_offset_message_id(message_id)[2]
+        except MessageIllegal:
+            raise BrokerError(_NOT_FOUND) from None
+        data = self._kernel.store.look_message(place)
+        message = None if data is None else decode_record(data)
+        if message is None or message.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
+            raise BrokerError(_NOT_FOUND)
+        return message
