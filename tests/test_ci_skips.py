@@ -34,7 +34,7 @@ class SkipsTests(SynchronousTestCase):
         found: list[str] = load().faults(log, without, find)
         return found
 
-    def test_programs(self) -> None:
+    def test_only_a_missing_program_excuses_a_test(self) -> None:
         """One that is missing excuses a test; one that is there does not."""
         for program, reason in (
             ("java", "no java on this machine"), ("go", "no go on this machine"),
@@ -53,14 +53,14 @@ class SkipsTests(SynchronousTestCase):
         self.assertEqual(self.faults(reason, here=("promtool",)), [])
         self.assertEqual(len(self.faults(reason, here=("promtool", "prometheus"))), 1)
 
-    def test_privileges(self) -> None:
+    def test_missing_privileges_excuse_a_test(self) -> None:
         """A machine need not let anybody mount, or may have root run the tests."""
         for reason in ("a file system cannot be mounted: mount: permission denied",
                        "root may write anywhere, and mount says: permission denied",
                        "nothing is forbidden to this user"):
             self.assertEqual(self.faults(reason), [])
 
-    def test_extras(self) -> None:
+    def test_an_extra_of_the_run_must_be_installed(self) -> None:
         """Those of the run are a must; one that it does without is none."""
         reason = ("twisted.trial.unittest.SkipTest: the extra spark is not installed: "
                   "pip install 'twistmq[spark]'")
@@ -75,7 +75,7 @@ class SkipsTests(SynchronousTestCase):
                 "pytest counts other skips than it names: was it run with -rs?"])
         self.assertEqual(load().faults("=== 7 passed in 0.11s ===\n"), [])
 
-    def test_musts(self) -> None:
+    def test_whatever_else_is_missing_is_named(self) -> None:
         """Whatever else is missing is named."""
         for reason in ("there is no openssl to make certificates with",
                        "mvn could not fetch the jars of Apache RocketMQ 5.3.3: status 1",

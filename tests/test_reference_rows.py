@@ -36,7 +36,7 @@ class FaultTests(SynchronousTestCase):
         size = len(shown) if size is None else size
         return faults_of(read_page(f"## part: Its name ({size} rows)\n\n{rows}"))
 
-    def test_right(self) -> None:
+    def test_classes_methods_several_of_them(self) -> None:
         """Classes, methods, several of them, and both kinds of reason."""
         self.assertEqual(self.faults(_HERE, f"{_HERE}, {_METHOD}", "later: clients",
                                      "not: because"),
@@ -47,7 +47,7 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual(self.faults(_HERE, size=3), ["part: 1 rows of 3, look at [2, 3]"])
         self.assertEqual(self.faults(_HERE, _HERE, size=1), ["part: 2 rows of 1, look at [2]"])
 
-    def test_neither(self) -> None:
+    def test_a_row_without_test_or_reason_is_a_fault(self) -> None:
         """Nothing, words, words beside a test, a reason without words, an unknown subject."""
         for shown in ("", "soon", f"{_HERE} and more", "not:", "later: some day"):
             self.assertEqual(len(self.faults(shown)), 1, msg=shown)
@@ -59,7 +59,7 @@ class FaultTests(SynchronousTestCase):
                       "`interop/clients.py::JavaTestCase`"):
             self.assertEqual(len(self.faults(shown)), 1, msg=shown)
 
-    def test_kinds(self) -> None:
+    def test_each_kind_of_fault_of_a_row_is_found(self) -> None:
         """Of a row."""
         self.assertEqual([Row("part", 1, shown).kind for shown in (_HERE, "later: x", "not: y")],
                          ["tests", "later", "not"])

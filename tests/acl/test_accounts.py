@@ -62,7 +62,7 @@ class CheckTests(SynchronousTestCase):
 class PassedTests(SynchronousTestCase):
     """What an account remembers that it may do."""
 
-    def test_bounds(self) -> None:
+    def test_remembered_permissions_are_bounded(self) -> None:
         """Not too many, and none that is long."""
         account = account_of(config())
         for number in range(10_000):
@@ -110,13 +110,13 @@ class ConfigTests(SynchronousTestCase):
         self.assertRaises(AclError, account_of, config(topic_perms=["t"]))
         self.assertRaises(AclError, account_of, config(white_remote_address="1.2.3"))
 
-    def test_fields(self) -> None:
+    def test_a_files_names(self) -> None:
         """A file's names; what is not given is None."""
         read = config_of({"accessKey": "alice-key", "secretKey": SECRET, "admin": "true",
                           "topicPerms": ["a=PUB"], "unknown": "x", "defaultTopicPerm": None})
         self.assertEqual(read, config(admin=True, topic_perms=["a=PUB"]))
 
-    def test_flags(self) -> None:
+    def test_yaml_booleans_are_read(self) -> None:
         """What YAML takes for true and false."""
         for flag, texts in ((True, ("true", "True", "yes", "on", True)),
                             (False, ("false", "no", "off", "", None, False))):
@@ -124,7 +124,7 @@ class ConfigTests(SynchronousTestCase):
                 self.assertEqual(config_of({"admin": text}).admin, flag, msg=repr(text))
         self.assertRaises(AclError, config_of, {"admin": "maybe"})
 
-    def test_kinds(self) -> None:
+    def test_a_value_of_the_wrong_kind_is_named_by_its_field(self) -> None:
         """A value of the wrong kind is named by its field, not by what it is."""
         for name, value in (("secretKey", [SECRET]), ("accessKey", {"a": SECRET}),
                             ("topicPerms", SECRET), ("groupPerms", [[SECRET]])):
@@ -132,7 +132,7 @@ class ConfigTests(SynchronousTestCase):
             self.assertIn(name, str(error))
             self.assertNotIn(SECRET, str(error))
 
-    def test_representations(self) -> None:
+    def test_repr_hides_the_secret_key(self) -> None:
         """What a log or a traceback would show of them has no secret key."""
         for value in (config(), account_of(config())):
             self.assertNotIn(SECRET, f"{value!r} {value!s} {value}")

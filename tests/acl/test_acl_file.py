@@ -110,14 +110,14 @@ class ReadTests(SynchronousTestCase):
         for pattern in patterns[1].split():
             parse_pattern(pattern)
 
-    def test_nothing(self) -> None:
+    def test_an_empty_file_differs_from_one_without_accounts(self) -> None:
         """A file without data is told from one without accounts."""
         for data in (b"", b"# nothing\n", b"{}", b"---\n"):
             self.assertFalse(read_acl_file(data).has_data, msg=repr(data))
         file = read_acl_file(b"accounts:\nglobalWhiteRemoteAddresses:\n")
         self.assertEqual((file.has_data, file.accounts, file.white_addresses), (True, (), ()))
 
-    def test_faults(self) -> None:
+    def test_a_file_with_a_fault_is_refused_as_a_whole(self) -> None:
         """What has no meaning is refused as a whole."""
         start = b"accounts:\n- accessKey: alice-key\n  secretKey: secret-of-alice\n"
         faults = {

@@ -76,7 +76,7 @@ FAULTS = {
 class PatternTests(SynchronousTestCase):
     """The forms and their faults, many of them from Apache's own tests."""
 
-    def test_forms(self) -> None:
+    def test_each_pattern_matches_exactly_its_addresses(self) -> None:
         """Each lets pass what it names and nothing else."""
         for text, (inside, outside) in FORMS.items():
             pattern = parse_pattern(text)
@@ -85,7 +85,7 @@ class PatternTests(SynchronousTestCase):
             for address in outside:
                 self.assertFalse(pattern.matches(address), msg=f"{text!r} and {address}")
 
-    def test_none(self) -> None:
+    def test_an_account_without_addresses_passes_no_unsigned_request(self) -> None:
         """An account that says nothing lets nobody pass unsigned."""
         self.assertFalse(parse_pattern(None).matches("127.0.0.1"))
 
@@ -95,13 +95,13 @@ class PatternTests(SynchronousTestCase):
         inside = [number for number in range(-10, 300) if pattern.matches(f"127.0.0.{number}")]
         self.assertEqual(inside, list(range(17, 204)))
 
-    def test_faults(self) -> None:
+    def test_invalid_patterns_are_refused_in_apaches_words(self) -> None:
         """What is no form is refused when it is read, in Apache's words."""
         for text, said in FAULTS.items():
             error = self.assertRaises(AclError, parse_pattern, text)
             self.assertIn(said, str(error), msg=text)
 
-    def test_parts(self) -> None:
+    def test_an_address_is_numbers_of_8_or_of_16_bits(self) -> None:
         """An address is numbers of 8 or of 16 bits."""
         self.assertEqual(parts_of("10.0.0.255"), (10, 0, 0, 255))
         self.assertEqual(parts_of("1::ffff"), (1, 0, 0, 0, 0, 0, 0, 0xFFFF))

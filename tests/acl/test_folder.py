@@ -30,12 +30,12 @@ class FolderTests(SynchronousTestCase):
     def names(self) -> list[str]:
         return [os.path.relpath(path, self.home) for path in self.folder.paths()]
 
-    def test_nothing(self) -> None:
+    def test_a_home_without_a_conf_has_no_files(self) -> None:
         """A home without a conf has no files, and reading one gives nothing."""
         self.assertEqual(self.names(), [])
         self.assertEqual(self.folder.read(self.folder.default_file), b"")
 
-    def test_files(self) -> None:
+    def test_files_below_conf_acl_come_before_the_default_file(self) -> None:
         """All below conf/acl but what is the tools', then the default one."""
         self.put("conf/plain_acl.yml", "conf/acl/b.yaml", "conf/acl/a.yml", "conf/acl/deep/c.yml",
                  "conf/acl/tools.yml", "conf/acl/a.yml.bak", "conf/acl/readme.txt",
@@ -75,7 +75,7 @@ class FolderTests(SynchronousTestCase):
         self.folder.write(self.folder.default_file, b"a: b\n")
         self.assertEqual(os.stat(self.folder.default_file).st_mode & 0o777, 0o640)
 
-    def test_link(self) -> None:
+    def test_a_link_stays_one(self) -> None:
         """A link stays one: what it points at is replaced."""
         self.put("elsewhere/real.yml")
         (self.home / "conf").mkdir()

@@ -21,7 +21,7 @@ DENY, ANY, PUB, SUB = Permission.DENY, Permission.ANY, Permission.PUB, Permissio
 class PermissionTests(SynchronousTestCase):
     """Bits and texts."""
 
-    def test_allows(self) -> None:
+    def test_owned_against_needed(self) -> None:
         """Owned against needed: PUB, SUB, ANY; DENY wins over what stands beside it."""
         table = {
             PUB: (True, False, True), SUB: (False, True, True), PUB | SUB: (True, True, True),
@@ -36,14 +36,14 @@ class PermissionTests(SynchronousTestCase):
         """The numbers of Permission.java."""
         self.assertEqual([int(one) for one in (DENY, ANY, PUB, SUB)], [1, 2, 4, 8])
 
-    def test_texts(self) -> None:
+    def test_an_unknown_permission_text_is_deny(self) -> None:
         """A text that is none of the five is DENY; ANY cannot be given."""
         texts = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB, "DENY": DENY,
                  " PUB ": PUB, "ANY": DENY, "pub": DENY, "PUB | SUB": DENY, "": DENY, None: DENY}
         for text, permission in texts.items():
             self.assertEqual(parse_permission(text), permission, msg=repr(text))
 
-    def test_resources(self) -> None:
+    def test_topics_by_name(self) -> None:
         """Topics by name, groups by their retry topic; the last of a name wins."""
         self.assertEqual(parse_resources(["a=PUB", " b = SUB|PUB", "a=DENY"], groups=False),
                          {"a": DENY, "b": PUB | SUB})
@@ -70,6 +70,6 @@ class PermissionTests(SynchronousTestCase):
                              ADMIN_CODES)
         self.assertNotIn(52, ADMIN_CODES)
 
-    def test_names(self) -> None:
+    def test_a_retry_topic_is_shown_as_its_group(self) -> None:
         """A retry topic is told as its group."""
         self.assertEqual([resource_name("t"), resource_name("%RETRY%g")], ["topic:t", "group:g"])

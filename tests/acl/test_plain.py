@@ -29,7 +29,7 @@ from twistmq.transaction import plugin as transaction
 class StartTests(AclTestCase):
     """What a start makes of settings and files."""
 
-    def test_off(self) -> None:
+    def test_without_acl_enable_no_key_is_asked_and_files_are_not_read(self) -> None:
         """Without aclEnable nobody is asked for a key, and files need not be readable."""
         self.plain.write_text("accounts: [")
         self.box = self.start(aclEnable="false")
@@ -76,7 +76,7 @@ class StartTests(AclTestCase):
         self.box = self.start(**{"rocketmq.acl.plain.file": "other.yml"})
         self.assertEqual(self.ask(ADMIN, RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
 
-    def test_watched(self) -> None:
+    def test_a_change_of_a_file_holds_after_the_next_look(self) -> None:
         """A change of a file holds after the next look; a broken file changes nothing."""
         self.plain.write_text("accounts: [")
         self.look_at_files()
@@ -101,7 +101,7 @@ class HomeTests(SynchronousTestCase):
         return plain.home_of(Settings.load([*broker_rows(), *plain.register_settings()],
                                            overrides=settings))
 
-    def test_home(self) -> None:
+    def test_home_is_the_setting_then_environment_then_store_parent(self) -> None:
         """The setting, then the environment, then the folder above the store."""
         with mock.patch.dict(os.environ):
             os.environ.pop("ROCKETMQ_HOME", None)

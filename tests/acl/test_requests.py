@@ -143,7 +143,7 @@ class AccountRequestsTests(AclTestCase):
                 "but accessKey=alice-key is not", b""))
         self.assertEqual(self.plain.read_bytes(), before)
 
-    def test_representations(self) -> None:
+    def test_repr_of_requests_and_answers_hides_the_secret_key(self) -> None:
         """What a log would show of a request and an answer has no secret key."""
         shown = f"{account()!r} {account()} {self.configs()!r}"
         self.assertNotIn("secret-of", shown)
@@ -155,7 +155,7 @@ class DisabledTests(AclTestCase):
 
     settings = {"aclEnable": "false"}  # noqa: RUF012
 
-    def test_refused(self) -> None:
+    def test_each_request_is_refused_and_no_file_is_touched(self) -> None:
         """Each says why, and no file is touched."""
         before = self.plain.read_bytes()
         for code, failed in ((UPDATE, 209), (DELETE, 210), (WHITE, 211), (VERSIONS, 1),

@@ -53,7 +53,7 @@ ROWS: Sequence[tuple[int, dict[str, str], dict[str, Permission]]] = (
 class NeededTests(SynchronousTestCase):
     """One row a code."""
 
-    def test_codes(self) -> None:
+    def test_every_code_with_a_row_needs_its_resources(self) -> None:
         """Every code with a row, with and without the fields it looks at."""
         for code, fields, needed in ROWS:
             self.assertEqual(needed_resources(code, fields, b""), needed, msg=f"{code} {fields}")
@@ -107,7 +107,7 @@ class NeededTests(SynchronousTestCase):
         self.assertEqual(needed("%RETRY%g+KEY"), {"T": PUB, "%RETRY%g": SUB})
         self.assertRaises(AclError, needed, "B" + "+x" * 100)
 
-    def test_queues(self) -> None:
+    def test_queue_requests_need_read_permission(self) -> None:
         """Who locks queues, asks for some or says how they are shared reads them."""
         queues = (MessageQueue("T", "b", 0), MessageQueue("U", "b", 0),
                   MessageQueue("%RETRY%g", "b", 0))
@@ -120,7 +120,7 @@ class NeededTests(SynchronousTestCase):
         for code in (41, 42, 400, 401):
             self.assertRaises(AclError, needed_resources, code, {}, b"{")
 
-    def test_touched(self) -> None:
+    def test_resources_found_by_handlers_count_as_those_of_headers(self) -> None:
         """What handlers find out counts as what headers say."""
         self.assertEqual(touched_resources(["T", "%RETRY%g"], (), ()), {"T": PUB, "%RETRY%g": SUB})
         self.assertEqual(touched_resources((), ["%RETRY%g_T", "U"], ["g"]), {**BOTH, "U": SUB})
@@ -160,7 +160,7 @@ class NeededTests(SynchronousTestCase):
         for wrong in (b"", b"x", b'{"acks":[{"t":1}]}', b'{"acks":{}}'):
             self.assertRaises(AclError, needed_resources, 200151, {}, wrong)
 
-    def test_heartbeat(self) -> None:
+    def test_a_heartbeat_needs_groups_and_subscribed_topics(self) -> None:
         """Consumer groups and what they subscribe to; producers need nothing."""
         subscriptions = (SubscriptionData("T"), SubscriptionData("%RETRY%g"))
         body = HeartbeatData("c", consumer_data_set=(

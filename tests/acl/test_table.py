@@ -60,7 +60,7 @@ class FilesTests(TableTestCase):
         self.assertFalse(self.table.is_white("127.0.0.1"))
         self.assertIsNone(self.table.accounts.get("nobody-here"))
 
-    def test_merged(self) -> None:
+    def test_accounts_and_white_addresses_of_all_files_count(self) -> None:
         """Accounts and white addresses of all files count, the default file's last."""
         self.put(PLAIN, account("plain-key") + "globalWhiteRemoteAddresses: [10.0.0.1]\n")
         self.put(FIRST, account("first-key") + "globalWhiteRemoteAddresses: [10.0.0.2]\n")
@@ -81,7 +81,7 @@ class FilesTests(TableTestCase):
         self.assertEqual(self.keys(), ["same-key"])
         self.assertEqual(len(self.logged(LogLevel.warn)), 1)
 
-    def test_versions(self) -> None:
+    def test_versions_are_kept_by_path(self) -> None:
         """By path; a file that says none has the time it was read at; an empty one is left out."""
         plain = self.put(PLAIN, "dataVersion: [{counter: 7, timestamp: 5}]\n")
         first = self.put(FIRST, account("first-key"))
@@ -131,7 +131,7 @@ class WatchTests(TableTestCase):
         os.utime(self.plain, (1, 1))
         self.assertFalse(self.table.reload())
 
-    def test_changed(self) -> None:
+    def test_a_changed_file_replaces_the_accounts_at_once(self) -> None:
         """What the file says now holds alone, also when its time and length are as before."""
         times = os.stat(self.plain)
         self.plain.write_text(self.plain.read_text().replace("plain-key", "other-key"))
@@ -152,7 +152,7 @@ class WatchTests(TableTestCase):
         self.assertTrue(self.table.reload())
         self.assertEqual(self.keys(), [])
 
-    def test_broken(self) -> None:
+    def test_a_broken_file_keeps_the_old_accounts_and_logs_one_line(self) -> None:
         """What the file said holds, with one line in the log however often it is looked at."""
         good = self.plain.read_text()
         for text in ("accounts: [", "", account("abc"), good + "- x"):
@@ -179,7 +179,7 @@ class WatchTests(TableTestCase):
         self.assertFalse(self.table.reload())
         self.assertEqual(self.keys(), ["plain-key"])
 
-    def test_unreadable(self) -> None:
+    def test_a_disk_that_fails_takes_no_accounts_away(self) -> None:
         """A disk that fails takes no accounts away."""
         with mock.patch.object(AclFolder, "read", side_effect=OSError(5, "Input/output error")):
             for _ in range(3):

@@ -142,7 +142,7 @@ class TouchedTests(AclTestCase):
         for topic in ("new", "%RETRY%GB"):
             self.assertIsNone(self.box.kernel.topic_config.get(topic))
 
-    def test_reply(self) -> None:
+    def test_any_account_may_send_to_the_clusters_reply_topic(self) -> None:
         """To the cluster's topic of replies anybody with an account may send, as he could."""
         before = self.count(_REPLY_TOPIC)
         for topic in (_REPLY_TOPIC, "A"):
@@ -202,7 +202,7 @@ class TouchedTests(AclTestCase):
         self.assert_served(answer)
         return parse_offset_message_id(answer.header(SendMessageResponseHeader).msg_id)[2]
 
-    def test_view(self) -> None:
+    def test_a_message_is_shown_only_with_read_permission_of_its_topic(self) -> None:
         """A message is shown to who may read its topic, also while it waits for its time."""
         half = parse_offset_message_id(self.half().msg_id)[2]
         for place in (self.place(BOB, "B"), self.place(BOB, "B", TIMER_DELAY_SEC="100"), half):
@@ -260,7 +260,7 @@ class TouchedTests(AclTestCase):
 
     # --- the broker as a whole
 
-    def test_administrators(self) -> None:
+    def test_requests_about_all_groups_need_an_administrator(self) -> None:
         """What is about all groups or the broker's files is for administrators."""
         for code in (26, 43, 306, 316, 323, 329):
             answer = self.ask(ALICE, code)

@@ -102,7 +102,7 @@ class ValidatorTests(AclTestCase):
             "Check signature failed for accessKey=alice-key")
         self.assertEqual(self.box.kernel.store.max_offset, stored)
 
-    def test_keys(self) -> None:
+    def test_an_unknown_key_or_a_wrong_signature_is_refused(self) -> None:
         """An unknown key, another's secret, no signature."""
         code = RequestCode.GET_BROKER_RUNTIME_INFO
         self.assertEqual(self.refusal(("nobody-key", ALICE[1]), code),
@@ -120,7 +120,7 @@ class ValidatorTests(AclTestCase):
         self.assertEqual(self.ask(ALICE, UNKNOWN_CODE).code,
                          ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
-    def test_topics(self) -> None:
+    def test_sends_need_pub_on_the_topic(self) -> None:
         """Sends need PUB on the topic, reads SUB on topic and group."""
         send, pull = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
         self.assertEqual(self.refusal(ALICE, send, send_header("hers", 0), b"x"), "")
@@ -188,7 +188,7 @@ class ValidatorTests(AclTestCase):
             self.refusal(BOB, RequestCode.PULL_MESSAGE, pull_header(topic, group="g")),
             f"No default permission for topic:{topic}")
 
-    def test_heartbeat(self) -> None:
+    def test_a_refused_heartbeat_registers_nothing(self) -> None:
         """Each group and each topic of a consumer counts; who is refused is not registered."""
         code = RequestCode.HEART_BEAT
         self.assertEqual(self.refusal(ALICE, code, None, self.heartbeat("not-hers", "hers")),
@@ -200,7 +200,7 @@ class ValidatorTests(AclTestCase):
         self.assertIsNotNone(self.box.kernel.clients.consumer_group("g"))
         self.assertNotEqual(self.refusal(ALICE, code, None, b"{junk"), "")
 
-    def test_unregister(self) -> None:
+    def test_only_an_account_that_may_consume_unregisters_a_group(self) -> None:
         """A group leaves only by somebody who may consume in it."""
         peer = self.peer()
         self.ask(ALICE, RequestCode.HEART_BEAT, None, self.heartbeat("g", "hers"), peer=peer)
@@ -212,7 +212,7 @@ class ValidatorTests(AclTestCase):
         self.assertIsNotNone(self.box.kernel.clients.consumer_group("g"))
         self.assertEqual(self.refusal(ALICE, RequestCode.UNREGISTER_CLIENT, leave, peer=peer), "")
 
-    def test_admin(self) -> None:
+    def test_codes_of_administrators(self) -> None:
         """Codes of administrators."""
         self.assertEqual(
             self.refusal(ALICE, RequestCode.UPDATE_BROKER_CONFIG, None, b"slaveReadEnable=true"),
@@ -231,6 +231,6 @@ class ValidatorTests(AclTestCase):
         self.assertEqual(self.refusal((BOB[0], "wrong"), code, peer=self.peer(hers)),
                          "Check signature failed for accessKey=bob-key")
 
-    def test_hosts(self) -> None:
+    def test_both_ways_to_write_an_address_with_its_port(self) -> None:
         """Both ways to write an address with its port."""
         self.assertEqual([host_of("10.0.0.1:80"), host_of("[::1]:80")], ["10.0.0.1", "::1"])

@@ -91,7 +91,7 @@ class TableTests(SynchronousTestCase):
         self.assertGreater(len(rows), 80)
         return rows
 
-    def test_table(self) -> None:
+    def test_each_code_with_a_larger_bound_is_in_the_table(self) -> None:
         """A code that needs more than others is one of the table's."""
         for row in self.rows():
             self.assertEqual((row.header_size_max, row.body_size_max),
@@ -164,7 +164,7 @@ class RefusalTests(SynchronousTestCase):
             [reply] = self.client.heard()
             self.assertEqual((reply.code, reply.opaque), (ResponseCode.INVALID_PARAMETER, 7))
 
-    def test_others(self) -> None:
+    def test_requests_before_and_behind_are_answered(self) -> None:
         """Those before and behind are answered."""
         self.client.says(request(11, 200, 0), request(10, LONG_HEADER_SIZE_MAX + 1, 5),
                          request(11, 200, BODY_SIZE_MAX + 1), request(10, 200, 0))
@@ -172,7 +172,7 @@ class RefusalTests(SynchronousTestCase):
                          [0, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER, 0])
         self.assertEqual(self.handled, 2)
 
-    def test_oneway(self) -> None:
+    def test_a_one_way_request_gets_no_answer(self) -> None:
         """A one-way request gets no answer."""
         for kind in (JSON, ROCKETMQ):
             self.client.says(request(11, HEADER_SIZE_MAX + 1, 0, kind, flag=2),
@@ -188,7 +188,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertEqual(self.handled, 1)
         self.assertTrue(self.client.connection.protocol.closing)
 
-    def test_access(self) -> None:
+    def test_no_validator_runs_for_a_request_that_is_too_long(self) -> None:
         """Nobody is asked who may, and nothing is read."""
         asked: list[Request[Any]] = []
 
@@ -210,7 +210,7 @@ class RefusalTests(SynchronousTestCase):
 class WaitTests(SynchronousTestCase):
     """What waits with its body read counts for what that takes."""
 
-    def test_decoded(self) -> None:
+    def test_ten_times_its_bytes(self) -> None:
         """Ten times its bytes."""
         until: Deferred[Reply] = Deferred()
         sizes = []

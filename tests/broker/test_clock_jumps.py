@@ -36,7 +36,7 @@ class ClockJumpTests(KernelTestCase):
             for name in tasks:
                 self.run_task(name)
 
-    def test_flush(self) -> None:
+    def test_log_queues_index_and_checkpoint_become_durable(self) -> None:
         """Log, queues, index and checkpoint become durable in their intervals."""
         store = self.box.kernel.store
         self.after(11_000, "flush the store")
@@ -64,7 +64,7 @@ class ClockJumpTests(KernelTestCase):
     def checkpoint(self) -> Checkpoint:
         return Checkpoint.decode(self.disk.read_file("/store/checkpoint"), "")
 
-    def test_checkpoint(self) -> None:
+    def test_the_checkpoint_is_before_the_message_whose_time_went_back(self) -> None:
         """On disk it is before the first message whose store time went back, at once."""
         self.send()
         self.after(70_000, "flush the store")
@@ -95,7 +95,7 @@ class ClockJumpTests(KernelTestCase):
         self.send()
         self.flushLoggedErrors()
 
-    def test_pull(self) -> None:
+    def test_a_pull_waits_as_long_as_it_asked_for(self) -> None:
         """A pull waits as long as it asked for."""
         self.send()
         for jump_ms in (-_HOUR_MS, 2 * _HOUR_MS):
@@ -108,7 +108,7 @@ class ClockJumpTests(KernelTestCase):
             [reply] = self.box.late_replies(peer)
             self.assertEqual(reply.code, ResponseCode.PULL_NOT_FOUND)
 
-    def test_clients(self) -> None:
+    def test_a_client_is_there_as_long_as_it_is_heard(self) -> None:
         """A client is there as long as it is heard."""
         peer = self.box.peer()
         kernel = self.box.kernel
@@ -136,7 +136,7 @@ class ClockJumpTests(KernelTestCase):
         self.box.kernel.slices.run(work())
         self.assertLess(len(done), 100)
 
-    def test_locks(self) -> None:
+    def test_a_lock_is_its_holders_for_as_long_as_he_may_be_silent(self) -> None:
         """A lock is its holder's for as long as he may be silent."""
 
         def lock(client_id: str) -> int:

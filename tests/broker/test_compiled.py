@@ -22,7 +22,7 @@ class CompiledTests(SynchronousTestCase):
             file = import_module(name).__file__ or ""
             self.assertEqual(name in compiled_modules(), file.endswith(".so"), msg=name)
 
-    def test_text(self) -> None:
+    def test_the_version_line_names_the_form(self) -> None:
         """The version line names the form."""
         count = len(COMPILED_MODULES)
         expected = f"compiled: {count} of {count} modules" if compiled_modules() else "pure Python"

@@ -148,7 +148,7 @@ class RawAppendTests(KernelTestCase):
 class SlaveRefusesWritesTests(KernelTestCase):
     """Role and broker id; a slave refuses writes."""
 
-    def test_slave(self) -> None:
+    def test_sends_and_a_plugins_own_appends_are_refused_with_code_14(self) -> None:
         """Sends and a plugin's own appends are refused with code 14 and Apache's words."""
         box = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"})
         self.assertEqual((box.kernel.is_slave, box.kernel.broker_id), (True, 1))
@@ -177,7 +177,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
 class InternalAppendTests(KernelTestCase):
     """One internal append for plugins; ``before_append`` may redirect or refuse."""
 
-    def test_append(self) -> None:
+    def test_a_plugins_append_is_readable_and_gets_its_offsets(self) -> None:
         """What a plugin appends is read as what was sent is; places are filled in."""
         send(self.box, body=b"1")
         own = record(self.box, body=b"2", TAGS="a")
@@ -188,7 +188,7 @@ class InternalAppendTests(KernelTestCase):
         self.assertEqual(bodies(self.box, expression="a"), [b"2"])
         self.assertEqual(self.box.kernel.append([]), {})
 
-    def test_redirect(self) -> None:
+    def test_a_record_whose_topic_and_queue_a_plugin_changes_goes_there(self) -> None:
         """A record whose topic and queue a plugin changes goes there; its sender knows no other."""
         def redirect(records: Sequence[MessageRecord]) -> None:
             for each in records:
@@ -207,7 +207,7 @@ class InternalAppendTests(KernelTestCase):
         self.assertEqual(bodies(box, "SCHEDULE", queue_id=3), [b"later", b"own"])
         self.assertEqual(own.queue_offset, 1)
 
-    def test_refuse(self) -> None:
+    def test_a_plugins_refusal_concerns_its_record_alone(self) -> None:
         """A plugin's refusal concerns its record alone, whoever appends."""
         def refuse(records: Sequence[MessageRecord]) -> Mapping[int, BrokerError]:
             return {index: RequestRefused(ResponseCode.NO_PERMISSION, "not this one")
@@ -231,7 +231,7 @@ class InternalAppendTests(KernelTestCase):
         send(self.box, body=b"4")
         self.assertEqual(bodies(self.box), [b"1", b"3", b"4"])
 
-    def test_owners(self) -> None:
+    def test_records_of_one_owner_are_stored_all_or_none(self) -> None:
         """Records of one owner are stored all or none, whoever refuses one of them."""
         def refuse(records: Sequence[MessageRecord]) -> Mapping[int, BrokerError]:
             return {index: RequestRefused(ResponseCode.NO_PERMISSION, "no")
@@ -263,7 +263,7 @@ class InternalAppendTests(KernelTestCase):
 class DispatchFilterTests(KernelTestCase):
     """Dispatch asks whether a record enters a queue at all."""
 
-    def test_filter(self) -> None:
+    def test_a_record_that_does_not_enter_is_stored(self) -> None:
         """A record that does not enter is stored, takes no queue offset, wakes nobody."""
         arrived: list[bytes] = []
         dispatched: list[bytes] = []
@@ -393,7 +393,7 @@ class LiveChannelTests(KernelTestCase):
 class HeldPollsCappedTests(KernelTestCase):
     """Held polls are capped: one too many is answered at once."""
 
-    def test_cap(self) -> None:
+    def test_one_pull_beyond_the_cap_is_answered_at_once(self) -> None:
         """It is answered as if its time were up; when one leaves, another may wait."""
         self.patch(pull_hold, "HELD_PULLS_MAX", 2)
         self.patch(pull_hold, "HELD_PULLS_FREE", 0)
@@ -420,7 +420,7 @@ class SlidingWindowStatisticsTests(KernelTestCase):
             self.box.now_ms += 1000
             task.run(self.box.now_ms)
 
-    def test_windows(self) -> None:
+    def test_each_window_forgets_older_counts(self) -> None:
         """Each window forgets what is older than itself."""
         stats = self.box.kernel.stats
         self.sample_for(20, 5)
@@ -447,7 +447,7 @@ class SlidingWindowStatisticsTests(KernelTestCase):
 class DataVersionTests(KernelTestCase):
     """A data version for each table, and files that are replaced whole."""
 
-    def test_versions(self) -> None:
+    def test_a_change_of_a_table_counts_its_version_up(self) -> None:
         """A change of a table counts its version up, of that table alone."""
         kernel = self.box.kernel
         before = [kernel.topic_config.data_version.counter,
@@ -459,7 +459,7 @@ class DataVersionTests(KernelTestCase):
                  kernel.subscription_group.data_version.counter]
         self.assertEqual(after, [before[0] + 1, before[1] + 1])
 
-    def test_files(self) -> None:
+    def test_tables_are_found_again_after_a_restart(self) -> None:
         """Tables are found again after a restart; a damaged file falls back to its backup."""
         disk = self.box.disk
         saves, now_ms = self.box.kernel.saves, self.box.now_ms

@@ -25,7 +25,7 @@ class TopicFaultTests(SynchronousTestCase):
         for name in ("T", "a-b_c%d|9", "%RETRY%group", "x" * 127):
             self.assertIsNone(topic_fault(name), name)
 
-    def test_faults(self) -> None:
+    def test_invalid_topic_names_have_apaches_remarks(self) -> None:
         """Blank, illegal, too long: the remarks are Apache's, the first that holds is told."""
         blank = "The specified topic is blank."
         for name, fault in (
@@ -46,7 +46,7 @@ class GroupFaultTests(SynchronousTestCase):
         for name in ("G", "MQ_INST_1%GID|x-y", "g" * 248):
             self.assertIsNone(group_fault(name), name)
 
-    def test_faults(self) -> None:
+    def test_invalid_group_names_have_their_reasons(self) -> None:
         """Blank, illegal, too long."""
         blank = "the specified group is blank"
         for name, fault in (

@@ -117,7 +117,7 @@ class FrameTests(SynchronousTestCase):
             self.assertEqual(at, len(body), msg=row["file"])
         self.assertGreater(count, 3)
 
-    def test_registrations(self) -> None:
+    def test_plain_and_compressed_registrations_name_the_brokers_own_topics(self) -> None:
         """Plain and compressed registrations name the broker's own topics."""
         count = 0
         for row, data in rows("frames"):
@@ -168,7 +168,7 @@ class ExtensionTests(SynchronousTestCase):
             found.append(unit)
         return found
 
-    def test_units(self) -> None:
+    def test_each_unit_has_its_messages_tag_time_and_bit(self) -> None:
         """Each has its message's tag, its time, and whether the group wants it."""
         units = self.units("GoldenExtension")
         self.assertEqual([unit.tags_code for unit in units],
@@ -186,7 +186,7 @@ class ExtensionTests(SynchronousTestCase):
         first = self.files[f"GoldenExtension/{0:020d}"]
         self.assertEqual(first[30 * 34:], FILE_END + bytes(2))
 
-    def test_answer(self) -> None:
+    def test_our_answer_to_321_equals_the_capture(self) -> None:
         """What 321 says of an entry is what we say of it."""
         body = QueryConsumeQueueResponseBody.decode(self.files["answer-321.json"])
         entries = ENTRY.iter_unpack(self.files["GoldenExtension/queue.bin"])
@@ -224,7 +224,7 @@ class StoreEdgeTests(SynchronousTestCase):
         self.assertEqual(encode_record(record_of(message)), data)
         self.assertNotEqual(check_record(data), CHECK_FILE_END)
 
-    def test_filler(self) -> None:
+    def test_entries_whose_messages_are_gone_are_filler(self) -> None:
         """Entries whose messages are gone are filler; after them come real ones."""
         _, data = self.files["queue-with-filler.bin"]
         units = [data[at:at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]

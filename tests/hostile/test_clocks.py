@@ -82,7 +82,7 @@ class WallClockTests(HostileCase):
             RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
         return reply.code == ResponseCode.SUCCESS
 
-    def test_back(self) -> None:
+    def test_a_pull_that_waits_is_answered_in_its_time(self) -> None:
         """A pull that waits is answered in its time, and periodic work goes on."""
         client = self.client()
         client.send("T", b"x")
@@ -96,7 +96,7 @@ class WallClockTests(HostileCase):
         client.send("U", b"x")
         wait_until("a new topic is saved", lambda: checkpoint.stat().st_mtime_ns != before, 15)
 
-    def test_ahead(self) -> None:
+    def test_no_broker_is_given_up(self) -> None:
         """No broker is given up, and no lock is anybody's but its holder's."""
         self.client().send("T", b"x")
         wait_until("the topic is known", lambda: self.has_route("T"), 15)
@@ -113,7 +113,7 @@ class WallClockTests(HostileCase):
 class StoppedProcessTests(SynchronousTestCase):
     """The process does not run for a while."""
 
-    def test_stopped(self) -> None:
+    def test_input_that_came_meanwhile_is_read_before_silence_counts(self) -> None:
         """What came meanwhile is read before a connection or a broker counts as silent."""
         folder = Path(tempfile.mkdtemp(prefix="twistmq-hostile-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)

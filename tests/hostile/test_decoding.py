@@ -74,7 +74,7 @@ class KeyTests(DecodingCase):
                 for number in range(1, size_bytes // 24))
         return b'{"x":{%b},"brokerAddrs":{},"currIdMap":{}}' % ",".join(keys).encode()
 
-    def test_broker(self) -> None:
+    def test_522_kb_of_them_took_ten_seconds(self) -> None:
         """522 KB of them took ten seconds."""
         for code in (Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.QUERY_ASSIGNMENT,
                      Code.UPDATE_AND_CREATE_TOPIC_LIST, Code.UPDATE_AND_CREATE_STATIC_TOPIC):
@@ -100,7 +100,7 @@ class KeyTests(DecodingCase):
 class HeaderTests(DecodingCase):
     """Headers of megabytes, and as long as they may be."""
 
-    def test_fields(self) -> None:
+    def test_a_million_unknown_ext_fields_are_bounded(self) -> None:
         """A million extFields that nobody knows, to every kind of code, in both encodings."""
         fields = names(14 * _MIB)
         for code in (Code.PULL_MESSAGE, Code.QUERY_CONSUMER_OFFSET, Code.HEART_BEAT, 9999):
@@ -149,7 +149,7 @@ class MemoryTests(DecodingCase):
     #: What may come over what is on the wire, KiB: a few copies of one frame.
     more_max_kib = 160 * 1024
 
-    def test_lists(self) -> None:
+    def test_lists_of_names_in_eight_headers(self) -> None:
         """Lists of names in eight headers, 120 MB together, were 945 MB of objects."""
         names_of = ";".join(f"{number:x}" for number in range(2_200_000))
         frame = json_frame(int(Code.GET_CONSUME_STATS), json.dumps(
@@ -169,7 +169,7 @@ class MemoryTests(DecodingCase):
 class BodyTests(DecodingCase):
     """Bodies of megabytes."""
 
-    def test_lists(self) -> None:
+    def test_tags_groups_topics_and_queues_without_end(self) -> None:
         """Tags, groups, topics and queues without end, in plain JSON and nearly."""
         tags = b",".join(b'"%x"' % number for number in range(900_000))
         bodies = {
@@ -210,7 +210,7 @@ class ExpressionTests(DecodingCase):
     def make_servers(self) -> Servers:
         return self.own_servers("enablePropertyFilter=true")
 
-    def test_minuses(self) -> None:
+    def test_sixty_thousand_of_them_took_eight_seconds(self) -> None:
         """Sixty thousand of them took eight seconds."""
         for text in ("-" * 60_000, "a > --1 AND " * 5_000, "a = '" + "-" * 60_000):
             def pull(number: int, text: str = text) -> bytes:

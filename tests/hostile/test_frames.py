@@ -27,7 +27,7 @@ class BrokenFrameTests(HostileCase):
             self.assertEqual(connection.heard, [], msg=what)
             self.assertIn(reason, self.assertLoggedOnce(connection, what), msg=what)
 
-    def test_lengths(self) -> None:
+    def test_every_invalid_length_closes_the_connection(self) -> None:
         """Zero, negative, too short, over 16 MiB, or less than the header inside."""
         for total in (0, -1, 3, -2**31):
             self.assertCloses(f"total {total}", raw_frame(_HEADER, total=total), "less than 4")
@@ -77,7 +77,7 @@ class HalfFrameTests(HostileCase):
             connection.says(bytes([byte]))
         self.assertEqual(connection.hears().opaque, 7)
 
-    def test_largest(self) -> None:
+    def test_a_frame_of_exactly_16_mib_is_taken(self) -> None:
         """A frame of exactly 16 MiB is taken; the body is what is refused."""
         fields = ('{"a":"g","b":"good_topic","c":"TBW102","d":"4","e":"0","f":"0","g":"1",'
                   '"h":"0"}')
@@ -107,7 +107,7 @@ class HalfFramesOfManyTests(HostileCase):
     # What the allocator keeps of them is used again, not given back to the system.
     growth_max_kib = KEPT_BYTES_TOTAL_MAX // 1024
 
-    def test_bound(self) -> None:
+    def test_half_frames_have_a_common_bound_and_the_oldest_are_cut(self) -> None:
         """They have a bound together: the oldest are cut off beyond it, and no memory is lost."""
         with MemoryPeak(self.servers.pid) as peak:
             for _ in range(2):

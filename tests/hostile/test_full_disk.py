@@ -75,7 +75,7 @@ class FullDiskTests(SynchronousTestCase):
 
     # --- tests
 
-    def test_store(self) -> None:
+    def test_a_disk_that_fills_and_empties_loses_no_acknowledged_message(self) -> None:
         """Full, and free again, time after time, while the broker runs."""
         self.on_small_disk(self.check_store)
 
@@ -104,7 +104,7 @@ class FullDiskTests(SynchronousTestCase):
         self.restart(servers, signal.SIGKILL)
         self.assertNoBug(servers)
 
-    def test_everything(self) -> None:
+    def test_logs_tables_and_store_on_the_full_disk(self) -> None:
         """Logs, tables and store on the full disk; the broker ends, one way or another."""
         self.on_small_disk(self.check_everything)
 

@@ -76,7 +76,7 @@ class NameServerCase(HostileCase):
 class BodyTests(NameServerCase):
     """Bodies that are long to read are refused, or read in parts."""
 
-    def test_registrations(self) -> None:
+    def test_mappings_filter_servers_and_topics_by_the_megabyte(self) -> None:
         """Mappings, filter servers and topics by the megabyte, plain and compressed."""
         mappings = [b'{topic:"T%d",currIdMap:{0:1}}' % number for number in range(300_000)]
         compressed = zlib.compress(
@@ -103,7 +103,7 @@ class BodyTests(NameServerCase):
                 "topic": "t"}), b'{"x":{%b}}' % collisions)
             self.assertNobodyWaits(code.name, partial(self.assertRefused, frame, code.name))
 
-    def test_names(self) -> None:
+    def test_long_names_and_addresses_are_refused_and_not_kept(self) -> None:
         """Long names and addresses are refused and not kept."""
         for size in (600, 60_000, 4_000_000):
             for field in ("brokerName", "brokerAddr", "clusterName", "haServerAddr"):

@@ -44,7 +44,7 @@ class PopCase(HostileCase):
 class BatchAckTests(PopCase):
     """BATCH_ACK_MESSAGE with all that a frame holds."""
 
-    def test_bits(self) -> None:
+    def test_millions_of_bits(self) -> None:
         """Millions of bits, of one check point."""
         bits = base64.b64encode(b"\xff" * 11_500_000).decode()
         body = json.dumps({"acks": [{**_POINT, "b": bits}]}).encode()
@@ -93,7 +93,7 @@ class AckTests(PopCase):
 class LongNameTests(PopCase):
     """Names of megabytes where a server keeps names: they are refused, and nothing is kept."""
 
-    def test_locks(self) -> None:
+    def test_topics_brokers_and_clients_of_locks(self) -> None:
         """Topics, brokers and clients of locks."""
         for what in ("topic", "broker", "client"):
             for number in range(20):
@@ -110,7 +110,7 @@ class LongNameTests(PopCase):
                 else:
                     self.assertEqual(reply.body, b'{"lockOKMQSet":[]}', msg=what)
 
-    def test_assignments(self) -> None:
+    def test_assignments_for_names_of_megabytes_are_refused(self) -> None:
         """Topics whose queues somebody asks for."""
         for number in range(1000):
             body = {"topic": f"{number}" + "n" * 60_000, "consumerGroup": "g", "clientId": "c",

@@ -161,7 +161,7 @@ class FieldTests(RequestCase):
                 reply = self.asks(json_frame(code), connection)
                 self.assertRefused(str(code), reply, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
-    def test_bodies(self) -> None:
+    def test_a_heartbeat_whose_body_is_no_heartbeat(self) -> None:
         """A heartbeat whose body is no heartbeat."""
         for body in (b"", b"{", b"[]", b"null", b'{"clientID":5}', bytes(50), b"\xff\xfe",
                      b'{"clientID":"x","consumerDataSet":[{}]}', b"[" * 100_000):
@@ -355,7 +355,7 @@ class BombTests(RequestCase):
         return self.asks(json_frame(int(RequestCode.REGISTER_BROKER), json.dumps(self.fields),
                                     zlib.compress(inflated)))
 
-    def test_registrations(self) -> None:
+    def test_zeros_without_end(self) -> None:
         """Zeros without end, millions of topics that are none, brackets without end."""
         version = DataVersion().encode()
         head = struct.pack(">i", len(version)) + version

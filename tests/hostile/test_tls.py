@@ -97,7 +97,7 @@ class TlsAttackTests(HostileCase):
         wait_until(line, lambda: self.logged(line))
         self.assertEqual(len(self.logged(line)), 1)
 
-    def test_garbage(self) -> None:
+    def test_garbage_like_tls_is_closed_with_one_line(self) -> None:
         """What begins like TLS and is none is closed, and called by its name in one line."""
         for address in (self.broker, self.namesrv):
             for data in (b"\x16\x03\x01\x02\x00" + bytes(512), b"\x16" * 70_000,
@@ -161,7 +161,7 @@ class TlsAttackTests(HostileCase):
 class ProxyAttackTests(HostileCase):
     """Headers that are none, never end, or lie."""
 
-    def test_malformed(self) -> None:
+    def test_malformed_proxy_headers_are_closed_with_one_line(self) -> None:
         """They are closed at once, with one line by the real address."""
         for address in (self.broker, self.namesrv):
             for header, why in (

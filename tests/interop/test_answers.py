@@ -116,11 +116,11 @@ class AnswersTests(JavaTestCase):
         plugins = {row.name for _, rows in stock_plugin_rows() for row in rows}
         self.assertEqual(theirs - {row.name for row in up_rows()} - plugins, UNREAD)
 
-    def test_permissions(self) -> None:
+    def test_permissions_of_topics_and_groups(self) -> None:
         """Permissions of topics and groups, and how long things may be."""
         self.same(list(permission_questions()), DIFFERENT_PERMISSIONS)
 
-    def test_closed(self) -> None:
+    def test_a_broker_that_creates_nothing(self) -> None:
         """A broker that creates nothing, refuses half messages and takes short bodies."""
         self.same(list(closed_questions()), DIFFERENT_CLOSED, CLOSED)
 

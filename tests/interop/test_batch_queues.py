@@ -181,7 +181,7 @@ class BatchQueueTests(clients.JavaTestCase):
         """Each stopped as it should be."""
         self.there_and_back(kill=False)
 
-    def test_killed(self) -> None:
+    def test_both_brokers_open_the_batch_queues_of_a_killed_one(self) -> None:
         """Each killed after its last acknowledgement."""
         self.there_and_back(kill=True)
 

@@ -47,7 +47,7 @@ class BehindTests(JavaTestCase):
             for output in threads.map(lambda each: each(), runs):
                 self.assertRegex(output, r"ok \d{2,} checks")
 
-    def test_broadcast(self) -> None:
+    def test_between_proxy_and_broker_a_client_goes_on_where_it_was(self) -> None:
         """Between proxy and broker a client goes on where it was."""
         self.keeps("broadcast")
 

@@ -22,7 +22,7 @@ class ExchangeTests(JavaTestCase):
         super().setUp()
         self.exchange = Exchange(self.folder, free_port(), self.version, every=EVERY)
 
-    def test_stopped(self) -> None:
+    def test_both_brokers_open_the_store_of_a_stopped_one(self) -> None:
         """There and back, each stopped as it should be."""
         self.there_and_back(kill=False)
 

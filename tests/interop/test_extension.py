@@ -96,7 +96,7 @@ class ExtensionTests(SynchronousTestCase):
         self.assertEqual((counts["entries with a unit"], counts["extension units"]),
                          (counts["queue entries"], counts["queue entries"]))
 
-    def test_killed(self) -> None:
+    def test_both_brokers_open_the_extensions_of_a_killed_one(self) -> None:
         """There and back, each killed after its last acknowledgement."""
         self.there_and_back(kill=True)
 

@@ -134,7 +134,7 @@ def answers(client: BlockingClient) -> Iterator[tuple[str, Any]]:
 class LibraryTests(JavaTestCase):
     """Apache's filter library, asked now."""
 
-    def test_answers(self) -> None:
+    def test_apaches_library_answers_as_captured_and_as_ours(self) -> None:
         """It says what was captured, and what ours says."""
         golden = json.loads((GOLDEN / "filter/answers.json").read_text())
         asked = filter_answers(EXPRESSIONS, PROPERTIES, self.folder)
@@ -158,7 +158,7 @@ class LibraryTests(JavaTestCase):
                 found.append("ERROR")
         return found
 
-    def test_bits(self) -> None:
+    def test_its_bloom_filters_give_the_bits_that_were_captured(self) -> None:
         """Its Bloom filters give the bits that were captured."""
         golden = json.loads((GOLDEN / "filter/bloom.json").read_text())
         self.assertEqual([*bloom_answers(BLOOM_SIZES, BLOOM_NAMES[:3], self.folder),

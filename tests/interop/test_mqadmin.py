@@ -124,12 +124,12 @@ class MqadminTests(JavaTestCase):
         for name in names:
             self.assertEqual(steady(self.ours[name]), steady(self.apache[name]), msg=name)
 
-    def test_topic(self) -> None:
+    def test_a_topic_is_created(self) -> None:
         """A topic is created, found by the tools, and its queues' bounds are shown."""
         self.same("updateTopic", "updateTopic again", "topicStatus empty", "topicList",
                   "topicRoute", "topicStatus", "topicStatus 1024", "topicClusterList")
 
-    def test_queue(self) -> None:
+    def test_a_queues_entries(self) -> None:
         """A queue's entries; the places and sizes of records are each broker's own."""
         self.same("queryCq nothing")
         apache, ours = (re.sub(r"(physicOffset|physicSize|subVersion\"?) ?[=:] ?\d+", r"\1", text)
@@ -142,12 +142,12 @@ class MqadminTests(JavaTestCase):
                   if line.split()[1:] != [TOPIC, TOPIC]]
         self.assertEqual(steady(self.ours["topicList -c"]), apache)
 
-    def test_group(self) -> None:
+    def test_a_group_is_created(self) -> None:
         """A group is created, and its settings and its progress are shown."""
         self.same("updateSubGroup", "getConsumerConfig", "consumerProgress nobody",
                   "consumerProgress", "consumerProgress all", "consumerProgress offline")
 
-    def test_connections(self) -> None:
+    def test_clients_that_are_there_and_clients_that_are_not(self) -> None:
         """Clients that are there and clients that are not."""
         self.same("consumerConnection", "consumerConnection offline", "producerConnection",
                   "producerConnection nobody")
@@ -162,7 +162,7 @@ class MqadminTests(JavaTestCase):
         self.assertEqual(names(self.ours["consumerStatus"]), names(self.apache["consumerStatus"]))
         self.assertGreater(names(self.ours["consumerStatus"]).count(TOPIC), 8)
 
-    def test_cluster(self) -> None:
+    def test_the_one_line_of_the_clusters_only_broker(self) -> None:
         """The one line of the cluster's only broker, and what went in and out."""
         self.same("clusterList", "clusterList -m")
 
@@ -187,7 +187,7 @@ class MqadminTests(JavaTestCase):
                      "sendThreadPoolQueueCapacity", "EndTransactionThreadPoolQueueCapacity"):
             self.assertEqual(ours[name], apache[name], msg=name)
 
-    def test_settings(self) -> None:
+    def test_settings_under_apaches_names_have_apaches_values(self) -> None:
         """Settings under Apache's names have Apache's values; those of ours have a dot."""
         apache, ours = (pairs(report["getBrokerConfig"], "=  ")
                         for report in (self.apache, self.ours))
@@ -199,7 +199,7 @@ class MqadminTests(JavaTestCase):
         self.assertEqual({name: ours[name] for name in shared},
                          {name: apache[name] for name in shared})
 
-    def test_deletion(self) -> None:
+    def test_a_group_and_a_topic_are_deleted_and_are_gone_from_every_list(self) -> None:
         """A group and a topic are deleted and are gone from every list.
 
         In Apache's broker a pull that still waits creates its group again.

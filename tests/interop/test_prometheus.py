@@ -48,7 +48,7 @@ class PrometheusTests(SynchronousTestCase):
         self.addCleanup(client.close)
         Workload(client).run()
 
-    def test_promtool(self) -> None:
+    def test_promtool_accepts_the_page(self) -> None:
         """It reads the page, and complains of nothing but how Apache names things."""
         page = scrape(f"http://127.0.0.1:{self.port}/metrics")
         done = subprocess.run(["promtool", "check", "metrics"], input=page, text=True,
@@ -60,7 +60,7 @@ class PrometheusTests(SynchronousTestCase):
         self.assertEqual([line for line in complaints
                           if not (line.startswith("rocketmq_") and line.endswith(unit))], [])
 
-    def test_prometheus(self) -> None:
+    def test_prometheus_scrapes_and_answers_queries(self) -> None:
         """It scrapes, and answers what is asked of it."""
         config = self.folder / "prometheus.yml"
         config.write_text(_CONFIG.format(port=self.port))

@@ -40,7 +40,7 @@ class SparkTests(JavaTestCase):
         frame = spark_session().read.format("rocketmq").options(**self.options, **options).load()
         return sorted(frame.collect(), key=lambda row: (row.queueId, row.queueOffset))
 
-    def test_read(self) -> None:
+    def test_spark_reads_a_topic_by_tag_and_property_then_the_rest(self) -> None:
         """Every message of a topic, those with a tag, those with a property; then the rest."""
         sent = []
         for number in range(400):
@@ -80,7 +80,7 @@ class SparkTests(JavaTestCase):
             "spark_shown", MessageQueue("orders", BROKER, queue_id)) or 0
             for queue_id in range(4)), 400)
 
-    def test_write(self) -> None:
+    def test_rows_to_a_topic_that_apaches_broker_makes(self) -> None:
         """Rows to a topic that Apache's broker makes, and back."""
         frame = spark_session().range(2000).selectExpr(
             "string(id) AS body", "concat('t', id % 3) AS tags", "array(concat('k', id)) AS keys",

@@ -157,7 +157,7 @@ class KillTests(SynchronousTestCase):
         self.assertEqual(len(before), COUNT // 2)
         self.assertEqual(after, before + Counter(self.due.keys()))
 
-    def test_rolled(self) -> None:
+    def test_some_were_rolled_and_wait_for_the_second_time(self) -> None:
         """Some were rolled and wait for the second time."""
         def state(broker: Broker) -> None:
             for number in range(COUNT):

@@ -105,7 +105,7 @@ class PermissiveTests(TlsTestCase):
 class DisabledTests(TlsTestCase):
     """No TLS."""
 
-    def test_refused(self) -> None:
+    def test_a_tls_client_of_a_plain_port_is_refused_and_logged(self) -> None:
         """Who speaks it gets nowhere, and the log says why."""
         servers = self.serve("disabled", *self.own_settings())
         self.assertRefused(self.client(servers, "tls.enable=true"))
@@ -169,7 +169,7 @@ class GoTests(TlsTestCase):
         threading.Thread(target=failed.extend, args=[process.stdout], daemon=True).start()
         return failed
 
-    def test_round(self) -> None:
+    def test_the_go_client_works_with_enforced_and_mutual_tls(self) -> None:
         """It sends and consumes with servers that enforce TLS and check who comes."""
         reason = clients.go_missing()
         if reason:

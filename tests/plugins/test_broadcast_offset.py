@@ -105,7 +105,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.scan()
         self.assertEqual((self.committed(), self.committed("g")), (4, -1))
 
-    def test_forgotten(self) -> None:
+    def test_a_client_that_is_gone_after_two_minutes(self) -> None:
         """A client that is gone after two minutes, one that is there and silent after five."""
         offsets = _offsets[self.box.kernel]
         assert offsets is not None
@@ -162,7 +162,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
             self.scan()
             self.assertEqual(self.committed(), -1 if clean else 11)
 
-    def test_bounded(self) -> None:
+    def test_names_that_pulls_bring_are_remembered_up_to_a_number(self) -> None:
         """Names that pulls bring are remembered up to a number, and a length."""
         self.patch(broadcast_offset, "CLIENTS_MAX", 2)
         for name in ("a", "b", "c", "x" * 2000):
@@ -178,7 +178,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.box.kernel.consumer_offset.reset("g", "T", 0, 1)
         self.assertEqual(self.pull(2, peer), (MOVED, 1))
 
-    def test_off(self) -> None:
+    def test_with_the_setting_off_nothing_is_recorded(self) -> None:
         """With the setting off nothing is noted."""
         self.make(enableBroadcastOffsetStore="false")
         self.assertIsNone(self.box.kernel.broadcast_offsets)

@@ -59,7 +59,7 @@ class ColdConsumerTests(SynchronousTestCase):
         self.assertEqual([self.pull("slow", 1), self.pull("quick", 81)],
                          [ResponseCode.NO_PERMISSION, 0])
 
-    def test_saved(self) -> None:
+    def test_a_stopped_group_stays_stopped_over_a_restart(self) -> None:
         """That it may not consume survives a restart, until an administrator allows it again."""
         self.make(**{SWITCH: "true", THRESHOLD: "50000"})
         self.join("slow")
@@ -73,7 +73,7 @@ class ColdConsumerTests(SynchronousTestCase):
             {"groupName": "slow", "consumeEnable": True}).encode())
         self.assertEqual(self.pull("slow", 1), 0)
 
-    def test_off(self) -> None:
+    def test_without_the_setting_no_group_is_stopped(self) -> None:
         """Without the setting nobody is stopped; it can be set while the broker runs."""
         self.make(**{THRESHOLD: "50000"})
         self.join("slow")
@@ -92,7 +92,7 @@ class ColdConsumerTests(SynchronousTestCase):
         self.protect()
         self.assertEqual(self.enabled("gone", "at_the_end"), [True, True])
 
-    def test_behind(self) -> None:
+    def test_lag_is_measured_in_bytes_of_the_log(self) -> None:
         """It is measured in bytes of the log, from the message that comes next."""
         self.make()
         cold = cold_consumer.ColdConsumers(self.box.kernel)

@@ -207,7 +207,7 @@ class CrashTests(EveryChangeCase):
     def check_life(self) -> None:
         self.assertEqual(len(self.known), 14)
 
-    def test_killed(self) -> None:
+    def test_the_process_ends(self) -> None:
         """The process ends; all that it wrote is there."""
         self.killed_at_every_change()
 

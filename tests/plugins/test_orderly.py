@@ -146,7 +146,7 @@ class QueueLocksTests(SynchronousTestCase):
         locks.unlock("g", "one", queues)
         self.assertEqual((locks.count, locks.size_bytes, locks._groups), (0, 0, {}))
 
-    def test_bytes(self) -> None:
+    def test_each_name_counts_with_its_bytes(self) -> None:
         """Each name counts with its bytes, through all that may become of a lock."""
         locks = QueueLocks()
         locks.lock("g", "one", QUEUES, START_MS)
@@ -227,7 +227,7 @@ class LockRequestsTests(SynchronousTestCase):
         box.now_ms += 1
         self.assertEqual(self.lock("two"), QUEUES)
 
-    def test_full(self) -> None:
+    def test_at_the_limit_a_known_group_still_gets_locks(self) -> None:
         """When there are as many locks as there may be, a group that there is gets some."""
         self.patch(orderly, "LOCKS_BYTES_MAX", 0)
         self.box.kernel.subscription_group.update(SubscriptionGroupConfig("g"), {})

@@ -83,7 +83,7 @@ class RetryTestCase(SynchronousTestCase):
 class SendBackTests(RetryTestCase):
     """CONSUMER_SEND_MSG_BACK."""
 
-    def test_ladder(self) -> None:
+    def test_each_retry_comes_later_and_the_last_is_a_dead_letter(self) -> None:
         """Each try comes later than the one before, the first after ten seconds; who fails the
         sixteenth as well finds a dead letter.
         """
@@ -111,7 +111,7 @@ class SendBackTests(RetryTestCase):
         [dead] = self.stored("%DLQ%g")
         self.assertEqual((dead.body, dead.reconsume_times), (b"old", 2**31 - 1))
 
-    def test_record(self) -> None:
+    def test_the_next_try_is_the_same_message_and_says_where_it_comes_from(self) -> None:
         """The next try is the same message and says where it comes from."""
         self.assert_back()
         self.let_pass(10_000)
@@ -137,7 +137,7 @@ class SendBackTests(RetryTestCase):
         self.let_pass(1000)
         self.assertEqual(len(self.stored(RETRY)), 1)
 
-    def test_dead(self) -> None:
+    def test_once_the_tries_are_used_up(self) -> None:
         """Once the tries are used up, or at once where the client says so, it is a dead letter."""
         self.set_group(retry_max_times=1)
         self.assert_back(level=1)
@@ -160,14 +160,14 @@ class SendBackTests(RetryTestCase):
         self.assert_back(max_reconsume_times=0, version=120)
         self.assertEqual(len(self.stored(DLQ)), 1)
 
-    def test_swallowed(self) -> None:
+    def test_a_group_without_retry_queues_has_its_messages_taken(self) -> None:
         """A group without retry queues has its messages taken and forgotten."""
         self.set_group(retry_queue_nums=0)
         end = self.kernel.store.max_offset
         self.assert_back()
         self.assertEqual(self.kernel.store.max_offset, end)
 
-    def test_refused(self) -> None:
+    def test_each_refusal_has_apaches_code_and_words(self) -> None:
         """Each reason has the code and the words of Apache's broker."""
         self.kernel.topic_config.update(TopicConfig("%RETRY%deaf", 1, 1, 4), {})
         self.kernel.subscription_group.update(SubscriptionGroupConfig("deaf"), {})
@@ -268,7 +268,7 @@ class ResendTests(RetryTestCase):
         header.reconsume_times, header.max_reconsume_times = tries, most
         self.assertEqual(self.box.ask(RequestCode.SEND_MESSAGE_V2, header, b"again").code, 0)
 
-    def test_tries(self) -> None:
+    def test_a_message_tried_too_often_is_a_dead_letter(self) -> None:
         """One that was tried more often than allowed is a dead letter, at once."""
         self.resend(2, 2)
         self.assertEqual(len(self.stored(SCHEDULE_TOPIC)), 1)
@@ -290,7 +290,7 @@ class ResendTests(RetryTestCase):
                 {key: sums.count for key, sums in self.kernel.stats.all_sums(table)},
                 {(RETRY, "g"): 3 * times, ("T", "g"): times})
 
-    def test_order(self) -> None:
+    def test_a_group_that_holds_locks_gets_a_dead_letter(self) -> None:
         """What a group that holds locks sends is given up: it tried in place."""
         body = LockBatchRequestBody("g", "client", mq_set=(MessageQueue("T", "broker-a", 0),))
         self.assertEqual(self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body.encode()).code, 0)

@@ -59,7 +59,7 @@ class SelectionTests(SynchronousTestCase):
     def names(self, *args: str, **options: object) -> list[str]:
         return [column.name for column in select_columns(*args, **options)]  # type: ignore[arg-type]
 
-    def test_default(self) -> None:
+    def test_the_default_columns_come_in_table_order(self) -> None:
         """Without options, the default columns in the table's order."""
         wanted = [column.name for column in COLUMNS if column.is_default]
         self.assertEqual(self.names(), wanted)
@@ -82,7 +82,7 @@ class SelectionTests(SynchronousTestCase):
         self.assertEqual([(column.name, column.type) for column in found],
                          [("topic", "string"), ("body", "string")])
 
-    def test_mistakes(self) -> None:
+    def test_each_mistake_names_its_option(self) -> None:
         """Each names its option and what is wrong."""
         cases = {
             "there is no column 'offset'": {"names": "topic,offset"},

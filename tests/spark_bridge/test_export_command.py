@@ -63,7 +63,7 @@ class CommandTests(SynchronousTestCase):
             self.assertNotEqual(status, 0)
             self.assertIn(wanted, text)
 
-    def test_plans(self) -> None:
+    def test_a_table_format_that_needs_a_folder_is_not_written_elsewhere(self) -> None:
         """A table format that needs a folder is not written elsewhere; paths are made absolute."""
         error = self.assertRaises(ExportError, ExportPlan, {}, ("a",), False, "s3a://b/c", "delta")
         self.assertIn("format delta needs a folder", str(error))
@@ -76,7 +76,7 @@ class CommandTests(SynchronousTestCase):
 class SummaryTests(SynchronousTestCase):
     """The table at the end."""
 
-    def test_lines(self) -> None:
+    def test_columns_are_aligned(self) -> None:
         """Columns are aligned, and each topic has its line."""
         found = summary([TableSummary("messages", 1_234_567, 12, 5 << 30,
                                       {"orders": 1_234_000, "b": 567}),

@@ -43,7 +43,7 @@ class LeftoverTests(SynchronousTestCase):
         self.put(f"messages/_spark_metadata/{log.format(number)}", f"v1\n{self.entry(path)}\n")
         return path
 
-    def test_unfinished(self) -> None:
+    def test_its_files_go(self) -> None:
         """Its files go, with their sums; those that count, are older or not Spark's stay."""
         self.put("messages/topic=orders/part-older.parquet")
         first = self.batch(0)
@@ -55,7 +55,7 @@ class LeftoverTests(SynchronousTestCase):
         self.assertEqual(self.files(), {"part-older.parquet", "part-0.parquet", "mine.parquet"})
         self.assertEqual(counted_files(self.root / "messages"), {first: 7})
 
-    def test_finished(self) -> None:
+    def test_nothing_is_removed_after_a_finished_micro_batch(self) -> None:
         """Nothing goes when the last micro-batch is finished, its log compacted or not."""
         for number, log in ((0, "{}"), (1, "{}.compact")):
             self.batch(number, log)
@@ -83,7 +83,7 @@ class LockTests(SynchronousTestCase):
         self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         self.plan = ExportPlan({}, ("orders",), False, str(self.root))
 
-    def test_second(self) -> None:
+    def test_a_second_job_is_refused_until_the_first_ends(self) -> None:
         """A second job is told so; when the first has ended, it begins."""
         with locked(self.plan, self.session):
             with self.assertRaises(ExportError) as caught, locked(self.plan, self.session, 0.1):

@@ -53,7 +53,7 @@ class ExportJobTests(SynchronousTestCase):
     def wanted(self, count: int) -> Counter[tuple[str, int]]:
         return Counter((TOPICS[number % 2], number) for number in range(count))
 
-    def test_parquet(self) -> None:
+    def test_a_first_run_has_all_there_is(self) -> None:
         """A first run has all there is, the next one adds what came; the summary counts it."""
         with running_broker({"traceTopicEnable": "true"}) as broker, \
                 BlockingClient([broker.namesrv_address]) as client:
@@ -77,7 +77,7 @@ class ExportJobTests(SynchronousTestCase):
         self.assertEqual({path.name for path in (self.output / "messages").glob("topic=*")},
                          {"topic=orders", "topic=refunds"})
 
-    def test_delta(self) -> None:
+    def test_a_delta_table_is_written_without_a_jar(self) -> None:
         """A Delta table, without a jar."""
         if find_spec("deltalake") is None:
             raise SkipTest("the extra delta is not installed")
@@ -89,7 +89,7 @@ class ExportJobTests(SynchronousTestCase):
                          self.wanted(40))
         self.assertEqual(DeltaTable(path).metadata().partition_columns, ["topic", "date"])
 
-    def test_iceberg(self) -> None:
+    def test_an_iceberg_table_is_written_without_a_jar(self) -> None:
         """An Iceberg table, without a jar."""
         if find_spec("pyiceberg") is None:
             raise SkipTest("the extra iceberg is not installed")
@@ -134,7 +134,7 @@ class ExportJobTests(SynchronousTestCase):
                 (ends, "null", None), (None, None, None), (ends, None, None)):
             self.assertEqual(waiting({"endOffset": end, "latestOffset": latest}), wanted)
 
-    def test_failure(self) -> None:
+    def test_a_topic_that_is_not_there_ends_the_job(self) -> None:
         """A topic that is not there ends the job, and the error names it."""
         with running_broker() as broker:
             error = self.assertRaises(ExportError, self.run_job, self.plan(broker, traces=False))

@@ -93,7 +93,7 @@ class ContinuousTests(SynchronousTestCase):
         self.assertRegex(text, r"table +rows +files +size +rows/s\nmessages +\d+")
         self.assertNotIn("Traceback", text)
 
-    def test_stopped(self) -> None:
+    def test_a_stop_signal_to_all_processes_ends_the_job(self) -> None:
         """All its processes are told at once, as by who stops a service."""
         with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
             self.send(client, 400)

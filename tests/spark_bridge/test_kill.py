@@ -42,7 +42,7 @@ class KillTests(StreamCase):
                 self.assertIn("Python worker", str(error))
         self.fail("the query does not end")
 
-    def test_workers(self) -> None:
+    def test_workers_are_killed_in_mid_query(self) -> None:
         """Workers are killed in mid-query, twice."""
         for files in (1, 3):
             query = begun(self.start_again,
@@ -52,7 +52,7 @@ class KillTests(StreamCase):
         self.finish()
         self.assertEqual(self.written(), sorted(self.sent))
 
-    def test_driver(self) -> None:
+    def test_the_driver_is_killed_in_mid_query(self) -> None:
         """The driver is killed in mid-query; another goes on from the checkpoint."""
         for _ in range(STARTS):
             # One whose worker was too slow for Spark ends before.

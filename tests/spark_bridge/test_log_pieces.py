@@ -108,7 +108,7 @@ class PieceReaderTests(SynchronousTestCase):
         self.check(1, self.places(1)[:-2], [], in_last_file=True)
         self.check(1, self.places(1)[:-2], [(at % self.size, "40 bytes left")])
 
-    def test_damage(self) -> None:
+    def test_damage_is_reported_once_and_all_other_records_are_read(self) -> None:
         """What is damaged is named once; the records before and after are all read."""
         places = self.places(0)
         at = places[4]
@@ -189,7 +189,7 @@ class PieceReaderTests(SynchronousTestCase):
             found += batch.column(0).to_pylist()
         self.assertEqual((found, damages), ([*self.places(2), place, after], []))
 
-    def test_removed(self) -> None:
+    def test_a_file_that_is_gone_says_so(self) -> None:
         """A file that is gone says so."""
         self.file(1).unlink()
         self.assertRaises(FileNotFoundError, read_file, self.file(1), self.size)

@@ -22,7 +22,7 @@ A0, A10, B0 = (MessageQueue("t", "a", 0), MessageQueue("t", "a", 10), MessageQue
 class OffsetsTests(SynchronousTestCase):
     """What a checkpoint and an option hold."""
 
-    def test_checkpoint(self) -> None:
+    def test_a_checkpoint_is_read_back_equal(self) -> None:
         """It comes back as it was, and equal offsets are equal texts."""
         value = offsets_json({B0: 5, A10: 1 << 40, A0: 0})
         self.assertEqual(json.dumps(value),
@@ -30,14 +30,14 @@ class OffsetsTests(SynchronousTestCase):
         self.assertEqual(json.dumps(offsets_json({A0: 0, A10: 1 << 40, B0: 5})), json.dumps(value))
         self.assertEqual(read_offsets(value), {A0: 0, A10: 1 << 40, B0: 5})
 
-    def test_option(self) -> None:
+    def test_offsets_with_the_two_that_stand_for_begin_and_end(self) -> None:
         """Offsets, with the two that stand for begin and end; times; queues."""
         text = '{"t":{"a":{"0":-2,"10":-1}},"u":{"b":{"0":7}}}'
         self.assertEqual(parse_offsets("startingOffsets", text), {A0: -2, A10: -1, B0: 7})
         self.assertEqual(parse_times("x", '{"u":{"b":{"0":7}}}'), {B0: 7})
         self.assertEqual(parse_assign('{"u":{"b":[0]},"t":{"a":[10,0,0]}}'), [A0, A10, B0])
 
-    def test_wrong(self) -> None:
+    def test_each_error_names_option_topic_and_queue(self) -> None:
         """Each error names the option, and the topic and queue as far as they were read."""
         wrong = {
             "{": "no JSON", "[]": "no JSON object", '{"t":1}': "topic t",

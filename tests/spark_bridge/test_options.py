@@ -33,7 +33,7 @@ class OptionsTests(SynchronousTestCase):
     def refused(self, given: dict[str, str], where: str = BATCH_READ) -> str:
         return str(self.assertRaises(OptionError, Options, given, where))
 
-    def test_names(self) -> None:
+    def test_any_case_any_alias(self) -> None:
         """Any case, any alias, with the prefix or without; what is not given has its default."""
         for name in ("namesrvaddr", "NameServer", "rocketmq.nameServer", "rocketmq.namesrvAddr"):
             options = Options({name: " h:1 "}, BATCH_READ)
@@ -48,19 +48,19 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(Options({"topic": "T"}, BATCH_READ).text("subscribe"), "T")
         self.assertEqual(Options({"topic": "T"}, STREAM_WRITE).text("topic"), "T")
 
-    def test_unknown(self) -> None:
+    def test_an_unknown_option_is_an_error_with_a_hint(self) -> None:
         """An option that is none is an error with a hint."""
         self.assertEqual(self.refused({"startingoffset": "latest"}),
                          "option startingoffset: there is no such option; startingOffsets is one")
         self.assertIn("option xyzzy", self.refused({"xyzzy": ""}))
 
-    def test_elsewhere(self) -> None:
+    def test_an_option_that_has_no_meaning_there_says_where_it_has_one(self) -> None:
         """An option that has no meaning there says where it has one."""
         self.assertEqual(self.refused({"endingoffsets": "latest"}, STREAM_READ),
                          "option endingOffsets: it has no meaning in readStream, only in read")
         self.assertIn("maxOffsetsPerTrigger", self.refused({"maxoffsetspertrigger": "1"}))
 
-    def test_values(self) -> None:
+    def test_a_value_that_does_not_fit_is_named_with_its_option(self) -> None:
         """A value that does not fit is named with its option."""
         wrong = {
             "pullBatchSize": ("many", "0", "1.5", "99999999"),
@@ -94,7 +94,7 @@ class OptionsTests(SynchronousTestCase):
         """What Spark puts among the options of a stream is not looked at."""
         Options({"checkpointlocation": "/tmp/x", "queryname": "q"}, STREAM_WRITE)
 
-    def test_secrets(self) -> None:
+    def test_a_secret_is_not_shown(self) -> None:
         """A secret is not shown."""
         text = repr(Options({"accesskey": "alice", "secretkey": "hush"}, BATCH_READ))
         self.assertIn("alice", text)
@@ -114,7 +114,7 @@ class ClientSettingsTests(SynchronousTestCase):
                                                    for name, value in given.items()}}, BATCH_READ)
         return str(self.assertRaises(OptionError, client_settings, options))
 
-    def test_keys(self) -> None:
+    def test_one_key_without_the_other_is_refused(self) -> None:
         """Both keys or none; they are not shown."""
         self.assertIn("option secretKey: missing", self.settings_error(accessKey="a"))
         self.assertIn("option accessKey: missing", self.settings_error(secretKey="s"))
@@ -131,7 +131,7 @@ class ClientSettingsTests(SynchronousTestCase):
         self.assertEqual(str(self.assertRaises(OptionError, client_settings, options)),
                          "option nameServer: 'h' is not host:port")
 
-    def test_tls(self) -> None:
+    def test_files_without_tls(self) -> None:
         """Files without TLS, a key without its certificate, a file that is not there."""
         self.assertIn("option tls.caFile", self.settings_error(tls_caFile="x"))
         self.assertIn("option tls.certFile: missing",
@@ -172,7 +172,7 @@ class ClientSettingsTests(SynchronousTestCase):
         error = self.assertRaises(OptionError, wrong.client)
         self.assertIn("option tls.certFile", str(error))
 
-    def test_times(self) -> None:
+    def test_reads_and_writes_have_their_own_time_outs_and_retries(self) -> None:
         """Reads and writes have their own time-outs and retries."""
         given = {"nameServer": "h:1"}
         reads = client_settings(Options({**given, "pullTimeoutMs": "700"}, STREAM_READ))

@@ -36,7 +36,7 @@ with running_broker({"spark.export_topics": "a"}) as broker, \\
 class PluginTests(SynchronousTestCase):
     """What a broker says of it."""
 
-    def test_advertised(self) -> None:
+    def test_the_exported_topics_are_in_the_runtime_table(self) -> None:
         """What the settings name is in the runtime table, and found through the name server."""
         with running_broker({"spark.export_topics": "b, a", "spark.export_traces": "true"}) as \
                 broker, BlockingClient([broker.namesrv_address]) as client:

@@ -47,7 +47,7 @@ class BrokerTests(SynchronousTestCase):
         plan = plan_for(box.options["nameServer"], **changes)
         return rows_of(plan, QueueRange("orders", BROKER, 0, start, end))
 
-    def test_range(self) -> None:
+    def test_exactly_the_offsets_of_the_range(self) -> None:
         """Exactly the offsets of the range, in order, however many the broker gives at a time."""
         for most in ("32", "7", "1", "1000"):
             with topics(maxTransferCountOnMessageInMemory=most) as box:
@@ -84,7 +84,7 @@ class BrokerTests(SynchronousTestCase):
         self.assertEqual(sum(counts), 400)
         self.assertLess(max(counts), 50 + 256)
 
-    def test_tags(self) -> None:
+    def test_only_messages_with_one_of_the_tags(self) -> None:
         """Only messages with one of the tags; one whose tag has the same hash is none of them."""
         self.assertEqual(java_string_hash("Aa"), java_string_hash("BB"))
         with topics() as box:
@@ -95,7 +95,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual(found, [(n, b"%d" % n) for n in range(10, 200) if n % 3 == 0])
             self.assertEqual(self.read(box, 0, 300, expression="nobody"), [])
 
-    def test_sql(self) -> None:
+    def test_an_invalid_sql92_expression_names_the_option(self) -> None:
         """An SQL92 expression; one that is none names the option."""
         with topics(enablePropertyFilter="true") as box:
             for number in range(50):
@@ -106,7 +106,7 @@ class BrokerTests(SynchronousTestCase):
                                       expression_type="SQL92")
             self.assertIn("option subExpression: 'n >' (SQL92)", str(error))
 
-    def test_removed(self) -> None:
+    def test_offsets_that_are_not_there_any_more(self) -> None:
         """Offsets that are not there any more: an error with queue and offset, or what is left."""
         with topics() as box:
             box.fill("orders", [20])
@@ -215,7 +215,7 @@ class FailureTests(SynchronousTestCase):
         self.assertEqual(found, list(range(100)))
         self.assertGreater(len(sent), 100 // self.gives)
 
-    def test_refused(self) -> None:
+    def test_a_permanent_refusal_is_not_retried(self) -> None:
         """What is refused for good is not asked again."""
         self.failures = [ResponseCode.NO_PERMISSION] * 9
         error = str(self.assertRaises(ReadFailed, self.read))
@@ -248,7 +248,7 @@ class FailureTests(SynchronousTestCase):
 class WantedTagsTests(SynchronousTestCase):
     """Tag expressions."""
 
-    def test_expressions(self) -> None:
+    def test_tag_expressions_select_all_or_some(self) -> None:
         """All, some, and those in another language."""
         self.assertIsNone(wanted_tags("*", "TAG"))
         self.assertIsNone(wanted_tags("", "TAG"))

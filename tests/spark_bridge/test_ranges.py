@@ -26,13 +26,15 @@ class SplitTests(SynchronousTestCase):
         self.assertEqual([(one.queue_id, one.start, one.end) for one in found],
                          [(0, 0, 3), (0, 3, 6), (0, 6, 10), (1, 100, 103)])
 
-    def test_empty(self) -> None:
+    def test_a_queue_without_messages_is_no_partition(self) -> None:
         """A queue without messages is no partition."""
         self.assertEqual(split(ranges_of([0, 0]), min_partitions=4), [])
 
     @given(SIZES, st.none() | st.integers(1, 30), st.none() | st.integers(1, 20))
     @settings(max_examples=200, deadline=None)
-    def test_any(self, sizes: list[int], least: int | None, most: int | None) -> None:
+    def test_pieces_cover_the_range_in_order(
+        self, sizes: list[int], least: int | None, most: int | None
+    ) -> None:
         """Pieces are what was there, in order, and as many and as small as asked."""
         pieces = split(ranges_of(sizes), least, most)
         self.assertEqual([(one.queue_id, offset) for one in pieces
@@ -50,7 +52,7 @@ class LimitedTests(SynchronousTestCase):
 
     @given(SIZES, st.integers(1, 200))
     @settings(max_examples=200, deadline=None)
-    def test_any(self, sizes: list[int], most: int) -> None:
+    def test_a_micro_batch_respects_every_limit(self, sizes: list[int], most: int) -> None:
         """As many as are allowed, no queue beyond its end, none left out that could have one."""
         queues = [MessageQueue("t", "a", queue_id) for queue_id in range(len(sizes))]
         start = {queue: 7 * queue.queue_id for queue in queues}
@@ -63,7 +65,7 @@ class LimitedTests(SynchronousTestCase):
             self.assertTrue(all(taken[queue] or not sizes[queue.queue_id] for queue in queues),
                             msg=f"{sizes} {most} {taken}")
 
-    def test_shares(self) -> None:
+    def test_a_micro_batch_is_shared_by_backlog(self) -> None:
         """By what is waiting."""
         queues = [MessageQueue("t", "a", queue_id) for queue_id in range(2)]
         found = limited({queues[0]: 0, queues[1]: 50}, {queues[0]: 300, queues[1]: 150}, 40)

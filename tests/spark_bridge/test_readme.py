@@ -26,7 +26,7 @@ class ReadmeTests(SynchronousTestCase):
         """The table is the one that is made of the rows now."""
         self.assertIn(options_table(STORE_OPTIONS), self.text)
 
-    def test_names(self) -> None:
+    def test_every_option_of_the_command_it_uses_is_one(self) -> None:
         """Every option of the command it uses is one, and each format and setting is in it."""
         options = {name for each in export.params for name in each.opts}
         used = set(re.findall(r"(?<![-\w])--[a-z]+", self.text)) - {"--data"}
@@ -34,7 +34,7 @@ class ReadmeTests(SynchronousTestCase):
         for name in (*FORMATS, *(row.name for row in register_settings())):
             self.assertIn(name, self.text.lower())
 
-    def test_links(self) -> None:
+    def test_every_file_it_links_to_is_there(self) -> None:
         """Every file it links to is there."""
         links = re.findall(r"\]\(([^)#]+)\)", self.text)
         self.assertEqual([link for link in links if not (FOLDER / link).exists()], [])

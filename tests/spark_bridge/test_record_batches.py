@@ -109,7 +109,7 @@ class BufferTests(SynchronousTestCase):
         builder.add(memoryview(encoded(queue_offset=7)), "c")
         self.assertEqual(rows_of(builder.batch()), [{"brokerName": "c", "queueOffset": 7}])
 
-    def test_nothing(self) -> None:
+    def test_a_batch_of_nothing_has_the_schema_and_no_row(self) -> None:
         """A batch of nothing has the schema and no row."""
         builder = BatchBuilder(COLUMNS)
         self.assertEqual((builder.batch().num_rows, builder.batch().schema), (0, builder.schema))

@@ -28,7 +28,7 @@ class RowReaderTests(SynchronousTestCase):
     def error(self, columns: dict[str, Any], **options: str) -> str:
         return str(self.assertRaises(RowError, self.rows, columns, **options))
 
-    def test_columns(self) -> None:
+    def test_each_column_reaches_its_place_in_the_message(self) -> None:
         """Each column has its place in the message; what is null is not there."""
         moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
         [row, bare] = self.rows({
@@ -44,7 +44,7 @@ class RowReaderTests(SynchronousTestCase):
         self.assertEqual(bare.message.properties, {"UNIQ_KEY": "ID2"})
         self.assertEqual((bare.queue_id, bare.sharding_key, bare.fits_batch), (None, None, True))
 
-    def test_strings(self) -> None:
+    def test_a_body_of_text_is_utf_8(self) -> None:
         """A body of text is UTF-8, keys may be one text, the topic may be a column."""
         [row] = self.rows({"body": ["größe"], "keys": ["k1 k2"], "topic": ["U"]}, topic="")
         self.assertEqual((row.message.topic, row.message.body, row.message.properties["KEYS"]),
@@ -55,7 +55,7 @@ class RowReaderTests(SynchronousTestCase):
         [row] = self.rows({"body": [b""], "properties": pa.array([[("UNIQ_KEY", "mine")]], MAP)})
         self.assertEqual(row.message.properties["UNIQ_KEY"], "mine")
 
-    def test_options(self) -> None:
+    def test_options_reach_the_messages(self) -> None:
         """Compression, no waiting, and what marks rows that are sent twice."""
         body = b"x" * 1000
         rows = self.rows({"body": [body, b"y"]}, compressThreshold="100", waitStoreOK="false",
@@ -66,7 +66,7 @@ class RowReaderTests(SynchronousTestCase):
         self.assertEqual([row.message.properties["sent"] for row in rows], ["7:3:0", "7:3:1"])
         self.assertEqual(rows[1].message.properties["WAIT"], "false")
 
-    def test_wrong(self) -> None:
+    def test_a_wrong_value_names_row_column_and_reason(self) -> None:
         """Row, column and reason are told."""
         def with_map(*pairs: tuple[str, str]) -> dict[str, Any]:
             return {"body": [b"", b""], "properties": pa.array([[], list(pairs)], MAP)}
@@ -96,7 +96,7 @@ class SchemaTests(SynchronousTestCase):
         return str(self.assertRaises(OptionError, check_schema, schema_of(**columns),
                                      Options(options, BATCH_WRITE)))
 
-    def test_right(self) -> None:
+    def test_every_column_type_is_accepted(self) -> None:
         """All columns, with any of their types."""
         rest = {"tags": "string", "properties": "map<string,string>", "queueId": "int",
                 "shardingKey": "string", "delayLevel": "int", "deliverTime": "timestamp",
@@ -106,7 +106,7 @@ class SchemaTests(SynchronousTestCase):
                         {"body": "binary", "keys": "string"}):
             check_schema(schema_of(**columns), Options({"topic": "T"}, BATCH_WRITE))
 
-    def test_wrong(self) -> None:
+    def test_an_unknown_column_or_type_is_refused(self) -> None:
         """A column that is none, a type that does not fit, what is missing."""
         body = {"body": "binary"}
         self.assertIn("column size: the sink knows no such column",

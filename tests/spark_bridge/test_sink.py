@@ -75,7 +75,7 @@ class SenderTests(SynchronousTestCase):
     def all_taken(self) -> list[bytes]:
         return [*self.taken["a"], *self.taken["b"]]
 
-    def test_sent(self) -> None:
+    def test_all_rows_arrive_in_batches_over_all_queues(self) -> None:
         """All rows arrive, in batches, over all queues."""
         bodies = [b"%d" % number for number in range(1000)]
         self.assertEqual(self.sent(rows_of("t", bodies), batchSize="10", sendWindow="4"), 1000)
@@ -112,14 +112,14 @@ class SenderTests(SynchronousTestCase):
         self.assertIn("partition 3, row 2, topic t: ", error)
         self.assertIn("answered 13: poison", error)
 
-    def test_order(self) -> None:
+    def test_rows_of_a_sharding_key_stay_in_order(self) -> None:
         """Rows of a sharding key stay in order, also when a send of theirs fails."""
         bodies = [b"%03d" % number for number in range(200)]
         self.failures = [0, ResponseCode.SYSTEM_BUSY, 0, 0, ResponseCode.SYSTEM_BUSY]
         self.sent(rows_of("t", bodies, key="customer"), batchSize="7")
         self.assertEqual(self.all_taken(), bodies)
 
-    def test_queue(self) -> None:
+    def test_a_queue_that_the_topic_does_not_have(self) -> None:
         """A queue that the topic does not have."""
         self.sent(rows_of("t", [b"1"], queue_id=1))
         error = str(self.assertRaises(WriteFailed, self.sent, rows_of("t", [b"1"], queue_id=2)))
@@ -175,7 +175,7 @@ class WriteTests(SourceCase):
         self.assertEqual(sorted(int(one.body) for one in self.box.stored("made")),
                          list(range(3000)))
 
-    def test_errors(self) -> None:
+    def test_wrong_columns_and_options(self) -> None:
         """Wrong columns and options, a row that is refused, a broker that is not there."""
         body, row = schema_of(body="string"), [{"body": "x"}]
         self.assertIn("column size: the sink knows no such column",

@@ -118,7 +118,7 @@ class ReadTests(SourceCase):
                       columns="properties").collect()
         self.assertEqual(only.properties, row.properties)
 
-    def test_namespace(self) -> None:
+    def test_topics_of_a_namespace(self) -> None:
         """Topics of a namespace, called as inside of it, wherever options name them."""
         queue = self.box.queue("N%orders", 1)
         for body in (b"0", b"1", b"2"):
@@ -147,12 +147,12 @@ class ReadTests(SourceCase):
             self.assertEqual(found(self.box, **options), sorted(self.sent + more))
         self.assertEqual(found(self.box, subscribePattern="nothing.*"), [])
 
-    def test_assign(self) -> None:
+    def test_some_queues_of_a_topic(self) -> None:
         """Some queues of a topic."""
         frame = found(self.box, assign=json.dumps({"orders": {BROKER: [1, 3]}}))
         self.assertEqual(frame, [one for one in self.sent if one[0] in (1, 3)])
 
-    def test_offsets(self) -> None:
+    def test_a_read_is_bounded_by_offsets(self) -> None:
         """From and to offsets, a queue that is not named from its begin to its end."""
         start = json.dumps({"orders": {BROKER: {"0": 60, "1": -2}}})
         end = json.dumps({"orders": {BROKER: {"1": 10, "3": -1}}})
@@ -161,7 +161,7 @@ class ReadTests(SourceCase):
             one for one in self.sent
             if (one[0] == 0 and one[1] >= 60) or (one[0] == 1 and one[1] < 10) or one[0] == 3])
 
-    def test_times(self) -> None:
+    def test_a_read_is_bounded_by_times(self) -> None:
         """From and to a time, for all queues and for one."""
         stored = sorted({one.store_timestamp for one in self.box.stored("orders")})
         middle = stored[len(stored) // 2]
@@ -175,7 +175,7 @@ class ReadTests(SourceCase):
         frame = found(self.box, subscribe="orders", startingOffsetsByTimestamp=by_queue)
         self.assertEqual(frame, [one for one in self.sent if one[0] != 1])
 
-    def test_committed(self) -> None:
+    def test_a_read_starts_at_the_groups_offsets(self) -> None:
         """From where a group has come; what it never consumed, from its begin."""
         client, queue = self.box.client, self.box.queue("orders", 0)
         client.pull(queue, 0, group="readers")
@@ -185,7 +185,7 @@ class ReadTests(SourceCase):
                                          if one[0] != 0 or one[1] >= 65])
         self.assertEqual(client.group_offset("readers", queue), 65)
 
-    def test_columns(self) -> None:
+    def test_columns_by_option(self) -> None:
         """Columns by option, by flags and by schema."""
         frame = read(self.box, subscribe="orders", columns="body,queueId", bodyFormat="string")
         self.assertEqual(frame.dtypes, [("body", "string"), ("queueId", "int")])
@@ -200,14 +200,14 @@ class ReadTests(SourceCase):
         self.assertEqual(sorted(row.queueOffset for row in frame.collect()),
                          sorted(offset for _, offset, _ in self.sent))
 
-    def test_expressions(self) -> None:
+    def test_tags_and_sql92(self) -> None:
         """Tags and SQL92."""
         self.box.send("orders", 2, [b"red"], TAGS="red", price="7")
         self.box.send("orders", 2, [b"blue"], TAGS="blue", price="2")
         frame = found(self.box, subscribe="orders", tags="red || green")
         self.assertEqual(frame, [(2, 0, b"red")])
 
-    def test_view(self) -> None:
+    def test_sql_finds_the_format_too(self) -> None:
         """SQL finds the format too."""
         session = spark_session()
         session.sql("CREATE OR REPLACE TEMPORARY VIEW orders_view USING rocketmq OPTIONS "
@@ -258,7 +258,7 @@ class ReadTests(SourceCase):
 class BadInputTests(SourceCase):
     """What errors say: the option, and topic, queue and offset where there are such."""
 
-    def test_options(self) -> None:
+    def test_wrong_unknown_and_missing_options(self) -> None:
         """Wrong, unknown and missing options."""
         for options, expected in (
             ({}, "option subscribe: missing"),
@@ -300,7 +300,7 @@ class BadInputTests(SourceCase):
         self.assertIn("option nameServer: no name server answers: 127.0.0.1:9",
                       self.error(subscribe="orders"))
 
-    def test_schema(self) -> None:
+    def test_an_unknown_column_or_type_is_an_error(self) -> None:
         """A column that is none, a type that does not fit."""
         for name, kind, expected in (("size", "int", "there is no such column"),
                                      ("queueId", "string", "its type is int, not string")):
@@ -318,7 +318,7 @@ class BadInputTests(SourceCase):
             else:
                 self.fail("the read did not fail")
 
-    def test_body(self) -> None:
+    def test_a_body_that_does_not_decompress(self) -> None:
         """A body that does not decompress."""
         self.box.client.send(OutgoingMessage("orders", b"no zlib", sys_flag=1),
                              self.box.queue("orders", 2))

@@ -11,14 +11,14 @@ from twistmq.spark_bridge.store_options import OptionError, StoreOptions
 class StoreOptionsTests(SynchronousTestCase):
     """Reading them."""
 
-    def test_defaults(self) -> None:
+    def test_a_path_is_enough(self) -> None:
         """A path is enough."""
         found = StoreOptions.read({"path": "/s"})
         self.assertEqual((found.path, found.topics, found.stored_from_ms, found.check_crc,
                           found.fail_on_data_loss, found.piece_count_min),
                          ("/s", None, None, True, True, 1))
 
-    def test_values(self) -> None:
+    def test_option_names_are_read_in_any_case(self) -> None:
         """Each is read, whatever the case of its name."""
         found = StoreOptions.read({
             "PATH": "/s", "SubScribe": "a, b,", "startingtimestamp": "1700000000000",
@@ -37,7 +37,7 @@ class StoreOptionsTests(SynchronousTestCase):
         found = StoreOptions.read({"path": "/s", "startingTimestamp": "2023-11-14T22:13:20"})
         self.assertEqual(found.stored_from_ms, 1_700_000_000_000)
 
-    def test_mistakes(self) -> None:
+    def test_each_mistake_names_its_option(self) -> None:
         """Each names its option."""
         cases: dict[str, dict[str, str]] = {
             "option path": {"path": ""},

@@ -86,7 +86,7 @@ class StoreSourceTests(SynchronousTestCase):
         self.assertEqual(self.rows(frame),
                          self.default_rows(self.wanted(log, "orders", "refunds"), "broker-a"))
 
-    def test_topics(self) -> None:
+    def test_named_topics_the_brokers_own_too(self) -> None:
         """Named topics, the broker's own too; the log's directory itself."""
         log = self.store()
         for name in ("orders", "SCHEDULE_TOPIC_XXXX"):
@@ -103,7 +103,7 @@ class StoreSourceTests(SynchronousTestCase):
         self.assertEqual(frame.rdd.getNumPartitions(), 4)
         self.assertEqual(self.rows(frame), self.default_rows(self.wanted(log, "T")))
 
-    def test_times(self) -> None:
+    def test_store_times_choose_messages(self) -> None:
         """Store times choose messages, and files."""
         log = self.store()
         first, last = 1_700_000_050_000, 1_700_000_120_000
@@ -133,7 +133,7 @@ class StoreSourceTests(SynchronousTestCase):
         def __init__(self, collect: Any) -> None:
             self.collect = collect
 
-    def test_damage(self) -> None:
+    def test_a_damaged_record_fails_with_file_and_place(self) -> None:
         """A damaged record fails with file and place, or is skipped."""
         log = self.store()
         place, made = log.written[20]

@@ -133,7 +133,7 @@ class AvailableNowTests(StreamCase):
                                             maxOffsetsPerTrigger=40)), 1)
         self.assertEqual(self.written(), sorted([*self.sent, (2, 0, b"later")]))
 
-    def test_bytes(self) -> None:
+    def test_about_as_many_bytes_at_a_time_as_are_allowed(self) -> None:
         """About as many bytes at a time as are allowed."""
         size = len(self.box.client.pull(self.box.queue("orders"), 0, max_count=1).body)
         driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",

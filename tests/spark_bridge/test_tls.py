@@ -65,7 +65,7 @@ class TlsTests(SynchronousTestCase):
                        if path.is_file())
         self.assertNotIn("sesame", kept + frame._jdf.queryExecution().toString())
 
-    def test_refused(self) -> None:
+    def test_without_a_trusted_certificate_nothing_is_read(self) -> None:
         """Nobody reads without TLS, without a certificate, or trusting somebody else."""
         self.write(1)
         other = Authority(self.folder, "other")

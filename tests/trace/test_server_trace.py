@@ -270,7 +270,7 @@ class ConsumedTests(TraceTestCase):
         codes = [record.context_code for record in self.new() if isinstance(record, SubAfter)]
         self.assertEqual((tries, codes), ([0, 1], [ContextCode.FAILED, ContextCode.SUCCESS]))
 
-    def test_broadcasting(self) -> None:
+    def test_a_group_that_commits_nothing_here_has_consumed(self) -> None:
         """A group that commits nothing here has consumed what it was given."""
         self.kernel.clients.register_consumer(
             ConsumerData("g", message_model=MessageModel.BROADCASTING),
@@ -360,7 +360,7 @@ class BoundTests(TraceTestCase):
         self.assertEqual(len(replies), 5)
         self.assertEqual(self.waiting_and_dropped(), (3, 2))
 
-    def test_buffer(self) -> None:
+    def test_records_beyond_it_are_dropped_and_counted(self) -> None:
         """Records beyond it are dropped and counted; one log line tells of them."""
         self.start(trace_buffer_max="3")
         for _ in range(5):
@@ -375,7 +375,7 @@ class BoundTests(TraceTestCase):
         self.assertEqual(len(self.records()), 3)
         self.assertEqual(self.info()["traceRecordsWritten"], 3)
 
-    def test_deliveries(self) -> None:
+    def test_deliveries_beyond_the_limit_have_no_sub_after(self) -> None:
         """So are messages that wait to be consumed: they have no SubAfter."""
         self.start(trace_buffer_max="8")
         for number in range(12):
@@ -444,13 +444,13 @@ class SwitchTests(TraceTestCase):
         self.assertEqual(self.hooks(), (0, 0))
         self.assertEqual(len(self.records()), 1)
 
-    def test_stop(self) -> None:
+    def test_a_stop_writes_the_waiting_records(self) -> None:
         """A broker that stops writes what waits."""
         self.send()
         self.kernel.hooks.manager.hook.on_stop(kernel=self.kernel)
         self.assertEqual(len(self.records()), 1)
 
-    def test_slave(self) -> None:
+    def test_a_slave_writes_nothing(self) -> None:
         """A slave writes nothing."""
         self.send()
         self.kernel.set_role("SLAVE", 1)

@@ -54,7 +54,7 @@ class VerdictTests(SynchronousTestCase):
         self.clients.traced(HOST, PUB, NOW_MS)
         self.assertIs(self.verdict(0), Verdict.SKIP)
 
-    def test_namespace(self) -> None:
+    def test_records_leave_the_namespace_of_a_group_out(self) -> None:
         """Records leave the namespace of a group out."""
         self.clients.traced(HOST, PUB, NOW_MS)
         self.assertIs(self.verdict(0, group="ns%g"), Verdict.SKIP)
@@ -92,7 +92,7 @@ class VerdictTests(SynchronousTestCase):
             self.assertIs(self.verdict(0, group=group, is_consumer=is_consumer), Verdict.SKIP,
                           msg=file)
 
-    def test_junk(self) -> None:
+    def test_an_invalid_record_decides_nothing(self) -> None:
         """What is no record decides nothing."""
         self.clients.traced(HOST, b"\xff\x01\x02Pub\x02", NOW_MS)
         self.assertIs(self.verdict(0), Verdict.WAIT)

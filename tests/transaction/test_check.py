@@ -37,7 +37,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(len(self.halves()), 1)
         self.assertEqual(self.asked(1), [b"half"])
 
-    def test_question(self) -> None:
+    def test_its_header_names_the_copy_that_was_put_back(self) -> None:
         """Its header names the copy that was put back, its body is the message as it was sent."""
         half = self.half(queue_id=3)
         [asked] = self.check(TIMEOUT_MS)
@@ -54,7 +54,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(shown.properties_map()["TRANSACTION_CHECK_TIMES"], "1")
         self.assertEqual(first.born_timestamp, copy.born_timestamp)
 
-    def test_answers(self) -> None:
+    def test_a_commit_delivers(self) -> None:
         """A commit delivers, a rollback does not, and nobody is asked again."""
         self.half(b"1")
         self.half(b"2")
@@ -156,7 +156,7 @@ class CheckTests(TransactionTestCase):
             self.assertEqual(self.asked(30_000), [b"between"])
         self.assertEqual(self.bodies(), [b"old"])
 
-    def test_progress(self) -> None:
+    def test_the_groups_offsets_follow(self) -> None:
         """The group's offsets follow, and what is consumed is not read again."""
         for number in range(5):
             self.must_end(self.half(b"%d" % number), ROLLBACK)
@@ -206,7 +206,7 @@ class CheckTests(TransactionTestCase):
         self.assertEqual(saved, [self.progress()[0]])
         self.assertGreater(saved[0], 0)
 
-    def test_role(self) -> None:
+    def test_a_slave_does_not_check(self) -> None:
         """A slave does not check; made master it goes on from the group's offsets."""
         self.half(b"1")
         self.assertEqual(self.asked(TIMEOUT_MS), [b"1"])
@@ -427,7 +427,7 @@ class ImmunityTests(TransactionTestCase):
 class StepTests(TransactionTestCase):
     """A check in small steps."""
 
-    def test_many(self) -> None:
+    def test_no_step_looks_at_more_than_it_may(self) -> None:
         """No step looks at more than it may; all are asked for in order."""
         bodies = [b"%d" % number for number in range(3 * check.STEP_COUNT)]
         for body in bodies:
@@ -488,7 +488,7 @@ class StepTests(TransactionTestCase):
         after = self.asked()
         self.assertEqual(before + after[:len(bodies) - len(before)], bodies)
 
-    def test_unreadable(self) -> None:
+    def test_a_half_message_that_is_gone_is_logged_and_passed(self) -> None:
         """A half message that is gone is logged and passed."""
         self.half(b"gone")
         self.half(b"there")

@@ -107,7 +107,7 @@ class CrashTests(EveryChangeCase, TransactionTestCase):
         self.assertEqual(self.given_up(), [], msg=message)
         return sum((after - Counter(DECISIONS.keys())).values())
 
-    def test_killed(self) -> None:
+    def test_the_process_ends(self) -> None:
         """The process ends; all that it wrote is there."""
         self.killed_at_every_change()
 

@@ -22,7 +22,7 @@ from twistmq.transaction import plugin
 class SendTests(TransactionTestCase):
     """Half messages come."""
 
-    def test_reply(self) -> None:
+    def test_the_reply_names_the_real_queue_and_the_half_offset(self) -> None:
         """The sender is told the queue it meant and the half message's place."""
         reply = self.half(queue_id=3)
         [found] = self.halves()
@@ -43,7 +43,7 @@ class SendTests(TransactionTestCase):
         self.half()
         self.assertEqual(self.stored(), [])
 
-    def test_counted(self) -> None:
+    def test_half_messages_that_are_stored_are_counted_until_they_are_ended(self) -> None:
         """Half messages that are stored are counted until they are ended, whatever comes of it."""
         first, second = self.half(b"1"), self.half(b"2")
         self.disk.fail_write_in = 1
@@ -124,7 +124,7 @@ class BatchTests(TransactionTestCase):
 class EndTests(TransactionTestCase):
     """Half messages are ended."""
 
-    def test_commit(self) -> None:
+    def test_the_message_is_where_it_was_sent(self) -> None:
         """The message is where it was sent, once, with its tag and its keys."""
         sent_ms = self.box.now_ms
         half = self.half(queue_id=2)
@@ -139,7 +139,7 @@ class EndTests(TransactionTestCase):
         messages, *_ = self.box.kernel.store.query("T", "k", 10, 0, 2**62)
         self.assertEqual(len(messages), 1)
 
-    def test_rollback(self) -> None:
+    def test_the_message_is_never_there(self) -> None:
         """The message is never there."""
         self.must_end(self.half(), ROLLBACK)
         self.assertEqual(self.stored(), [])
@@ -215,7 +215,7 @@ class EndTests(TransactionTestCase):
         self.must_end(half, COMMIT)
         self.assertEqual(self.bodies(), [b"half"])
 
-    def test_slave(self) -> None:
+    def test_a_slave_ends_nothing(self) -> None:
         """A slave ends nothing."""
         half = self.half()
         self.box.kernel.set_role("SLAVE", 1)

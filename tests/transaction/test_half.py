@@ -48,7 +48,7 @@ def stored(record: MessageRecord, queue_offset: int = 5) -> StoredMessage:
 class HalfTests(SynchronousTestCase):
     """From sent to half, and from half to what becomes of it."""
 
-    def test_half(self) -> None:
+    def test_topic_and_queue_are_hidden(self) -> None:
         """Topic and queue are hidden, the system flag says nothing of a transaction."""
         record = half()
         self.assertEqual((record.topic, record.queue_id, record.sys_flag),
@@ -65,7 +65,7 @@ class HalfTests(SynchronousTestCase):
         self.assertNotIn("TRANSACTION_CHECK_TIMES", fields)
         self.assertNotIn("TRAN_PREPARED_QUEUE_OFFSET", fields)
 
-    def test_final(self) -> None:
+    def test_the_final_one_is_where_it_was_sent(self) -> None:
         """The final one is where it was sent, knows the half one, and has its properties."""
         found = stored(half())
         record = final_record(found, found.properties_map())
@@ -88,7 +88,7 @@ class HalfTests(SynchronousTestCase):
             found = stored(record)
             self.assertRaises(BrokerError, final_record, found, found.properties_map())
 
-    def test_again(self) -> None:
+    def test_a_copy_counts(self) -> None:
         """A copy counts, names the first, and keeps the rest; so does a copy of the copy."""
         found = stored(half())
         fields = found.properties_map()
@@ -117,14 +117,14 @@ class HalfTests(SynchronousTestCase):
             ("T", 3, 6, 999, 888, b"body", found.born_timestamp, 7))
         self.assertEqual(shown.properties_map(), fields)
 
-    def test_discarded(self) -> None:
+    def test_a_discarded_message_keeps_all_but_its_topic(self) -> None:
         """What is given up keeps all but its topic."""
         found = stored(half())
         record = discarded_record(found)
         self.assertEqual((record.topic, record.queue_id), ("TRANS_CHECK_MAX_TIME_TOPIC", 0))
         self.assertEqual((record.body, record.properties), (found.body, found.properties))
 
-    def test_numbers(self) -> None:
+    def test_an_invalid_number_is_none(self) -> None:
         """What is no number is none."""
         self.assertEqual([checks_of({"TRANSACTION_CHECK_TIMES": text})
                           for text in ("3", "0", "-1", "x", "")], [3, 0, 0, 0, 0])

@@ -16,7 +16,7 @@ PATH = "/store/config/transactionMetrics"
 class MetricsTests(TransactionTestCase):
     """config/transactionMetrics."""
 
-    def test_file(self) -> None:
+    def test_the_metrics_file_has_apaches_form(self) -> None:
         """It is Apache's form, saved by a task and at a stop, and read at a start."""
         half = self.half()
         self.half(b"2", topic="U")

@@ -99,7 +99,7 @@ class KnownTests(TransactionTestCase):
         self.assertTrue(known.take(0))
         self.assertEqual(known.consume(1), 2)
 
-    def test_bodies(self) -> None:
+    def test_4_9s_has_one_number(self) -> None:
         """4.9's has one number; what is no number is passed over, so is another tag."""
         known = self.known(b"7", b"", b",,x,-3,8,")
         self.op(b"9,", tag="x")
@@ -107,7 +107,7 @@ class KnownTests(TransactionTestCase):
         self.assertEqual([known.take(offset) for offset in (7, 8, 9)], [True, True, False])
         self.assertEqual(known.consume(10), 4)
 
-    def test_late(self) -> None:
+    def test_an_op_before_its_half_message_is_remembered(self) -> None:
         """One that was passed before it was ended is known until its copy was passed."""
         for number in range(4):
             self.half(b"%d" % number)
@@ -117,13 +117,13 @@ class KnownTests(TransactionTestCase):
         self.assertEqual((known.consume(3), known.late), (0, {0}))
         self.assertEqual((known.consume(4), known.late), (1, set()))
 
-    def test_skipped(self) -> None:
+    def test_half_messages_that_are_gone_hold_nothing_up(self) -> None:
         """Half messages that are gone hold nothing up."""
         known = self.known(b"0,1,5,")
         known.skip_to(5)
         self.assertEqual([known.take(1), known.take(5), known.consume(6)], [False, True, 1])
 
-    def test_many(self) -> None:
+    def test_more_than_one_read_of_op_messages_is_processed(self) -> None:
         """More than are read at once."""
         for number in range(70):
             self.op(b"%d," % number)
@@ -131,7 +131,7 @@ class KnownTests(TransactionTestCase):
         self.assertEqual([known.take(number) for number in range(71)], [True] * 70 + [False])
         self.assertEqual(known.consume(70), 70)
 
-    def test_unreadable(self) -> None:
+    def test_an_op_message_that_is_gone_is_logged_and_passed(self) -> None:
         """An op message that is gone is logged and passed."""
         self.op(b"0,")
         store = self.box.kernel.store

@@ -21,7 +21,7 @@ from twistmq.broker.wire.bodies import HARuntimeInfo
 class BrokerTests(AdminCase):
     """Figures, settings, cleaning."""
 
-    def test_figures(self) -> None:
+    def test_a_brokers_table(self) -> None:
         """A broker's table, by address and by cluster."""
         rows = self.rows("brokerStatus", "-b", self.broker)
         table = {row["name"]: row["value"] for row in rows}
@@ -30,7 +30,7 @@ class BrokerTests(AdminCase):
         names = {row["name"] for row in self.rows("brokerStatus", "-c", "DefaultCluster")}
         self.assertEqual(names, table.keys())
 
-    def test_cluster(self) -> None:
+    def test_cluster_statistics_count_todays_messages(self) -> None:
         """What went in today."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         self.rows("sendMessage", "-t", "T", "-p", "x")
@@ -40,14 +40,14 @@ class BrokerTests(AdminCase):
         self.assertEqual((row["version"], row["address"]), ("V5_3_3", self.broker))
         self.assertLess(row["hours"], 1)
 
-    def test_settings(self) -> None:
+    def test_a_brokers_settings(self) -> None:
         """A broker's settings."""
         table = {row["name"]: row["value"] for row in self.rows("getBrokerConfig", "-b",
                                                                 self.broker)}
         self.assertEqual((table["brokerName"], table["brokerIP1"]), ("broker-a", "127.0.0.1"))
         self.assertEqual(table["messageDelayLevel"].split()[0], "1s")
 
-    def test_cleaning(self) -> None:
+    def test_each_kind_of_cleaning_runs_when_asked_for(self) -> None:
         """Each kind of cleaning is done where it is asked for."""
         for name in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
             for place in (("-b", self.broker), ("-c", "DefaultCluster"), ()):
@@ -55,7 +55,7 @@ class BrokerTests(AdminCase):
                     {"broker": "broker-a", "address": self.broker, "done": True}], msg=name)
 
 
-    def test_replication(self) -> None:
+    def test_a_master_without_slaves(self) -> None:
         """A master without slaves, by address and by cluster; it takes what is for slaves."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         self.rows("sendMessage", "-t", "T", "-p", "x")
@@ -116,13 +116,13 @@ class ReplicationTests(SynchronousTestCase):
 class NameServerTests(AdminCase):
     """Values, settings and permissions."""
 
-    def test_values(self) -> None:
+    def test_a_value_is_kept_and_forgotten(self) -> None:
         """A value is kept and forgotten."""
         [row] = self.rows("updateKvConfig", "-s", "space", "-k", "key", "-v", "a=b")
         self.assertEqual((row["address"], row["value"]), (self.running.namesrv_address, "a=b"))
         self.rows("deleteKvConfig", "-s", "space", "-k", "key")
 
-    def test_settings(self) -> None:
+    def test_a_name_servers_settings(self) -> None:
         """A name server's settings."""
         table = {row["name"]: row["value"] for row in self.rows("getNamesrvConfig")}
         self.assertEqual(table["enableTopicList"], "true")
@@ -157,7 +157,7 @@ class ExportTests(AdminCase):
         self.rows("updateTopic", "-b", self.broker, "-t", "T", "-r", "3")
         self.rows("updateSubGroup", "-b", self.broker, "-g", "g", "-r", "5")
 
-    def test_metadata(self) -> None:
+    def test_topics_and_groups_of_users(self) -> None:
         """Topics and groups of users, shown or written."""
         shown = {row["name"]: row["value"] for row in self.rows("exportMetadata", "-c",
                                                                 "DefaultCluster")}
@@ -178,7 +178,7 @@ class ExportTests(AdminCase):
             self.assertIn("file", self.refusal("exportMetadata", "-b", self.broker, "-f",
                                                f"{folder}/file"))
 
-    def test_configs(self) -> None:
+    def test_the_export_names_cluster_size_and_settings(self) -> None:
         """How large the cluster is, and what brokers promise."""
         shown = {row["name"]: row["value"] for row in self.rows("exportConfigs", "-c",
                                                                 "DefaultCluster")}
@@ -186,7 +186,7 @@ class ExportTests(AdminCase):
                           shown["clusterScale/slaveBrokerSize"],
                           shown["brokerConfigs/broker-a/flushDiskType"]), (1, 0, "ASYNC_FLUSH"))
 
-    def test_metrics(self) -> None:
+    def test_how_much_the_cluster_does(self) -> None:
         """How much the cluster does."""
         self.member("g", "T")
         shown = {row["name"]: row["value"] for row in self.rows("exportMetrics", "-c",

@@ -11,7 +11,7 @@ from twistmq.broker.admin.clients import version_name
 class VersionTests(SynchronousTestCase):
     """``version_name``."""
 
-    def test_names(self) -> None:
+    def test_the_names_in_apaches_table(self) -> None:
         """The names in Apache's table. Source: MQVersion @5.3.3."""
         for version, name in ((479, "V5_3_3"), (478, "V5_3_3_SNAPSHOT"), (194, "V3_9_1_SNAPSHOT"),
                               (399, "V4_9_3"), (401, "V4_9_4"), (611, "V5_9_9"),
@@ -38,7 +38,7 @@ class ConnectionTests(AdminCase):
         [row] = self.rows("producerConnection", "-g", "g-producer", "-t", "T")
         self.assertEqual((row["client"], row["language"]), (client.client, "PYTHON"))
 
-    def test_nobody(self) -> None:
+    def test_a_group_without_members_shows_no_connection(self) -> None:
         """A group nobody is in."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         self.assertIn("not exist", self.refusal("producerConnection", "-g", "g", "-t", "T"))

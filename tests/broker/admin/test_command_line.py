@@ -54,7 +54,7 @@ class HelpTests(SynchronousTestCase):
         self.assertIn("[required]", call("topicRoute", "--help")[1])
         self.assertIn("[default: 8]", call("updateTopic", "--help")[1])
 
-    def test_completion(self) -> None:
+    def test_a_shell_completes_commands_and_options(self) -> None:
         """A shell completes commands and options."""
         def completed(words: str) -> list[str]:
             environment = {"_TWISTMQ_COMPLETE": "bash_complete", "COMP_WORDS": words,
@@ -125,7 +125,7 @@ class ErrorTests(SynchronousTestCase):
             self.assertIn(part, err)
             self.assertTrue(err.startswith("twistmq: "), msg=err)
 
-    def test_times(self) -> None:
+    def test_a_time_is_read_in_each_form(self) -> None:
         """A time is read in each form."""
         from click import Context, Option
 
@@ -160,16 +160,16 @@ class OutputTests(AdminCase):
         [row] = self.rows("clusterList")
         self.assertEqual((row["cluster"], row["id"], row["active"]), ("DefaultCluster", 0, True))
 
-    def test_refused(self) -> None:
+    def test_a_refusal_is_one_line_with_remark_and_code(self) -> None:
         """What a server says no to is one line with its words and its code."""
         self.assertIn("answered 17: No topic route info", self.refusal("topicRoute", "-t", "None"))
 
-    def test_environment(self) -> None:
+    def test_the_name_servers_may_be_in_the_environment(self) -> None:
         """The name servers may be in the environment."""
         with mock.patch.dict(os.environ, {"NAMESRV_ADDR": self.running.namesrv_address}):
             self.assertEqual(call("topicList")[0], 0)
 
-    def test_repeated(self) -> None:
+    def test_the_option_i_repeats_a_command_until_it_is_stopped(self) -> None:
         """With -i a command is run again and again, until it is stopped."""
         with mock.patch("time.sleep", side_effect=[None, KeyboardInterrupt]) as sleep:
             status, out, _ = self.call("clusterList", "-i", "2.5")
@@ -300,7 +300,7 @@ class KeyTests(AdminCase):
             file.write_text("- just\n- a list\n")
             self.assertIn("tools.yml", self.refusal("brokerStatus", "-b", self.broker))
 
-    def test_accounts(self) -> None:
+    def test_accounts_are_added(self) -> None:
         """Accounts are added, shown without their secrets, and deleted."""
         with self.keys(ROCKETMQ_SECRET_KEY="secret-of-admin", ROCKETMQ_ACCESS_KEY="admin-key"):
             self.rows("updateAclConfig", "-b", self.broker, "-a", "new-key", "-s", "secret-of-new",

@@ -64,7 +64,7 @@ class CompletionTests(AdminCase):
         wait_until(f"{words} is completed", any_found)
         return found
 
-    def test_topics(self) -> None:
+    def test_topics_are_completed_by_prefix_and_retry_topics_after_percent(self) -> None:
         """Those that begin so; those of retries only where % was typed."""
         self.assertEqual(self.names("topicStatus -t ord"), ["order-lines", "orders"])
         self.assertEqual(self.names("topicStatus --topic %RETRY%pa"), ["%RETRY%packers"])
@@ -74,13 +74,13 @@ class CompletionTests(AdminCase):
         for shell in ("zsh", "fish"):
             self.assertEqual(self.names("topicStatus -t orders", shell)[:1], ["orders"], msg=shell)
 
-    def test_groups(self) -> None:
+    def test_groups_with_settings_or_retry_topics_are_completed(self) -> None:
         """Those with settings, and those that have a topic of retries only."""
         wait_until("both groups are completed", lambda: self.names(
             "consumerProgress -g pa") == ["packers", "payers"])
         self.assertEqual(self.names("cloneGroupOffset -s payers -d pac"), ["packers"])
 
-    def test_clusters(self) -> None:
+    def test_clusters_are_completed_from_a_name_server(self) -> None:
         """By a name server alone."""
         self.assertEqual(self.names("clusterRT -c D"), ["DefaultCluster"])
 
@@ -110,7 +110,7 @@ class CompletionTests(AdminCase):
 class FailureTests(SynchronousTestCase):
     """Without servers, or with those that are of no help."""
 
-    def test_silence(self) -> None:
+    def test_unreachable_servers_complete_nothing_and_print_nothing(self) -> None:
         """Nobody listens, nobody answers, an address that is none: no name and no word."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             nobody = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -80,7 +80,7 @@ class ProgressTests(AdminCase):
         self.assertEqual((row["clients"], row["version"], row["type"], row["model"], row["diff"]),
                          (1, "V5_3_3", "PUSH", "CLUSTERING", 1))
 
-    def test_status(self) -> None:
+    def test_consumer_status_shows_all_clients_or_one(self) -> None:
         """What the clients say of themselves, and all that one says."""
         self.client.tell()
         [row] = self.rows("consumerStatus", "-g", "g")
@@ -92,7 +92,7 @@ class ProgressTests(AdminCase):
         self.assertIn({"section": "subscription", "name": "T", "value": "*"}, rows)
         self.assertIn({"section": "statistics", "name": "T", "value": '{"consumeOKTPS":1.5}'}, rows)
 
-    def test_nobody(self) -> None:
+    def test_a_group_without_clients(self) -> None:
         """A group without clients, and one that is not there."""
         self.client.close()
         kernel = self.running.kernel

@@ -31,7 +31,7 @@ class MessageCase(AdminCase):
 class SendTests(MessageCase):
     """``sendMessage`` and the commands that measure."""
 
-    def test_sent(self) -> None:
+    def test_a_send_prints_queue_and_ids(self) -> None:
         """Where it went, and its ids."""
         self.assertEqual((self.sent["broker"], self.sent["queue"], self.sent["offset"],
                           self.sent["status"]), ("broker-a", 1, 0, "SEND_OK"))
@@ -46,7 +46,7 @@ class SendTests(MessageCase):
             "sendMessage", "-t", "T", "-p", "x", "-b", "broker-a", "-i", "7"))
         self.assertIn("-i needs -b", self.refusal("sendMessage", "-t", "T", "-p", "x", "-i", "1"))
 
-    def test_measured(self) -> None:
+    def test_each_measured_send_is_stored(self) -> None:
         """Each send is measured, and stored."""
         rows = self.rows("checkMsgSendRT", "-t", "T", "-a", "4", "-s", "10")
         self.assertEqual([(row["queue"], row["stored"]) for row in rows],
@@ -111,7 +111,7 @@ class FindTests(MessageCase):
             client.commit_group_offset("g", queue, 1)
         self.assertEqual(state(), "CONSUMED")
 
-    def test_none(self) -> None:
+    def test_a_message_that_is_not_found_is_one_line(self) -> None:
         """What is not found is told in a line."""
         unknown = "7F" * 16
         for arguments in (("queryMsgById", "-i", unknown), ("queryMsgById", "-i", "short"),
@@ -126,7 +126,7 @@ class FindTests(MessageCase):
         found = self.detail("queryMsgById", "-t", "T", "-i", row["offset_message"])
         self.assertEqual((found["body"], found["tags"], found["keys"]), ("héllo", "a", "k1 k2"))
 
-    def test_compressed(self) -> None:
+    def test_a_body_that_a_client_compressed_is_shown_as_it_was(self) -> None:
         """A body that a client compressed is shown as it was."""
         with BlockingClient(self.running.namesrv_address) as client:
             client.send(OutgoingMessage("T", zlib.compress(b"long " * 9), {"KEYS": "z"},
@@ -148,7 +148,7 @@ class WalkTests(MessageCase):
                 client.send(OutgoingMessage("T", b"%d" % at, {"TAGS": "b" if at % 2 else "a"}),
                             MessageQueue("T", "broker-a", 0))
 
-    def test_topic(self) -> None:
+    def test_all_messages_of_a_topic_come_in_queue_order(self) -> None:
         """All messages, in the order of queues, over many pulls; or those of a tag."""
         rows = self.rows("printMsg", "-t", "T")
         self.assertEqual([row["body"] for row in rows], [*map(str, range(70)), "héllo"])
@@ -160,7 +160,7 @@ class WalkTests(MessageCase):
             "printMsg", "-t", "T", "-b", str(begin))])
         self.assertEqual(self.rows("printMsg", "-t", "T", "-e", "1"), [])
 
-    def test_queue(self) -> None:
+    def test_a_queues_messages(self) -> None:
         """A queue's messages, or how many there are of each tag."""
         rows = self.rows("printMsgByQueue", "-t", "T", "-a", "broker-a", "-i", "1", "-d", "true")
         self.assertEqual([row["body"] for row in rows], ["héllo"])
@@ -177,7 +177,7 @@ class WalkTests(MessageCase):
             self.assertIsNone(client.group_offset("g", MessageQueue("T", "broker-a", 0)))
         self.assertIn("-o needs", self.refusal("consumeMessage", "-t", "T", "-o", "5"))
 
-    def test_entries(self) -> None:
+    def test_entries_of_the_consume_queue(self) -> None:
         """Entries of the consume queue."""
         rows = self.rows("queryCq", "-t", "T", "-q", "0", "-i", "3", "-c", "2")
         self.assertEqual([row["index"] for row in rows], [3, 4])

@@ -53,13 +53,13 @@ class OffsetTests(AdminCase):
         self.assertIn("-b and -q say which", self.refusal(
             "resetOffsetByTime", "-g", "g", "-t", "T", "-s", "0", "-o", "1"))
 
-    def test_skipped(self) -> None:
+    def test_skipped_messages_are_not_consumed(self) -> None:
         """What was not consumed is passed over."""
         rows = self.rows("skipAccumulatedMessage", "-g", "g", "-t", "T")
         self.assertEqual([row["offset"] for row in rows], [3, 3])
         self.assertEqual(self.offsets(), [3, 3])
 
-    def test_cloned(self) -> None:
+    def test_another_group_continues_at_the_cloned_offsets(self) -> None:
         """Another group goes on where this one is."""
         self.member("g", "T")
         rows = self.rows("cloneGroupOffset", "-s", "g", "-d", "h", "-t", "T")

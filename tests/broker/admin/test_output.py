@@ -13,7 +13,7 @@ from twistmq.broker.admin.rows import Millis
 class TableTests(SynchronousTestCase):
     """``as_table``."""
 
-    def test_cells(self) -> None:
+    def test_numbers_stand_to_the_right(self) -> None:
         """Numbers stand to the right, what is not there is blank, a fraction has two digits."""
         text = as_table(("name", "count", "rate", "on", "of"), [
             ("a", 5, 0.5, True, ["x", "y"]), ("bb", 123456, None, False, [])], coloured=False)
@@ -35,7 +35,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(as_table(("a", "b_c"), [], coloured=False).split(),
                          ["a", "b", "c", "---", "-----"])
 
-    def test_colour(self) -> None:
+    def test_the_heads_are_bold_where_that_is_wanted(self) -> None:
         """The heads are bold where that is wanted, and columns stay where they are."""
         rows = [("some text", 1)]
         plain = as_table(("a", "b"), rows, coloured=False)
@@ -43,7 +43,7 @@ class TableTests(SynchronousTestCase):
         self.assertIn("\x1b[1ma\x1b[0m", coloured)
         self.assertEqual(coloured.replace("\x1b[1m", "").replace("\x1b[0m", ""), plain)
 
-    def test_times(self) -> None:
+    def test_a_time_has_milliseconds(self) -> None:
         """A time has milliseconds; none is blank, and one beyond any calendar is a number."""
         self.assertRegex(time_text(1_700_000_000_123), r"^2023-11-1\d \d\d:\d\d:\d\d,123$")
         self.assertEqual(time_text(2**90), str(2**90))
@@ -55,7 +55,7 @@ class TableTests(SynchronousTestCase):
 class JsonTests(SynchronousTestCase):
     """``as_json``."""
 
-    def test_rows(self) -> None:
+    def test_a_list_of_objects(self) -> None:
         """A list of objects, a line each; a time is its milliseconds."""
         text = as_json(("name", "at", "tags"), [("a\n", Millis(5), ["x"]), (None, 1.5, True)])
         self.assertEqual(json.loads(text), [{"name": "a\n", "at": 5, "tags": ["x"]},

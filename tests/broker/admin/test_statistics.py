@@ -21,7 +21,7 @@ class StatisticsTests(AdminCase):
                 self.sent = sender.send("T", b"x", queue_id=0)
             client.commit_group_offset("g", MessageQueue("T", "broker-a", 0), 1)
 
-    def test_topics(self) -> None:
+    def test_topics_with_lag_are_shown_by_group(self) -> None:
         """What waits for a group; topics without one are shown unless nothing moves."""
         [row] = self.rows("statsAll", "-t", "T")
         self.assertEqual((row["topic"], row["group"], row["waiting"]), ("T", "g", 2))
@@ -37,13 +37,13 @@ class StatisticsTests(AdminCase):
         self.assertEqual((row["topic"], row["group"], row["queue"], row["diff"]), ("T", "g", 0, 2))
         self.assertEqual(self.rows("brokerConsumeStats", "-b", self.broker, "-l", "3"), [])
 
-    def test_producers(self) -> None:
+    def test_all_producers_of_a_broker_are_listed(self) -> None:
         """All producers of a broker."""
         [row] = [row for row in self.rows("producer", "-b", self.broker)
                  if row["group"] == "g-producer"]
         self.assertEqual((row["client"], row["version"]), (self.client.client, "V5_3_3"))
 
-    def test_pushed(self) -> None:
+    def test_a_pushed_message_reports_its_consume_result(self) -> None:
         """One client is given a message, and says what became of it."""
         told = self.client.tell((RequestCode.CONSUME_MESSAGE_DIRECTLY, (
             b'{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"remark":"done",'

@@ -42,7 +42,7 @@ class TopicTests(AdminCase):
         self.assertEqual((config.perm, config.order, config.attributes),
                          (2, True, {"message.type": "FIFO"}))
 
-    def test_status(self) -> None:
+    def test_the_bounds_of_queues(self) -> None:
         """The bounds of queues, and when the last message came."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T", "-r", "2", "-w", "2")
         with self.running.client() as client:
@@ -60,7 +60,7 @@ class TopicTests(AdminCase):
         self.assertIn({"cluster": "DefaultCluster", "topic": "T", "group": "g"}, rows)
         self.assertIn({"cluster": "DefaultCluster", "topic": "TBW102", "group": ""}, rows)
 
-    def test_order(self) -> None:
+    def test_order_configuration_is_registered_by_broker(self) -> None:
         """The queues of an ordered topic are told to name servers, by broker."""
         self.rows("updateTopic", "-c", "DefaultCluster", "-t", "T", "-w", "5", "-o", "true")
         self.assertEqual(self.rows("updateOrderConf", "-t", "T", "-m", "get"),
@@ -88,7 +88,7 @@ class TopicTests(AdminCase):
         names = {row["topic"] for row in self.rows("topicList")}
         self.assertLessEqual({"A", "B"}, names)
 
-    def test_allocation(self) -> None:
+    def test_clients_share_queues_evenly(self) -> None:
         """Clients share queues evenly, the first ones take what is left over."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T", "-r", "5")
         rows = self.rows("allocateMQ", "-t", "T", "-i", "b,a")

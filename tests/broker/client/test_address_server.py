@@ -40,7 +40,7 @@ class AddressServerTests(TestCase):
         self.assertIs(type(error), kind)
         return str(error)
 
-    async def test_addresses(self) -> None:
+    async def test_the_first_line_gives_each_address_once(self) -> None:
         """The first line, each address once."""
         for text in ("10.0.0.1:9876;ns.example:9877", "10.0.0.1:9876;ns.example:9877\n",
                      "\r\n 10.0.0.1:9876;ns.example:9877;10.0.0.1:9876;\r\nwhatever follows\n"):
@@ -72,7 +72,7 @@ class AddressServerTests(TestCase):
             handler, b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\xff:1")
         self.assertIn("the answer has no meaning", await self.refused())
 
-    async def test_status(self) -> None:
+    async def test_a_status_other_than_200_is_no_answer(self) -> None:
         """Another status than 200 is no answer, whatever stands there."""
         for status in (204, 403, 404, 500):
             self.page.status = status
@@ -147,7 +147,7 @@ class AddressServerTests(TestCase):
             self.url = f"http://127.0.0.1:{port.getsockname()[1]}/"
         self.assertIn("refused", (await self.refused(RemotingConnectError)).lower())
 
-    async def test_stop(self) -> None:
+    async def test_a_question_that_is_being_asked_ends_at_once(self) -> None:
         """A question that is being asked ends at once."""
         is_asked = Event()
 

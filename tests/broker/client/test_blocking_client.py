@@ -111,7 +111,7 @@ class BrokerTests(SynchronousTestCase):
             result = client.end_pull(pending)
             self.assertEqual([one.body for one in records_of(result.body)], [b"2"])
 
-    def test_offsets(self) -> None:
+    def test_offsets_are_found_by_time_and_by_group(self) -> None:
         """By time, and of a group that never was there, then has come somewhere."""
         with running_broker() as broker, BlockingClient(broker.namesrv_address) as client:
             queue = client.send(OutgoingMessage("orders", b"1")).queue
@@ -133,7 +133,7 @@ class BrokerTests(SynchronousTestCase):
             error = self.assertRaises(RequestRefused, client.runtime_info, broker.namesrv_address)
             self.assertEqual(error.response_code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
-    def test_refused(self) -> None:
+    def test_an_unknown_topic_is_an_error_with_name_and_code(self) -> None:
         """A topic nobody knows, with its name and code."""
         with running_broker({"autoCreateTopicEnable": "false"}) as broker, (
                 BlockingClient(broker.namesrv_address)) as client:
@@ -143,7 +143,7 @@ class BrokerTests(SynchronousTestCase):
                 self.assertEqual(error.response_code, ResponseCode.TOPIC_NOT_EXIST)
                 self.assertIn("nowhere", str(error))
 
-    def test_signed(self) -> None:
+    def test_a_broker_with_acl_accepts_only_signed_requests(self) -> None:
         """A broker with access control takes what is signed rightly, and nothing else."""
         home = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         (home / "conf").mkdir(parents=True)
@@ -231,7 +231,7 @@ class RetryTests(SynchronousTestCase):
         self.assertEqual(len(broker.requests), 2)
         self.assertEqual(len(name_server.requests), 2)
 
-    def test_slave(self) -> None:
+    def test_reads_go_to_the_slave_when_the_master_is_gone(self) -> None:
         """When the master is gone its slave is asked, but never to write."""
         slave = self.broker()
         client = self.client(self.name_server({"a": {0: free_address(), 1: slave.address}}).address)

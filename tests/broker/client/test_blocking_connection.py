@@ -50,7 +50,7 @@ class BlockingConnectionTests(SynchronousTestCase):
             self.assertEqual(connection.request(72).code, 2)
             self.assertEqual(connection._replies, {})
 
-    def test_lost(self) -> None:
+    def test_a_connection_that_ends_is_an_error_of_its_own_kind(self) -> None:
         """A connection that ends is an error of its own kind."""
         def script(request: RemotingCommand) -> bytes | None:
             raise ConnectionError
@@ -78,7 +78,7 @@ class BlockingConnectionTests(SynchronousTestCase):
         error = self.assertRaises(RemotingConnectError, BlockingConnection, "name.server")
         self.assertIn("'name.server' is not host:port", str(error))
 
-    def test_signed(self) -> None:
+    def test_a_signed_request_passes_the_brokers_check(self) -> None:
         """What is sent passes the check that brokers make of it."""
         credentials = Credentials("rocketmq2", "12345678", "token")
         with scripted_server(answer) as server, BlockingConnection(
@@ -109,7 +109,7 @@ class TlsTests(SynchronousTestCase):
         self.server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.server_side.load_cert_chain(self.certificate, self.key)
 
-    def test_request(self) -> None:
+    def test_a_reply_longer_than_one_tls_record_comes_back_whole(self) -> None:
         """A reply longer than one TLS record comes back whole."""
         body = bytes(range(256)) * 1000
         trusted = ssl.create_default_context(cafile=str(self.certificate))
@@ -119,7 +119,7 @@ class TlsTests(SynchronousTestCase):
             reply = connection.request(71, None, body)
         self.assertEqual((reply.code, reply.body), (7, body))
 
-    def test_stranger(self) -> None:
+    def test_an_untrusted_certificate_is_refused(self) -> None:
         """A certificate that nobody vouches for is no connection."""
         with scripted_server(answer) as server, relay(server.address, self.server_side) as address:
             error = self.assertRaises(RemotingConnectError, BlockingConnection, address,

@@ -24,13 +24,13 @@ class LookUpTests(SynchronousTestCase):
         self.names = NameTable(ns=["10.0.0.2", "fe80::1%eth0", "10.0.0.1"], gone=[])
         self.patch(socket, "getaddrinfo", self.names)
 
-    def test_addresses(self) -> None:
+    def test_all_addresses_are_found_once_ipv4_first(self) -> None:
         """All of them, each once and with the port, IPv4 first, in order."""
         self.assertEqual(look_up("ns:9876"), ["10.0.0.1:9876", "10.0.0.2:9876", "[fe80::1]:9876"])
         self.assertEqual(look_up("127.0.0.1:1"), ["127.0.0.1:1"])
         self.assertEqual(look_up("[::1]:2"), ["[::1]:2"])
 
-    def test_none(self) -> None:
+    def test_an_unknown_or_invalid_name_is_an_error(self) -> None:
         """A name nobody knows, one that can be none, and what is no host:port."""
         for name, why in (("gone:9876", "not known"), (f"{'a' * 64}:1", "label"),
                           ("ns:0", "is not host:port"), ("ns", "is not host:port")):
@@ -56,7 +56,7 @@ class NameLookupTests(TestCase):
         self.is_over.wait()
         return []
 
-    async def test_fetch(self) -> None:
+    async def test_fetch_answers_like_the_blocking_lookup(self) -> None:
         """As the blocking one, refusals too."""
         self.patch(socket, "getaddrinfo", NameTable(ns=["10.0.0.1"], gone=[]))
         self.assertEqual(await self.lookup.fetch("ns:1"), ["10.0.0.1:1"])
@@ -73,7 +73,7 @@ class NameLookupTests(TestCase):
         self.assertEqual(len(self.threads), 1)
         self.assertNotIn(get_ident(), self.threads)
 
-    async def test_stop(self) -> None:
+    async def test_a_stop_fails_the_pending_lookup_at_once(self) -> None:
         """What is being asked fails at once; a stop without a question is one too."""
         self.lookup.stop()
         self.patch(socket, "getaddrinfo", self.waits)

@@ -169,7 +169,7 @@ class RegisterTests(NameServersTestCase):
             decoded = RegisterBrokerBody.decode(body).topic_config_serialize_wrapper
             self.assertEqual(decoded, self.wrapper)
 
-    def test_compressed(self) -> None:
+    def test_a_compressed_body_says_so_in_its_header_and_holds_the_same(self) -> None:
         """A compressed body says so in its header and holds the same."""
         self.client.answers = dict.fromkeys(
             ("a:1", "b:2"), reply(header=RegisterBrokerResponseHeader()))
@@ -212,13 +212,13 @@ class RegisterTests(NameServersTestCase):
         done.cancel()
         self.failureResultOf(done, CancelledError)
 
-    def test_oneway(self) -> None:
+    def test_a_one_way_registration_has_no_answers(self) -> None:
         """A one-way registration has no answers."""
         self.client.answers = dict.fromkeys(("a:1", "b:2"), reply())
         self.assertEqual(self.register(oneway=True), [])
         self.assertEqual(len(self.client.asked), 2)
 
-    def test_nobody(self) -> None:
+    def test_without_name_servers_nothing_is_sent(self) -> None:
         """Without name servers nothing is sent."""
         self.servers.addresses = []
         self.assertEqual(self.register(), [])
@@ -237,7 +237,7 @@ class NeedRegisterTests(NameServersTestCase):
         return reply(header=QueryDataVersionResponseHeader(changed=changed),
                      body=version.encode() if version else b"")
 
-    def test_cases(self) -> None:
+    def test_only_when_all_of_them_know_our_version_is_there_nothing_to_say(self) -> None:
         """Only when all of them know our version is there nothing to say."""
         same = self.answer(False, DataVersion(0, 5, 6))
         self.assertIs(self.need(same, same), False)
@@ -255,14 +255,14 @@ class NeedRegisterTests(NameServersTestCase):
 class OtherTests(NameServersTestCase):
     """Leaving, and heartbeats."""
 
-    def test_unregister(self) -> None:
+    def test_unregistering_reaches_all_and_ignores_absent_ones(self) -> None:
         """All are told; one that is not there is no reason to fail."""
         self.client.answers = {"a:1": RemotingConnectError("no"), "b:2": reply()}
         self.successResultOf(ensureDeferred(self.servers.unregister(ME, timeout_ms=100)))
         self.assertEqual(self.codes(), [("a:1", RequestCode.UNREGISTER_BROKER),
                                         ("b:2", RequestCode.UNREGISTER_BROKER)])
 
-    def test_heartbeat(self) -> None:
+    def test_a_heartbeat_is_one_way_and_names_the_broker(self) -> None:
         """A heartbeat is one-way and says who lives."""
         self.client.answers = {"a:1": reply(), "b:2": RemotingConnectError("no")}
         call = self.servers.heartbeat(ME)

@@ -21,7 +21,7 @@ TOPICS = (
 class NamespaceTests(SynchronousTestCase):
     """Wrapping and taking it off again."""
 
-    def test_names(self) -> None:
+    def test_names_are_wrapped_once_and_system_names_never(self) -> None:
         """Behind a prefix, not of the system, and once only."""
         named = Namespace("N")
         for inside, outside in TOPICS:
@@ -34,14 +34,14 @@ class NamespaceTests(SynchronousTestCase):
         self.assertFalse(named.holds("orders"))
         self.assertFalse(named.holds("M%orders"))
 
-    def test_none(self) -> None:
+    def test_without_a_namespace_names_stay_as_they_are(self) -> None:
         """Without a namespace every name stays as it is."""
         none = Namespace("")
         for name in ("orders", "M%orders", "%RETRY%g"):
             self.assertEqual((none.topic(name), none.without(name), none.holds(name)),
                              (name, name, True))
 
-    def test_client(self) -> None:
+    def test_a_client_sends_and_commits_inside_its_namespace(self) -> None:
         """What it sends and commits is the namespace's; nobody outside sees the short names."""
         with running_broker() as broker, \
                 BlockingClient(broker.namesrv_address, namespace="N") as inside, \

@@ -36,13 +36,13 @@ ECHO, SILENT, ASK, LONG = 901, 902, 903, 904
 class SplitAddressTests(SynchronousTestCase):
     """host:port."""
 
-    def test_good(self) -> None:
+    def test_names_ipv4_and_ipv6_addresses(self) -> None:
         """Names, IPv4 and IPv6 addresses; blanks around them do not count."""
         for text, expected in (("a:1", ("a", 1)), (" 10.0.0.1:9876 ", ("10.0.0.1", 9876)),
                                ("[::1]:65535", ("::1", 65535))):
             self.assertEqual(split_address(text), expected)
 
-    def test_bad(self) -> None:
+    def test_an_invalid_address_is_an_error(self) -> None:
         """What is no address says so."""
         for text in ("", "a", "a:", ":1", "a:0", "a:65536", "a:-1", "a:x", "a:1.5", "a:1:"):
             error = self.assertRaises(ValueError, split_address, text)
@@ -97,7 +97,7 @@ class RemotingClientTests(TestCase):
         reply = await self.client.invoke(self.address, ASK, None, timeout_ms=5000)
         self.assertEqual((reply.body, self.asked), (b"fine", [b"and you?"]))
 
-    async def test_oneway(self) -> None:
+    async def test_a_one_way_request_arrives(self) -> None:
         """A one-way request arrives; nothing is waited for."""
         await self.client.invoke_oneway(self.address, ECHO, None, b"x")
         self.assertEqual(await self.echo(b"after it"), b"after it")
@@ -133,7 +133,7 @@ class RemotingClientTests(TestCase):
         self.assertEqual(await self.echo(b"x"), b"x")
         self.assertEqual(len(self.channels), 1)
 
-    async def test_reconnects(self) -> None:
+    async def test_a_lost_connection_fails_its_calls_and_the_next_reconnects(self) -> None:
         """A lost connection fails what waits on it; the next call makes a new one."""
         await self.echo(b"x")
         waiting = ensureDeferred(self.client.invoke(self.address, SILENT, None, timeout_ms=5000))
@@ -142,7 +142,7 @@ class RemotingClientTests(TestCase):
         await self.assertFailure(waiting, RemotingSendError)
         self.assertEqual(await self.echo(b"y"), b"y")
 
-    async def test_refused(self) -> None:
+    async def test_a_refused_connection_names_the_address(self) -> None:
         """No server, no connection: the address is named; a server that comes back is found."""
         await self.server.stopService()
         error = await self.assertFailure(self.echo(b"x"), RemotingConnectError)
@@ -156,7 +156,7 @@ class RemotingClientTests(TestCase):
         error = await self.assertFailure(ensureDeferred(call), RemotingConnectError)
         self.assertIn("'nowhere' is not host:port", str(error))
 
-    async def test_close(self) -> None:
+    async def test_a_close_ends_the_connections_and_fires_when_they_are_gone(self) -> None:
         """A close ends the connections and fires when they are gone; it may be done twice."""
         await self.echo(b"x")
         waiting = self.assertFailure(
@@ -245,7 +245,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(len(FrameDecoder().feed(transport.value())), 1)  # of the other call
         self.assertNoResult(self.call)
 
-    def test_close(self) -> None:
+    def test_a_close_gives_up_the_attempts_under_way(self) -> None:
         """A close gives up the attempts under way, and fires."""
         self.successResultOf(self.client.close())
         error = self.failureResultOf(self.call, RemotingConnectError)

@@ -24,7 +24,7 @@ class ContextTests(SynchronousTestCase):
     def context(self, verify: bool = True, host: bool = False, **files: str) -> ssl.SSLContext:
         return ssl_context(TlsClientOptions(verify, host, KeyFiles("tls.client", **files)))
 
-    def test_checks(self) -> None:
+    def test_verification_follows_the_options(self) -> None:
         """What is checked is what the options say."""
         trust = str(self.authority.cert)
         for verify, host, mode in [
@@ -35,7 +35,7 @@ class ContextTests(SynchronousTestCase):
             self.assertEqual((context.verify_mode, context.check_hostname), (mode, host))
         self.assertEqual(len(context.get_ca_certs()), 1)
 
-    def test_files(self) -> None:
+    def test_an_encrypted_key_opens_with_its_password(self) -> None:
         """An encrypted key opens with its password; a fault names setting and file alone."""
         pair = self.authority.pair("me", password="open sesame")
         files = {"cert": str(pair.cert), "key": str(pair.key)}

@@ -44,12 +44,12 @@ def pairs(text: str) -> dict[str, str]:
 class ParsePropertiesTests(SynchronousTestCase):
     """Reading."""
 
-    def test_table(self) -> None:
+    def test_each_form_of_the_grammar_is_parsed(self) -> None:
         """Each form of the grammar has its meaning."""
         for case, text, expected in CASES:
             self.assertEqual(pairs(text), expected, msg=case)
 
-    def test_lines(self) -> None:
+    def test_an_entry_knows_its_lines(self) -> None:
         """An entry knows its lines, comments and joined lines counted."""
         text = "# one\n\na=1\\\n 2\nb=3\n"
         lines = [(entry.key, entry.first, entry.last) for entry in parse_properties(text)]
@@ -61,7 +61,7 @@ class ParsePropertiesTests(SynchronousTestCase):
             error = self.assertRaises(SettingsError, parse_properties, text, "broker.conf")
             self.assertIn("broker.conf:2", str(error))
 
-    def test_encodings(self) -> None:
+    def test_utf_8_is_read_as_utf_8(self) -> None:
         """UTF-8 is read as UTF-8, what is not UTF-8 as Latin-1."""
         self.assertEqual(decode_properties("a=\u4f60".encode()), ("a=\u4f60", "utf-8"))
         self.assertEqual(decode_properties(b"a=\xe9"), ("a=\xe9", "latin-1"))

@@ -35,7 +35,7 @@ class LoadTests(SynchronousTestCase):
         path.write_text(text)
         return str(path)
 
-    def test_defaults(self) -> None:
+    def test_every_setting_has_its_default(self) -> None:
         """Without file and overrides every setting has its default."""
         settings = Settings.load(ROWS)
         self.assertEqual(settings.int("port"), 10911)
@@ -46,7 +46,7 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual(settings.names("plugins"), ())
         self.assertFalse(settings.is_given("port"))
 
-    def test_precedence(self) -> None:
+    def test_the_command_line_wins_over_the_file(self) -> None:
         """The command line wins over the file, the file over the default."""
         file = self.file("port=1\nname=from file\nmode = fast\n")
         settings = Settings.load(ROWS, file, {"name": "given", "port": "2"})
@@ -55,7 +55,7 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual(settings.text("mode"), "fast")
         self.assertTrue(settings.is_given("mode"))
 
-    def test_values(self) -> None:
+    def test_texts_are_read_as_their_row_says(self) -> None:
         """Texts are read as their row says, blanks around them ignored."""
         settings = Settings.load(ROWS, overrides={
             "port": " 0 ", "switch": "FALSE", "ratio": "1", "plugins": "a, b,,c", "folder": "~"})
@@ -112,7 +112,7 @@ class LoadTests(SynchronousTestCase):
         settings.put_default("name", "n")
         self.assertEqual((settings.int("port"), settings.text("name")), (5, "n"))
 
-    def test_items(self) -> None:
+    def test_items_come_in_row_order_with_unknown_keys_last(self) -> None:
         """All, or the important ones, in the order of the rows; unknown keys last."""
         settings = Settings.load(ROWS, overrides={"zzz": "1", "plugins": "a,b"})
         self.assertEqual(settings.items(important_only=True), [("port", "10911"), ("name", "")])
@@ -150,7 +150,7 @@ class ForOthersTests(SynchronousTestCase):
         store = Settings(broker_rows()).store_settings()
         self.assertEqual(store, StoreSettings(store_path_root_dir=str(Path.home() / "store")))
 
-    def test_addresses(self) -> None:
+    def test_addresses_are_separated_by_semicolons(self) -> None:
         """Addresses are separated by semicolons; empty ones are none."""
         settings = Settings.load(broker_rows(), overrides={"namesrvAddr": "a:1; b:2;;"})
         self.assertEqual(settings.addresses("namesrvAddr"), ["a:1", "b:2"])
@@ -165,7 +165,7 @@ class UpdateTests(SynchronousTestCase):
         self.path.write_text("# my broker\nport = 1\nother=x\n")
         self.settings = Settings.load(ROWS, self.path)
 
-    def test_update(self) -> None:
+    def test_an_update_returns_and_reports_the_changes(self) -> None:
         """What changed is returned and told."""
         told: list[dict[str, SettingValue]] = []
         self.settings.on_change.append(lambda changed: told.append(dict(changed)))
@@ -224,7 +224,7 @@ class UpdateTests(SynchronousTestCase):
         settings.update({"place": "a"})
         self.assertEqual(settings.pending(["place"]), [])
 
-    def test_checks(self) -> None:
+    def test_a_check_sees_the_settings_as_the_next_start_would(self) -> None:
         """A check sees the settings as the next start would; what it refuses changes nothing."""
         def check(after: Settings) -> None:
             if after.text("place") == after.text("name"):
@@ -283,7 +283,7 @@ class UpdateTests(SynchronousTestCase):
         settings.update({"name": "/z"})
         self.assertEqual(settings.text("folder"), "/y")
 
-    def test_anew(self) -> None:
+    def test_a_plugins_setting_is_text_until_the_plugin_is_there(self) -> None:
         """As the next start reads them: what a plugin declared is a text until it is there."""
         rate = Setting("mine.rate", "int", 5, "A rate.")
         self.settings.add_rows([rate])
@@ -307,7 +307,7 @@ class UpdateTests(SynchronousTestCase):
         self.assertEqual((self.settings.int("port"), self.settings.unknown["other"], told),
                          (1, "x", []))
 
-    def test_save(self) -> None:
+    def test_the_file_gets_the_new_values_and_keeps_all_else(self) -> None:
         """The file gets the new values and keeps all else; the old one is beside it."""
         before = self.path.read_text()
         self.settings.update({"port": "2", "name": "b", "other": "y"})

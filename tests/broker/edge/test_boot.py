@@ -14,7 +14,7 @@ from twistmq.broker.errors import BrokerError, SettingsError, StoreDamaged
 class BrokerSettingsTests(SynchronousTestCase):
     """What makes a broker, and what does not."""
 
-    def test_refused(self) -> None:
+    def test_each_invalid_start_ends_with_apaches_status_and_words(self) -> None:
         """Each thing that makes no broker ends with Apache's status and words."""
         for overrides, status, text in [
             ({"brokerRole": "SLAVE", "brokerId": "1"}, 253, "brokerRole=SLAVE: there is no repl"),
@@ -32,7 +32,7 @@ class BrokerSettingsTests(SynchronousTestCase):
             self.assertEqual(error.status, status, msg=repr(overrides))
             self.assertIn(text, str(error))
 
-    def test_accepted(self) -> None:
+    def test_lists_with_blanks(self) -> None:
         """Lists with blanks, open ends and IPv6 addresses are name servers."""
         for text in ("a:1", "a:1;b:2;", " a:1 ; [::1]:9876", "", " "):
             settings = boot.broker_settings(None, {"namesrvAddr": text})
@@ -54,7 +54,7 @@ class BrokerSettingsTests(SynchronousTestCase):
         """Whatever id a master is given, it is 0."""
         self.assertEqual(boot.broker_settings(None, {"brokerId": "3"}).int("brokerId"), 0)
 
-    def test_names(self) -> None:
+    def test_a_broker_and_its_cluster_have_names(self) -> None:
         """A broker and its cluster have names, of which routes and topics can be made."""
         for name in ("brokerName", "brokerClusterName"):
             for text in ("", "a b", "a/b", "a:1", "a;b", "a,b"):
@@ -63,7 +63,7 @@ class BrokerSettingsTests(SynchronousTestCase):
             for text in ("a", "host.example.com", "A-1_b", "\u4e2d"):
                 self.assertEqual(boot.broker_settings(None, {name: text}).text(name), text)
 
-    def test_derived(self) -> None:
+    def test_derived_settings_are_shown_as_they_hold(self) -> None:
         """What -p and tools show is what holds: the log's folder, the replication port."""
         settings = boot.broker_settings(None, {"storePathRootDir": "/s", "listenPort": "5"})
         self.assertEqual(settings.text("storePathCommitLog"), "/s/commitlog")
@@ -104,7 +104,7 @@ class BrokerSettingsTests(SynchronousTestCase):
 class UpSettingsTests(SynchronousTestCase):
     """One folder and one host for everything."""
 
-    def test_defaults(self) -> None:
+    def test_everything_is_below_the_folder(self) -> None:
         """Everything is below the folder, on the loopback address, with no other name server."""
         data = Path(self.mktemp()).absolute()
         settings = boot.up_settings(str(data), None, {})
@@ -182,7 +182,7 @@ class UpSettingsTests(SynchronousTestCase):
 class NamesrvSettingsTests(SynchronousTestCase):
     """The name server alone."""
 
-    def test_file(self) -> None:
+    def test_the_c_file_is_where_changes_are_saved(self) -> None:
         """The -c file is where changes are saved."""
         file = Path(self.mktemp())
         file.write_text("listenPort=1\n")
@@ -224,18 +224,18 @@ class NoticeTests(SynchronousTestCase):
         """The notices of ``up``."""
         return boot.notices("up", boot.up_settings("d", None, overrides), ["of a plugin"])
 
-    def test_nothing(self) -> None:
+    def test_the_defaults_give_no_notice(self) -> None:
         """Nothing is amiss with the defaults."""
         self.assertEqual(self.up(), ["of a plugin"])
         self.assertEqual(boot.notices("namesrv", boot.namesrv_settings(None, {})), [])
 
-    def test_unknown(self) -> None:
+    def test_settings_that_nothing_reads_are_named(self) -> None:
         """Settings that nothing reads are named, and what was meant by a slip."""
         self.assertEqual(self.up(diskmaxusedspaceratio="5", flushDiskTyp="x", alpha="1")[1], (
             "settings that nothing here reads are kept: alpha, diskmaxusedspaceratio (did you "
             "mean diskMaxUsedSpaceRatio?), flushDiskTyp (did you mean flushDiskType?)"))
 
-    def test_addresses(self) -> None:
+    def test_an_advertised_address_that_is_not_the_brokers_is_noticed(self) -> None:
         """Clients that are told an address at which the broker is not."""
         for listens, told, text in [
             ("0.0.0.0", "127.0.0.1", "those on other hosts will not find the broker"),
@@ -261,14 +261,14 @@ class NoticeTests(SynchronousTestCase):
 class ExitStatusTests(SynchronousTestCase):
     """What a process ends with."""
 
-    def test_statuses(self) -> None:
+    def test_a_store_that_cannot_load_has_its_own_exit_status(self) -> None:
         """A store that cannot be loaded is told from what else can fail."""
         for error, status in [(StoreDamaged("x"), 253), (BrokerError("port"), 255),
                               (SettingsError("x"), 255), (ZeroDivisionError(), 255),
                               (boot.StartRefused(252, "x"), 252)]:
             self.assertEqual(boot.exit_status(error), status, msg=repr(error))
 
-    def test_texts(self) -> None:
+    def test_our_own_errors_speak_for_themselves(self) -> None:
         """Our own errors speak for themselves; others are named."""
         self.assertEqual(boot.failure_text(StoreDamaged("the file x")), "the file x")
         self.assertEqual(boot.failure_text(ValueError("y")), "ValueError: y")

@@ -113,7 +113,7 @@ class MasterTests(BrokerTestCase):
 
     settings: ClassVar[dict[str, str]] = {"brokerName": "a", "brokerId": "3"}
 
-    async def test_id(self) -> None:
+    async def test_a_master_registers_with_id_0(self) -> None:
         """It is registered as the master it is: clients send to none but 0."""
         brokers = self.service.namesrv.name_server.routes.tables.brokers
         self.assertEqual(brokers["a"].broker_addrs, {0: self.broker_address})
@@ -224,7 +224,7 @@ class RegistrationTests(TestCase):
         self.addCleanup(service.stopService)
         return service, next(task for task in kept[0] if task.name.startswith("register"))
 
-    async def test_period(self) -> None:
+    async def test_registration_runs_at_start_after_10_s_and_each_period(self) -> None:
         """First at the start, then after 10 s, then each period, which has bounds."""
         for wanted, kept in (("0", 10_000), ("10001", 10_001), ("30000", 30_000),
                              ("60001", 60_000), ("2147483647", 60_000)):

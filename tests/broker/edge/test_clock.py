@@ -23,12 +23,12 @@ from twistmq.broker.errors import SettingsError
 class ClockTests(SynchronousTestCase):
     """The time."""
 
-    def test_units(self) -> None:
+    def test_unix_milliseconds_and_seconds_that_never_jump(self) -> None:
         """Unix milliseconds, and seconds that never jump."""
         self.assertApproximates(now_ms() / 1000, time.time(), 60)
         self.assertLessEqual(monotonic(), monotonic())
 
-    def test_reactor(self) -> None:
+    def test_a_reactors_timers_go_by_it(self) -> None:
         """A reactor's timers go by it, also those it has: none is earlier or later for that."""
         reactor = new_reactor()
         self.addCleanup(reactor._poller.close)
@@ -59,7 +59,7 @@ class OpenFilesLimitTests(SynchronousTestCase):
         self.assertEqual(self.raised(1024, 65536), (65536, True))
         self.assertEqual(self.raised(65536, 65536), (65536, False))
 
-    def test_refused(self) -> None:
+    def test_a_system_that_does_not_allow_it_is_no_error(self) -> None:
         """A system that does not allow it is no error."""
         self.assertEqual(self.raised(1024, 65536, PermissionError()), (1024, True))
         self.assertEqual(self.raised(1024, 65536, ValueError()), (1024, True))
@@ -83,13 +83,13 @@ class OpenFilesLimitTests(SynchronousTestCase):
         self.assertEqual(self.raised(256, 512), (512, True))
         self.assertRaises(SettingsError, self.raised, 256, 1024, PermissionError())
 
-    def test_connections(self) -> None:
+    def test_the_least_that_is_taken_leaves_room_for_clients(self) -> None:
         """The least that is taken leaves room for clients, and no limit for many."""
         for limit, expected in ((512, 128), (20_000, 9872), (resource.RLIM_INFINITY, 1_032_064)):
             with mock.patch.object(resource, "getrlimit", return_value=(limit, limit)):
                 self.assertEqual(connections_max(), expected)
 
-    def test_really(self) -> None:
+    def test_the_soft_limit_of_open_files_becomes_the_hard_one(self) -> None:
         """On this system the soft limit is the hard one afterwards."""
         limit = raise_open_files_limit()
         self.assertEqual(resource.getrlimit(resource.RLIMIT_NOFILE)[0], limit)

@@ -41,7 +41,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
 class OverridesTests(SynchronousTestCase):
     """Settings on the command line."""
 
-    def test_pairs(self) -> None:
+    def test_the_first_equals_sign_separates(self) -> None:
         """The first equals sign separates; a later pair wins over an earlier and over -n."""
         self.assertEqual(parse_overrides(["a=1", "b=x=y", "c=", "a=2"]),
                          {"a": "2", "b": "x=y", "c": ""})
@@ -103,7 +103,7 @@ class PrintingTests(SynchronousTestCase):
             for name in ("up", "namesrv", "broker"):
                 self.assertRegex(out, rf"(?m)^  {name} ")
 
-    def test_statuses(self) -> None:
+    def test_a_bad_command_line_ends_with_1(self) -> None:
         """A bad command line ends with 1, settings without meaning with Apache's -1 or -3."""
         for arguments, status, text in [
             (["broker", "-x"], 1, "-x"),
@@ -191,7 +191,7 @@ class ProcessTests(SynchronousTestCase):
         process.send_signal(signal.SIGTERM)
         return process.wait(PATIENCE)
 
-    def test_up(self) -> None:
+    def test_both_answer_the_lines_are_apaches(self) -> None:
         """Both answer, the lines are Apache's, and SIGTERM ends it cleanly."""
         process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",
                              "--broker-port", "0", "brokerName=b", "mappedFileSizeCommitLog=65536")
@@ -238,14 +238,14 @@ class ProcessTests(SynchronousTestCase):
         self.assertNotIn("Traceback", seen)
         self.assertEqual(process.wait(PATIENCE), 255)
 
-    def test_interrupt(self) -> None:
+    def test_ctrl_c_ends_as_cleanly_as_sigterm(self) -> None:
         """Ctrl-C ends as cleanly as SIGTERM."""
         process = self.start(*TWISTMQ, "namesrv", "listenPort=0", "bindAddress=127.0.0.1")
         self.read_until(process, "boot success")
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(PATIENCE), 0)
 
-    def test_twistd(self) -> None:
+    def test_twistd_runs_the_same_services_and_stops_them(self) -> None:
         """twistd runs the same services and stops them."""
         process = self.start(*TWISTD, "-n", "twistmq", "up", "--data", "d", "--namesrv-port", "0",
                              "--broker-port", "0", "mappedFileSizeCommitLog=65536")

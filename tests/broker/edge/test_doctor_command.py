@@ -122,7 +122,7 @@ class BrokenTests(DoctorTestCase):
         self.assertEqual(texts, [f"http://{page.address}/rocketmq/nsaddr names 1",
                                  f"{broker.namesrv_address} answers, 1 brokers"])
 
-    def test_lookup(self) -> None:
+    def test_dns_is_asked_for_the_name(self) -> None:
         """DNS is asked for the name, and each name server behind it."""
         names = NameTable(ns=[])
         self.patch(socket, "getaddrinfo", names)
@@ -278,7 +278,7 @@ class CommandTests(DoctorTestCase):
     def given(self, **changes: str) -> list[str]:
         return [f"{name}={text}" for name, text in self.settings(**changes).items()]
 
-    def test_well(self) -> None:
+    def test_a_table_with_a_line_of_numbers_below(self) -> None:
         """A table with a line of numbers below, and status 0."""
         status, text = self.run_doctor("--for", "broker", *self.given())
         self.assertEqual(status, 0, msg=text)
@@ -286,7 +286,7 @@ class CommandTests(DoctorTestCase):
         self.assertRegex(last, r"^0 broken, \d+ to know, \d+ in order$")
         self.assertLessEqual(max(map(len, text.splitlines())), 100 + len(str(self.store)))
 
-    def test_broken(self) -> None:
+    def test_status_1(self) -> None:
         """Status 1; what to mend stands below what is broken."""
         status, text = self.run_doctor("--for", "broker", *self.given(brokerIP1="0.0.0.0"))
         self.assertEqual(status, 1)
@@ -294,7 +294,7 @@ class CommandTests(DoctorTestCase):
         self.assertIn("-> set brokerIP1 to the address", text)
         self.assertTrue(text.splitlines()[-1].startswith("1 broken, "))
 
-    def test_json(self) -> None:
+    def test_the_findings_are_printed_as_json(self) -> None:
         """The same as an object."""
         status, text = self.run_doctor("--json", "--for", "broker", *self.given(brokerIP1="::"))
         page = json.loads(text)
@@ -302,7 +302,7 @@ class CommandTests(DoctorTestCase):
         self.assertEqual({frozenset(each) for each in page["findings"]},
                          {frozenset({"check", "level", "text", "mend"})})
 
-    def test_kinds(self) -> None:
+    def test_each_kind_of_server_has_its_own_checks(self) -> None:
         """A name server has neither a store nor an address that is told; `up` has two servers."""
         conf = f"kvConfigPath={self.folder}/kv.json"
         _, text = self.run_doctor("--for", "namesrv", f"listenPort={self.port}", conf)

@@ -35,7 +35,7 @@ class FileObserverTests(SynchronousTestCase):
         self.observer = file_observer(file, self.settings)
         return Logger(observer=self.observer)
 
-    def test_level(self) -> None:
+    def test_events_below_the_level_are_left_out(self) -> None:
         """Events below the level are left out; text of any script is written."""
         folder = Path(self.mktemp())
         log = self.logger(folder, log_level="warn")
@@ -88,7 +88,7 @@ class FileObserverTests(SynchronousTestCase):
         self.assertLessEqual(len(traceback), LOG_TRACEBACK_LINES_MAX + 1)
         self.assertLess(max(map(len, traceback)), LOG_FIELD_CHARS_MAX + 100)
 
-    def test_rotation(self) -> None:
+    def test_a_full_file_is_put_aside(self) -> None:
         """A full file is put aside, and only so many are kept."""
         folder = Path(self.mktemp())
         log = self.logger(folder, log_size_max="4096", log_files_max="2")

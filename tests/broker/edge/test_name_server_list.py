@@ -53,7 +53,7 @@ class UrlTests(SynchronousTestCase):
             self.assertIn(name, str(error))
             broker_settings(None, {name: text})
 
-    def test_notice(self) -> None:
+    def test_an_address_server_needs_no_name_server_setting(self) -> None:
         """Who has an address server needs no name server in the settings."""
         texts = {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "namesrvAddr": ""}
         self.assertEqual(len(notices("broker", broker_settings(None, texts))), 1)
@@ -92,7 +92,7 @@ class ListTestCase(TestCase):
 class ListTests(ListTestCase):
     """What an address server says."""
 
-    async def test_changes(self) -> None:
+    async def test_only_another_list_is_a_change(self) -> None:
         """Only another list is a change."""
         self.assertEqual(self.list.addresses, [])
         await self.fetch()
@@ -103,7 +103,7 @@ class ListTests(ListTestCase):
         self.assertEqual(self.list.addresses, ["j:3"])
         self.assertEqual(len(self.lines), 2)
 
-    async def test_unusable(self) -> None:
+    async def test_the_old_list_stays(self) -> None:
         """The old list stays, one line says why, and one that it is over."""
         await self.fetch()
         self.page.text = "nothing"
@@ -148,14 +148,14 @@ class ListTests(ListTestCase):
         self.settings.update({"brokerPermission": "4"})
         self.assertEqual(len(self.page.requests), 2)
 
-    async def test_own(self) -> None:
+    async def test_this_processs_own_is_in_front(self) -> None:
         """This process's own is in front, whoever names it once more."""
         self.list.keep("127.0.0.1:9876", "h:1")
         self.assertEqual(self.changes, [["127.0.0.1:9876"]])
         await self.fetch()
         self.assertEqual(self.list.addresses, ["127.0.0.1:9876", "i:2"])
 
-    async def test_task(self) -> None:
+    async def test_the_address_server_is_asked_each_period(self) -> None:
         """It is asked again each fetchNamesrvAddrInterval."""
         task, _ = self.list.tasks()
         assert callable(task.period_ms)
@@ -179,7 +179,7 @@ class LookupTests(ListTestCase):
     def use(self, names: str) -> None:
         self.make(namesrvAddr=names, **LOOKUP)
 
-    async def test_lookup(self) -> None:
+    async def test_dns_addresses_in_another_order_are_no_change(self) -> None:
         """All addresses of the name; the same in another order are no change."""
         self.use("ns:9876")
         self.assertEqual(self.list.addresses, [])
@@ -194,7 +194,7 @@ class LookupTests(ListTestCase):
         self.assertEqual(self.changes, [found, ["10.0.0.3:9876"]])
         self.assertEqual((len(self.lines), self.page.requests), (2, []))
 
-    async def test_unknown(self) -> None:
+    async def test_the_old_addresses_of_a_name_stay(self) -> None:
         """The old addresses of a name stay; a line says it, and one that it is over."""
         self.use("ns:1;other:2")
         await self.fetch()
@@ -281,7 +281,7 @@ class RegistrationTests(BrokerTestCase):
         await broker.stopService()
         self.assertEqual(self.known(), {"a"})
 
-    async def test_later(self) -> None:
+    async def test_a_broker_runs_and_registers_once_the_address_server_answers(self) -> None:
         """Without an answer it runs, and its health says why nobody finds it; then it is known."""
         self.page.status = 503
         broker = await self.start()
@@ -298,7 +298,7 @@ class RegistrationTests(BrokerTestCase):
             await deferLater(reactor, 0.001)
         self.assertEqual(broker.name_servers.addresses, [self.namesrv_address])
 
-    async def test_lookup(self) -> None:
+    async def test_a_broker_registers_once_dns_knows_the_name_server(self) -> None:
         """By the name of the name server: unknown first, then not."""
         names = NameTable(ns=[])
         self.patch(socket, "getaddrinfo", names)

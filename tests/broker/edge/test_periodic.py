@@ -126,7 +126,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(self.runs, [1000, 61_000])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
 
-    def test_stop(self) -> None:
+    def test_no_task_runs_after_the_stop(self) -> None:
         """Nothing runs after the stop, not even a task whose Deferred fires then."""
         waiting: Deferred[None] = Deferred()
         service = self.start(lambda now_ms: waiting)
@@ -139,7 +139,7 @@ class PeriodicTests(SynchronousTestCase):
         self.run_until(3000)
         self.assertEqual(self.runs, [1000])
 
-    def test_stalls(self) -> None:
+    def test_a_task_that_holds_the_reactor_is_seen(self) -> None:
         """A task that holds the reactor is seen."""
         self.start(lambda now_ms: self.clock.advance(0.05))
         self.clock.advance(1)

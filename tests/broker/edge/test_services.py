@@ -45,7 +45,7 @@ class LoadHooksTests(SynchronousTestCase):
 class NamesrvHooksTests(SynchronousTestCase):
     """Plugins of a name server."""
 
-    def test_settings(self) -> None:
+    def test_alone_it_reads_its_own(self) -> None:
         """Alone it reads its own; beside a broker what the process was given, also what it alone
         declares, and a value without a meaning stops either."""
         rows = [Setting("mine.rate", "int", 1, "How fast.", most=9)]
@@ -93,7 +93,7 @@ class OwnNameServerTests(BrokerTestCase):
                          "namesrvAddr": f"127.0.0.1:{port};localhost:{port};127.0.0.1:1"}
         return super().setUp()
 
-    async def test_once(self) -> None:
+    async def test_the_own_name_server_is_registered_with_once(self) -> None:
         """It is registered with once; others stay."""
         self.assertEqual(self.service.broker.name_servers.addresses,
                          [self.namesrv_address, "127.0.0.1:1"])

@@ -126,7 +126,7 @@ class RefusedTests(UpCase):
         self.assertIn(why, remark, msg=f"{name}={value}")
         self.assertEqual(self.file.read_bytes(), before)
 
-    def test_addresses(self) -> None:
+    def test_an_address_of_another_host_is_refused(self) -> None:
         """One that is none, one of another host, a name that had to be looked up meanwhile."""
         for value in ("256.1.1.1", "localhost"):
             self.refused("bindAddress", value, "is no IP address")
@@ -137,7 +137,7 @@ class RefusedTests(UpCase):
             code, remark = self.ask(RequestCode.UPDATE_BROKER_CONFIG, name, "127.0.0.1")
             self.assertEqual((code, remark), (ResponseCode.SUCCESS, ""))
 
-    def test_ports(self) -> None:
+    def test_a_port_in_use_is_refused_and_the_own_port_is_kept(self) -> None:
         """One that somebody else has, also two below it; this process's own may be kept."""
         taken = self.held.getsockname()[1]
         for name, port in (("listenPort", taken), ("listenPort", taken + 2),
@@ -152,7 +152,7 @@ class RefusedTests(UpCase):
                          [0], ResponseCode.SUCCESS)
         self.refused("metricsExporterType", "PROM", "is the broker's: listenPort")
 
-    def test_folders(self) -> None:
+    def test_a_file_is_refused_as_a_folder(self) -> None:
         """A file, or what nothing can be made in, is no folder of logs or of a store."""
         below_a_file = f"{self.file}/x"
         for name in ("log.dir", "storePathRootDir", "storePathCommitLog"):
@@ -208,7 +208,7 @@ class RefusedTests(UpCase):
         """The broker that runs goes on writing where it is."""
         self.refused("storePathCommitLog", str(self.folder / "log"), "is not where this broker")
 
-    def test_plugins(self) -> None:
+    def test_a_plugin_that_is_missing_or_needed_is_refused(self) -> None:
         """One that is not installed, or the one that another setting needs."""
         self.refused("plugins.enabled", "nosuch", "nosuch not installed")
         conf = self.data / "conf"
@@ -240,7 +240,7 @@ class RefusedTests(UpCase):
             for value in ("/dev/null/x", str(self.folder / "x")):
                 self.refused(name, value, "no tool may change it")
 
-    def test_names(self) -> None:
+    def test_topics_are_called_so(self) -> None:
         """Topics are called so, and have folders."""
         for name in ("brokerName", "brokerClusterName"):
             for value in (".", "..", "x" * 300, ""):
@@ -273,7 +273,7 @@ class PluginTests(SynchronousTestCase):
         yield {"plugins": [("mine", Refusing())]}
         yield {"namesrv_plugins": [("mine", Refusing())]}
 
-    def test_start(self) -> None:
+    def test_a_plugins_check_stops_a_start(self) -> None:
         """It stops a start."""
         for place in self.places():
             with self.assertRaises(SettingsError) as caught, running_broker(
@@ -281,7 +281,7 @@ class PluginTests(SynchronousTestCase):
                 pass
             self.assertIn("is not for me", str(caught.exception))
 
-    def test_change(self) -> None:
+    def test_a_plugins_check_refuses_a_change(self) -> None:
         """It refuses a change by the broker's port."""
         for place in self.places():
             with running_broker(**place) as running:

@@ -64,7 +64,7 @@ class CheckTests(SynchronousTestCase):
         shutil.copytree(GOLDEN, root)
         return root
 
-    def test_whole(self) -> None:
+    def test_a_table_and_status_0(self) -> None:
         """A table and status 0."""
         status, out, err = call("check", str(GOLDEN))
         self.assertEqual((status, err), (0, ""))
@@ -72,7 +72,7 @@ class CheckTests(SynchronousTestCase):
             "  2  commit-log files", " 42  records", "  5  queues", "  5  queue files",
             " 42  queue entries", "  1  index files", "112  index items", "  0  problems"])
 
-    def test_damaged(self) -> None:
+    def test_each_disagreement_is_one_line_and_status_is_1(self) -> None:
         """A line for each disagreement, at most so many, and status 1."""
         root = self.copy()
         entries = root / "consumequeue/Golden/0" / f"{0:020d}"
@@ -112,7 +112,7 @@ class CheckTests(SynchronousTestCase):
             self.assertEqual((status, out), (2, ""), msg=str(arguments))
             self.assertIn("Usage: twistmq store", err)
 
-    def test_interrupted(self) -> None:
+    def test_ctrl_c_is_no_disagreement_either(self) -> None:
         """Ctrl-C is no disagreement either."""
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
@@ -120,7 +120,7 @@ class CheckTests(SynchronousTestCase):
         self.patch(StoreCheck, "run", interrupt)
         self.assertEqual(call("check", str(GOLDEN))[0], 130)
 
-    def test_progress(self) -> None:
+    def test_a_progress_bar_is_shown_on_a_terminal(self) -> None:
         """A bar where somebody sees it."""
         error = Terminal()
         with contextlib.redirect_stderr(error), contextlib.redirect_stdout(io.StringIO()):
@@ -128,7 +128,7 @@ class CheckTests(SynchronousTestCase):
         # Older versions of click do not draw what is over within a tenth of a second to its end.
         self.assertRegex(error.getvalue(), r"\[[-#]+\] +\d+%")
 
-    def test_help(self) -> None:
+    def test_the_help_names_checks_and_statuses(self) -> None:
         """Says what is checked and the statuses."""
         self.assertIn("exit status", call("--help")[1])
         self.assertIn("queue entry and index item", call("check", "--help")[1].replace("\n", " "))
@@ -143,7 +143,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual((status, err), (0, ""))
         return [json.loads(line) for line in out.splitlines()]
 
-    def test_all(self) -> None:
+    def test_every_record_is_dumped_in_log_order(self) -> None:
         """Every record, in the order of the log."""
         found = self.dump()
         self.assertEqual(len(found), 42)
@@ -167,7 +167,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual(self.dump("--topic", "None"), [])
         self.assertEqual(self.dump("--limit", "0"), [])
 
-    def test_time(self) -> None:
+    def test_records_are_selected_by_store_time(self) -> None:
         """By store time, in ms and in ISO 8601, both ends included."""
         times = [each["storeTime"] for each in self.dump()]
         begin, end = times[5], times[30]
@@ -182,7 +182,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual(status, 2)
         self.assertIn("neither ISO 8601 nor", err)
 
-    def test_key(self) -> None:
+    def test_a_key_is_found_with_and_without_an_index(self) -> None:
         """By index, and the same without one; a key is looked for in other topics too."""
         by_index = self.dump("--topic", "Golden", "--key", "key3")
         self.assertEqual([each["body"] for each in by_index], ["body 3"])
@@ -212,7 +212,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual(out.splitlines()[5], r"    body (7): second\n")
         self.successResultOf(box.store.stop())
 
-    def test_offset(self) -> None:
+    def test_the_record_at_an_offset_is_dumped(self) -> None:
         """The record at a place; status 1 when none starts there."""
         second = self.dump("--limit", "2")[1]
         self.assertEqual(self.dump("--offset", str(second["offset"])), [second])
@@ -220,14 +220,14 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual((status, out), (1, ""))
         self.assertIn(f"commitlog/{0:020d} byte 5: expected a record", err)
 
-    def test_text(self) -> None:
+    def test_lines_for_people(self) -> None:
         """Lines for people: places and times, properties, the body."""
         _, out, _ = call("dump", str(GOLDEN), "--limit", "1", "--no-body")
         first, second = out.splitlines()
         self.assertIn("0  Golden-0@0  stored 2026-11-21T", first)
         self.assertIn("TAGS=Tag0 KEYS=key0 all", second)
 
-    def test_damage(self) -> None:
+    def test_damage_goes_to_standard_error_and_the_rest_is_printed(self) -> None:
         """What cannot be read is named on standard error; the rest is printed."""
         root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         shutil.copytree(GOLDEN, root)

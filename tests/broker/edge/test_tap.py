@@ -128,7 +128,7 @@ class StarterTests(SynchronousTestCase):
         self.assertIn("boot success", self.out.getvalue())
         self.assertRegex(self.err.getvalue(), "^twistmq: the name server i:2 .*: refused\n$")
 
-    def test_failure(self) -> None:
+    def test_a_failed_start_is_one_line_and_stops_the_reactor_once(self) -> None:
         """A start that fails is told in one line, stops the reactor once and has its status."""
         service = fake_broker()
         starter = self.starter("broker", broker_settings(None, {}), service)
@@ -174,7 +174,7 @@ class StarterTests(SynchronousTestCase):
             self.assertEqual((event["log_level"].name, formatEvent(event)), (level, text))
             self.assertEqual("log_failure" in event, level == "critical")
 
-    def test_notices(self) -> None:
+    def test_notices_go_to_the_log_and_to_the_terminal(self) -> None:
         """What is amiss is told in the log and to who started it: plugins, then settings."""
         settings = up_settings("/data", None, {"zeta": "1", "alpha": "2"})
         broker = fake_broker(notices=["plugin bad is left out: it is bad"])
@@ -197,7 +197,7 @@ class OptionsTests(SynchronousTestCase):
         options.parseOptions(list(arguments))
         return options.subOptions
 
-    def test_servers(self) -> None:
+    def test_each_servers_options_equal_its_commands(self) -> None:
         """Each server's options give the settings its command gives."""
         up = self.parsed("up", "--data", "/d", "--broker-port", "1", "--namesrv-port=2", "a=b")
         self.assertEqual(up.kind, "up")
@@ -222,7 +222,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertEqual(taken - {"--version", "--help"}, given, msg=str(name))
         self.assertRaises(usage.UsageError, self.parsed, "namesrv", "-m")
 
-    def test_help(self) -> None:
+    def test_a_name_servers_n_promises_nothing(self) -> None:
         """A name server's -n promises nothing, in either help."""
         helps = [tap.NamesrvOptions().getUsage(), twistmq.commands["namesrv"].get_help(
             click.Context(twistmq.commands["namesrv"]))]
@@ -230,7 +230,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn("a name server has no use for it", " ".join(text.split()))
             self.assertNotIn("register", text)
 
-    def test_errors(self) -> None:
+    def test_an_invalid_setting_is_one_line_without_twistds_help(self) -> None:
         """Settings without meaning are told in one line, without twistd's help in front of it."""
         for arguments, status, text in [
             (["broker", "listenPort=x"], 255, "listenPort=x (command line)"),
@@ -247,7 +247,7 @@ class OptionsTests(SynchronousTestCase):
         missing = self.assertRaises(usage.UsageError, self.parsed)
         self.assertIn("up, namesrv or broker?", str(missing))
 
-    def test_version(self) -> None:
+    def test_the_version_is_ours(self) -> None:
         """The version is ours, for each server as well."""
         for arguments in (["--version"], ["up", "--version"]):
             out = io.StringIO()
@@ -256,7 +256,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertEqual(error.code, 0)
             self.assertRegex(out.getvalue(), "^twistmq [0-9]")
 
-    def test_print(self) -> None:
+    def test_p_prints_the_settings_and_ends_with_0(self) -> None:
         """-p prints the settings and ends with 0."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out):

@@ -47,7 +47,7 @@ class PageTests(SynchronousTestCase):
             self.assertIn("SendResult(code=0", done.stdout)
             self.assertEqual(servers.stop(), 0)
 
-    def test_settings(self) -> None:
+    def test_each_setting_on_the_page_exists(self) -> None:
         """Each setting the page names is one."""
         names = set(re.findall(r"\b((?:tls|proxy)\.[\w.]+\w)\b(?!\(|\.\*)", PAGE.read_text()))
         settings = (PAGE.parent / "SETTINGS.md").read_text()

@@ -86,7 +86,7 @@ class TlsServicesCase(BrokerTestCase):
 class ServersTests(TlsServicesCase):
     """Both servers and all ports."""
 
-    async def test_registered(self) -> None:
+    async def test_a_broker_registers_by_tls_and_serves_clients(self) -> None:
         """The broker told its name server by TLS, with its certificate; clients are served."""
         self.assertEqual(self.service.broker.name_servers.unreached, {})
         reply = await self.send("by_tls", b"secret")
@@ -98,7 +98,7 @@ class ServersTests(TlsServicesCase):
         vip = f"127.0.0.1:{self.service.broker.vip_port}"
         self.assertEqual(await self.ask(self.remoting, vip), ResponseCode.SUCCESS)
 
-    async def test_plain(self) -> None:
+    async def test_no_port_serves_a_client_without_tls(self) -> None:
         """No port serves a client without TLS."""
         plain = RemotingClient(self.reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
         self.addCleanup(plain.close)
@@ -120,7 +120,7 @@ class ServersTests(TlsServicesCase):
 
         self.assertEqual(len(await deferToThread(work)), 100_000)
 
-    async def test_renewed(self) -> None:
+    async def test_a_certificate_is_renewed_during_traffic(self) -> None:
         """A certificate is renewed during traffic: new clients see it, and no send fails."""
         before = await deferToThread(self.shown)
         codes = [(await self.send("traffic", b"first")).code]
@@ -148,7 +148,7 @@ class ClientTests(TlsServicesCase):
             await self.ask(client, address)
         self.assertIn(why, str(caught.exception))
 
-    async def test_host(self) -> None:
+    async def test_the_host_is_looked_at_when_that_is_asked_for(self) -> None:
         """The host is looked at when that is asked for; a name that is right passes."""
         port = self.service.broker.port
         self.own.replace(self.authority.pair("elsewhere", hosts=("elsewhere", "localhost")))
@@ -168,7 +168,7 @@ class ClientTests(TlsServicesCase):
         self.assertEqual(await self.ask(self.remoting_client(self.client("c"))),
                          ResponseCode.SUCCESS)
 
-    async def test_strangers(self) -> None:
+    async def test_a_server_that_is_not_trusted(self) -> None:
         """A server that is not trusted, a client that is not."""
         foreign = Authority(self.folder, "foreign")
         client = self.remoting_client(self.client("me", trusts=foreign))
@@ -205,7 +205,7 @@ class ClientTests(TlsServicesCase):
             client = self.remoting_client(self.client("me"), timeout_ms=timeout_ms)
             await self.assertFails(client, why, f"127.0.0.1:{listening.getHost().port}")
 
-    async def test_renewed(self) -> None:
+    async def test_the_clients_files_are_read_again_as_well(self) -> None:
         """The client's files are read again as well, for new connections."""
         foreign = Authority(self.folder, "foreign")
         settings = self.client("me", foreign)

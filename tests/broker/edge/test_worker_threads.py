@@ -26,14 +26,14 @@ class WorkerThreadsTests(TestCase):
         self.threads.start()
         self.addCleanup(self.threads.stop)
 
-    async def test_result(self) -> None:
+    async def test_work_runs_on_another_thread(self) -> None:
         """Work runs on another thread, its result arrives on this one."""
         here = threading.get_ident()
         there = await self.threads.do(threading.get_ident)
         self.assertNotEqual(there, here)
         self.assertEqual(threading.get_ident(), here)
 
-    async def test_failure(self) -> None:
+    async def test_an_exception_fails_the_deferred_and_the_thread_goes_on(self) -> None:
         """What the work raises fails its Deferred, and the thread goes on."""
         with self.assertRaises(ZeroDivisionError):
             await self.threads.do(lambda: 1 // 0)
@@ -46,7 +46,7 @@ class WorkerThreadsTests(TestCase):
         await self.threads.do(event.set)
         self.assertTrue(await waits)
 
-    def test_stop(self) -> None:
+    def test_after_a_stop_no_thread_is_left(self) -> None:
         """After a stop no thread is left."""
         self.assertTrue(self.threads.started)
         self.threads.stop()
@@ -167,7 +167,7 @@ class QuickSyncTests(SynchronousTestCase):
             self.clock.advance(0)
         self.assertEqual((self.syncs, self.on_thread), (30, []))
 
-    def test_failure(self) -> None:
+    def test_a_disk_that_fails_fails_the_sync(self) -> None:
         """A disk that fails fails the sync."""
 
         def prepare() -> object:

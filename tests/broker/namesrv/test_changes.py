@@ -105,7 +105,7 @@ class ChangesCase(SynchronousTestCase):
 class TurnTests(ChangesCase):
     """How much one turn does, and who has turns in between."""
 
-    def test_bounded(self) -> None:
+    def test_a_turn_takes_at_most_four_parts_of_the_topics(self) -> None:
         """A turn takes at most four parts of the topics; routes are told in between."""
         for compressed in (False, True):
             answer = self.register(MANY, 1 + compressed, compressed=compressed,
@@ -132,7 +132,7 @@ class TurnTests(ChangesCase):
             self.assertEqual(set(self.tables.topics),
                              {f"T{compressed:d}-{number}" for number in range(MANY)})
 
-    def test_short(self) -> None:
+    def test_a_broker_with_some_topics_is_answered_in_its_own_turn(self) -> None:
         """A broker with some topics is answered in its own turn."""
         self.assertIsInstance(self.register(200), Reply)
         self.assertEqual(len(self.tables.topics), 200)
@@ -150,7 +150,7 @@ class OrderTests(ChangesCase):
         assert version is not None
         self.assertEqual(version.counter, 2)
 
-    def test_departure(self) -> None:
+    def test_a_broker_that_goes_is_gone(self) -> None:
         """A broker that goes is gone, and one that comes again is there."""
         answers = [self.register(MANY), self.unregister()]
         self.assertEqual([self.reply(each).code for each in answers], [0, 0])
@@ -160,7 +160,7 @@ class OrderTests(ChangesCase):
         self.assertEqual([self.reply(each).code for each in answers], [0, 0, 0])
         self.assertEqual((len(self.tables.topics), len(self.tables.live)), (MANY, 1))
 
-    def test_tools(self) -> None:
+    def test_a_topic_that_is_deleted_stays_so(self) -> None:
         """A topic that is deleted stays so, and all topics lose a permission."""
         self.register(MANY)
         last = f"T{MANY - 1}"

@@ -43,7 +43,7 @@ MIB = 1024 * 1024
 class HostTests(SynchronousTestCase):
     """Whose share a connection counts for."""
 
-    def test_hosts(self) -> None:
+    def test_a_host_has_many_ports(self) -> None:
         """A host has many ports, and many addresses of IPv6."""
         for address, host in (
             ("10.0.0.1:5000", "10.0.0.1"), ("127.0.0.1:1", "loopback"), ("127.9.9.9:1", "loopback"),
@@ -287,7 +287,7 @@ class SingleTopicTests(RoomCase):
         self.assertEqual(self.ask("X", body).code, ResponseCode.SUCCESS)
         self.assertIn("X", self.tables.topics)
 
-    def test_limits(self) -> None:
+    def test_a_long_name_and_a_topic_without_room_are_refused(self) -> None:
         """A long name and a topic without room are refused."""
         self.register(self.connect(), "a", topics=3000)
         body = TopicRouteData(queue_datas=[QueueData("a", 1, 1, 6)]).encode()

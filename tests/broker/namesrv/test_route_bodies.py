@@ -80,7 +80,7 @@ class LongCase(SynchronousTestCase):
 class SameBytesTests(LongCase):
     """What is written in parts is what is written in one call."""
 
-    def test_route(self) -> None:
+    def test_a_long_route_takes_several_slices_and_short_ones_pass_it(self) -> None:
         """In both forms; each takes several turns, and a short one waits for none of them."""
         route = self.server.views.route("T")
         assert route is not None
@@ -107,7 +107,7 @@ class SameBytesTests(LongCase):
         empty = TopicRouteData()
         self.assertEqual(run_to_completion(route_body(empty, standard=False)), empty.encode())
 
-    def test_mappings(self) -> None:
+    def test_long_mappings_are_written_in_parts(self) -> None:
         """Those of a few brokers may be long."""
         for name in ("b5", "b6"):
             self.tables.put_mapping("T", name, TopicQueueMappingInfo(
@@ -151,7 +151,7 @@ class SameBytesTests(LongCase):
         self.assertEqual(info.cluster_addr_table, self.tables.clusters)
         self.assertEqual(len(reply.body), len(self.server.views.cluster_info().encode()))
 
-    def test_lists(self) -> None:
+    def test_each_topic_is_listed_once(self) -> None:
         """Each topic once."""
         for queue in self.tables.topics["T"].values():
             queue.topic_sys_flag = UNIT_SUB_FLAG
@@ -230,7 +230,7 @@ class TooLongTests(LongCase):
 class BusyTests(LongCase):
     """Many ask for long lists at a time."""
 
-    def test_others(self) -> None:
+    def test_further_long_lists_are_refused_and_short_ones_served(self) -> None:
         """They are told to ask later; routes and lists of few are answered."""
         answers = [self.ask(RequestCode.GET_BROKER_CLUSTER_INFO) for _ in range(4)]
         with self.assertRaises(BrokerError) as caught:

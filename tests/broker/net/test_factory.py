@@ -15,7 +15,7 @@ from twistmq.broker.wire.command import encode_request
 class InFlightTests(SynchronousTestCase):
     """Bytes of requests that wait, over all connections."""
 
-    def test_limit(self) -> None:
+    def test_the_limit_itself_is_not_over_it(self) -> None:
         """The limit itself is not over it; half of it lets all paused connections read."""
         in_flight = InFlight(100)
         self.assertFalse(in_flight.add(100))
@@ -41,7 +41,7 @@ class StallWatchTests(SynchronousTestCase):
         return [event["count"] for event in self.events
                 if event.get("log_level") is LogLevel.warn and "milliseconds" in event]
 
-    def test_counts(self) -> None:
+    def test_short_work_is_not_counted_and_stalls_are_logged_at_a_rate(self) -> None:
         """What is short is not counted; a flood of stalls does not flood the log."""
         watch = StallWatch()
         watch.observe("requests", STALL_SECONDS * 0.99)

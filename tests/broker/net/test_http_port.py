@@ -77,7 +77,7 @@ class HttpPortTests(SynchronousTestCase):
         for size in (0, 10, 4 << 20):
             self.assertEqual(self.asks(connection, bytes(size)), b"got 0", msg=str(size))
 
-    def test_connections(self) -> None:
+    def test_the_longest_waiting_connection_is_closed_beyond_the_limit(self) -> None:
         """Of too many the one is closed that waits longest since it was opened or answered."""
         self.patch(http_port, "_CONNECTIONS_MAX", 3)
         first, half, third = (self.connect() for _ in range(3))

@@ -36,7 +36,7 @@ class ReadTurnTests(SynchronousTestCase):
         self.asked += 1
         return self.asked * LINGER_SECONDS / 10
 
-    def test_alone(self) -> None:
+    def test_the_spin_polls_when_no_other_connection_has_input(self) -> None:
         """Nobody has anything to read."""
         self.assertTrue(self.turn.is_lone())
 

@@ -46,7 +46,7 @@ class IsolatedFlowControlTests(SynchronousTestCase):
                        control.reject(FRAMES)):
             self.assertEqual(answer, (FRAMES[:1], [b"no"]))
 
-    def test_faults(self) -> None:
+    def test_an_exception_lets_all_pass_and_is_logged_at_a_rate(self) -> None:
         """What raises lets all pass; of many faults few are logged."""
         control = IsolatedFlowControl(Broken())  # type: ignore[arg-type]
         self.assertTrue(control.rejects)

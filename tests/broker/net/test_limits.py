@@ -36,7 +36,7 @@ class KeptBytesTests(SynchronousTestCase):
         self.assertEqual([len(each.aborted) for each in (a, b, c)], [1, 1, 0])
         self.assertEqual(kept.total_bytes, 80)
 
-    def test_finished(self) -> None:
+    def test_a_finished_peer_is_forgotten_and_a_new_one_comes_last(self) -> None:
         """What is finished is forgotten, and what begins anew comes last."""
         kept = KeptBytes(100)
         a, b = self._Connection(), self._Connection()
@@ -69,7 +69,7 @@ class KeptBytesTests(SynchronousTestCase):
 class ConnectionCountTests(SynchronousTestCase):
     """Descriptors for connections."""
 
-    def test_refused(self) -> None:
+    def test_a_connection_too_many_is_not_made(self) -> None:
         """A connection too many is not made; one that ends makes room; the log is not flooded."""
         events: list[LogEvent] = []
         globalLogPublisher.addObserver(events.append)

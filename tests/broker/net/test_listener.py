@@ -37,7 +37,7 @@ class ListenerTests(TestCase):
         self.service.startService()
         self.addCleanup(self.service.stopService)
 
-    def test_backlog(self) -> None:
+    def test_the_backlog_reaches_the_reactor(self) -> None:
         """The reactor is told how many connections may wait to be accepted."""
         ports = MemoryReactor()
         service = ListenerService(ports, 0, "127.0.0.1", 77, self.factory, "the test's port")

@@ -342,7 +342,7 @@ class ReadAgainTests(ProtocolTestCase):
         self.assertEqual(answered, [1])
         self.assertEqual(len(self.socket.came), 1)
 
-    def test_paused(self) -> None:
+    def test_a_paused_connection_is_not_read_again(self) -> None:
         """One that is to be read no more for now is not."""
         self.socket = _Socket(encode_request(ECHO, 2))
         self.client.connection.socket = self.socket  # type: ignore[attr-defined]
@@ -390,7 +390,7 @@ class KeptTests(ProtocolTestCase):
         self.half()
         self.assertEqual([busy.is_closed, idle.is_closed], [False, True])
 
-    def test_forgotten(self) -> None:
+    def test_closed_connections_and_small_buffers_are_not_counted(self) -> None:
         """What is gone counts for nothing, and what is small is not counted."""
         clients = [self.half(), self.half()]
         for client in clients:
@@ -447,7 +447,7 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         self.client.says(encode_request(BIG, count))
         return self.waiting
 
-    def test_bounded(self) -> None:
+    def test_replies_that_come_while_it_does_not_read_are_kept(self) -> None:
         """Replies that come while it does not read are kept up to a bound, then it is cut off."""
         bound = CONNECTION_BYTES_UNSENT_MAX // MIB
         replies = self.waiting_replies(bound + 1)
@@ -477,7 +477,7 @@ class BackPressureOutwardsTests(ProtocolTestCase):
         self.server.reactor.advance(milliseconds / 1000)  # type: ignore[attr-defined]
         self.server.close_idle(10**9)
 
-    def test_stalled(self) -> None:
+    def test_a_peer_that_reads_nothing_for_too_long_is_cut_off(self) -> None:
         """One that takes nothing for too long is cut off, though replies still come."""
         replies = self.waiting_replies(2)
         self.advance(WRITE_STALL_MAX_MS // 2)
@@ -508,14 +508,14 @@ class IdleCloseTests(ProtocolTestCase):
         self.server.close_idle(120_000)
         self.client.connection.pump()
 
-    def test_idle(self) -> None:
+    def test_just_120_s_is_not_too_long(self) -> None:
         """Just 120 s is not too long; more is."""
         self.after(120)
         self.assertFalse(self.client.is_closed)
         self.after(0.001)
         self.assertTrue(self.client.is_closed)
 
-    def test_active(self) -> None:
+    def test_any_bytes_count(self) -> None:
         """Any bytes count, though they are no whole frame."""
         frame = encode_request(ECHO, 1)
         for part in (frame[:5], frame[5:], frame):
@@ -697,7 +697,7 @@ class FlowControlTests(ProtocolTestCase):
         """What Twisted had read when it was told to pause."""
         self.client.protocol.dataReceived(encode_request(ECHO, 10))
 
-    def test_rejects(self) -> None:
+    def test_a_rejecting_flow_control_is_asked_about_every_request(self) -> None:
         """While flow control rejects, it is asked about everything that would run."""
         self.control.rejects = True
         self.client.says(encode_request(ECHO, 1), encode_request(ECHO, 2))

@@ -74,7 +74,7 @@ class ParseTests(SynchronousTestCase):
             for size in range(6, len(data)):
                 self.assertIsNone(parse_proxy_header(data[:size]), msg=repr(data[:size]))
 
-    def test_malformed(self) -> None:
+    def test_a_malformed_proxy_header_is_refused_with_the_reason(self) -> None:
         """What begins like a header and is none is refused, with what is wrong."""
         for data, why in [
             (b"PROXY \r\n", "is not: PROXY"),
@@ -116,7 +116,7 @@ class StageTests(SynchronousTestCase):
         return Conversation(make_server([RequestHandler(ECHO, lambda _: Reply())],
                                         first_bytes=(stage,)))
 
-    def test_address(self) -> None:
+    def test_the_clients_address_is_the_connections(self) -> None:
         """The client's address is the connection's, for logs and for records, however it is cut."""
         for header, name, host in [
             (b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n", "192.0.2.7:555",
@@ -193,7 +193,7 @@ class TrustTests(SynchronousTestCase):
         client.says(binary())
         return None if client.is_closed else client.protocol.remote_address
 
-    def test_settings(self) -> None:
+    def test_trust_follows_the_setting_and_acl(self) -> None:
         """Everybody by default, nobody under ACL, else those that are named."""
         told = "192.0.2.7:555"
         for peer, settings, expected in [

@@ -91,7 +91,7 @@ class WaitingFramesTests(SynchronousTestCase):
         self.waiting.wait_anew(7.0)
         self.assertEqual(self.waiting.take(), (7.0, frames(1)))
 
-    def test_clear(self) -> None:
+    def test_cleared_frames_are_not_counted_any_more(self) -> None:
         """What nobody can read the replies of is not counted any more."""
         other = WaitingFrames(self.turns)
         other.add(frames(1), 1.0)
@@ -132,7 +132,7 @@ class TurnsTests(SynchronousTestCase):
         self.turns.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_behind(self) -> None:
+    def test_the_loop_is_behind_when_others_wait_or_a_read_was_full(self) -> None:
         """It is behind when others wait, when a read was full, and late in a round."""
         self.turns.start(Watching())  # type: ignore[arg-type]
         self.assertFalse(self.turns.is_behind(0.0, READ_SIZE - 1))
@@ -146,7 +146,7 @@ class TurnsTests(SynchronousTestCase):
         self.clock.advance(0)
         self.assertFalse(self.turns.is_behind(0.2, 1))
 
-    def test_rounds(self) -> None:
+    def test_flow_control_runs_each_ten_milliseconds(self) -> None:
         """Flow control is told of rounds: each ten milliseconds, and before turns."""
         watching = Watching()
         self.turns.start(watching)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ class TurnsTests(SynchronousTestCase):
         self.patch(Member, "take_turn", lambda member: None)
         self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
-    def test_left(self) -> None:
+    def test_a_connection_that_is_gone_has_no_turn(self) -> None:
         """A connection that is gone has no turn."""
         member = Member(self.turns, self.seconds, 0.0, 1)
         self.turns.remove(member)

@@ -19,7 +19,7 @@ from twistmq.broker.testing.conversation import Conversation
 class ModeTests(TlsTestCase):
     """Who may speak what."""
 
-    def test_permissive(self) -> None:
+    def test_both_kinds_come_by_one_port(self) -> None:
         """Both kinds come by one port, with nothing configured."""
         server = self.make_server()
         peer = TlsPeer(server)
@@ -29,7 +29,7 @@ class ModeTests(TlsTestCase):
         plain.says(FRAME)
         self.assertEqual(plain.hears(), [(1, 0)])
 
-    def test_enforcing(self) -> None:
+    def test_a_client_without_tls_is_closed_and_logged(self) -> None:
         """Who does not speak TLS is closed from the first byte on, and told of in the log."""
         server = self.make_server(self.own() | {"tls.server.mode": "enforcing"})
         peer = TlsPeer(server, client_context(self.authority.cert))
@@ -41,7 +41,7 @@ class ModeTests(TlsTestCase):
         self.assertEqual(plain.connection.taken, b"")
         self.assertEqual(len(self.lines("does not speak TLS, which tls.server.mode=enf")), 1)
 
-    def test_disabled(self) -> None:
+    def test_tls_is_closed(self) -> None:
         """TLS is closed, the others are served."""
         server = self.make_server(self.own() | {"tls.server.mode": "disabled"})
         peer = Conversation(server)
@@ -59,7 +59,7 @@ class ModeTests(TlsTestCase):
         self.assertEchoes(peer)
         self.assertEqual(peer.conversation.protocol.remote_address, "192.0.2.7:555")
 
-    def test_versions(self) -> None:
+    def test_tls_1_2_and_1_3_are_spoken(self) -> None:
         """TLS 1.2 and 1.3 are spoken; what is older is refused."""
         server = self.make_server()
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
@@ -109,7 +109,7 @@ class RefusedTests(TlsTestCase):
         self.assertRefused(self.peer_with("stranger", foreign),
                            "certificate CN=stranger is refused: its issuer is not trusted")
 
-    def test_optional(self) -> None:
+    def test_a_missing_certificate_passes_and_a_foreign_one_does_not(self) -> None:
         """Who has none is let in, who has a foreign one is not."""
         self.mutual["tls.server.need.client.auth"] = "optional"
         peer = TlsPeer(self.make_server(self.mutual), client_context(self.authority.cert))
@@ -132,7 +132,7 @@ class RefusedTests(TlsTestCase):
         peer = TlsPeer(self.make_server(self.own()), client_context(foreign.cert))
         self.assertRefused(peer, "alert unknown ca")
 
-    def test_garbage(self) -> None:
+    def test_garbage_after_a_tls_first_byte_is_refused(self) -> None:
         """What begins like TLS and is none."""
         server = self.make_server()
         for data in (HELLO + bytes(512), b"\x16" * 600, b"\x16\x03\x03\xff\xff" + bytes(70_000),
@@ -170,14 +170,14 @@ class RefusedTests(TlsTestCase):
             self.assertTrue(peer.is_closed)
         self.assertEqual(len(self.lines("the handshake takes too long")), 2)
 
-    def test_scanner(self) -> None:
+    def test_a_client_that_leaves_within_the_handshake_is_not_logged(self) -> None:
         """Who goes away within a handshake is nothing to speak of."""
         client = Conversation(self.make_server())
         client.says(HELLO)
         client.connection.drop()
         self.assertEqual(self.lines("TLS: "), [])
 
-    def test_flood(self) -> None:
+    def test_a_flood_of_handshakes_is_logged_at_a_rate(self) -> None:
         """Of a flood a few lines are written, and then their number."""
         server = self.make_server()
         for _ in range(3 * LINES_A_MINUTE):
@@ -188,7 +188,7 @@ class RefusedTests(TlsTestCase):
         self.assertIn(f"({2 * LINES_A_MINUTE} like it were left out)",
                       self.lines("closed: TLS")[-1])
 
-    def test_renegotiation(self) -> None:
+    def test_tls_1_2_clients_cannot_make_the_server_shake_hands_again(self) -> None:
         """TLS 1.2 clients cannot make the server shake hands again and again."""
         from OpenSSL import SSL
 

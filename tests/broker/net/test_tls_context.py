@@ -21,7 +21,7 @@ class CertificateTests(TlsTestCase):
         assert shown is not None
         return peer, shown
 
-    def test_renewed(self) -> None:
+    def test_a_renewed_pair_is_shown_to_new_clients(self) -> None:
         """A renewed pair is shown to new clients; old connections go on."""
         server = self.make_server(self.own())
         old, before = self.serial(server)
@@ -58,7 +58,7 @@ class CertificateTests(TlsTestCase):
         task.run(BEGIN_MS)
         self.assertEqual(len(self.lines("was read again")), 1)
 
-    def test_gone(self) -> None:
+    def test_a_file_that_is_gone(self) -> None:
         """A file that is gone, or no certificate any more, changes nothing."""
         server = self.make_server(self.own())
         self.server_pair.cert.write_text("nothing")
@@ -87,7 +87,7 @@ class CertificateTests(TlsTestCase):
         welcome.shake_hands()
         self.assertEchoes(welcome, 2)
 
-    def test_password(self) -> None:
+    def test_an_encrypted_key(self) -> None:
         """An encrypted key, by settings or by the file; the password is in no line."""
         self.server_pair = self.authority.pair("hidden", password="open sesame")
         file = self.folder / "tls.properties"
@@ -122,7 +122,7 @@ class CertificateTests(TlsTestCase):
             error = self.assertRaises(SettingsError, self.make_server, settings)
             self.assertIn(why, str(error), msg=repr(settings))
 
-    def test_expired(self) -> None:
+    def test_a_servers_own_certificate_that_has_expired_is_a_warning(self) -> None:
         """A server's own certificate that has expired is a warning."""
         self.server_pair = self.authority.pair("old", begins_days=-9, ends_days=-1)
         self.clock.advance(10 * 365 * 86_400)

@@ -75,7 +75,7 @@ class ServerTests(OptionsTestCase):
 class FileTests(OptionsTestCase):
     """tls.config.file."""
 
-    def test_values(self) -> None:
+    def test_file_values_hold_where_nothing_else_is_set(self) -> None:
         """It holds where nothing else was set, but for what it cannot say."""
         settings = self.settings(
             "tls.server.certPath=/of-file\ntls.server.keyPath = /k\ntls.server.keyPassword=p\n"
@@ -91,7 +91,7 @@ class FileTests(OptionsTestCase):
         self.assertEqual(settings.text("brokerName"), boot.broker_settings(None, {}).text(
             "brokerName"))
 
-    def test_faults(self) -> None:
+    def test_a_file_that_was_named_must_be_there(self) -> None:
         """A file that was named must be there, and its values must have a meaning."""
         error = self.assertRaises(SettingsError, tls_server_options,
                                   boot.broker_settings(None, {"tls.config.file": "/not/there"}))
@@ -104,7 +104,7 @@ class FileTests(OptionsTestCase):
 class ClientTests(OptionsTestCase):
     """The connecting side."""
 
-    def test_enabled(self) -> None:
+    def test_client_tls_follows_its_setting_then_the_servers_mode(self) -> None:
         """As told, else as the server is enforced."""
         for given, expected in [
             ({}, False), ({"enable": "true"}, True), ({"server_mode": "enforcing"}, True),
@@ -112,7 +112,7 @@ class ClientTests(OptionsTestCase):
         ]:
             self.assertEqual(tls_enabled(self.settings(**given)), expected, msg=repr(given))
 
-    def test_checks(self) -> None:
+    def test_peers_are_not_checked_in_test_mode(self) -> None:
         """Nobody is checked in test mode; the host only where it is asked for."""
         for given, verify, host in [
             ({}, False, False), ({"client_authServer": "true"}, True, False),
@@ -133,7 +133,7 @@ class ClientTests(OptionsTestCase):
 class ShownTests(OptionsTestCase):
     """What is shown of it."""
 
-    def test_notices(self) -> None:
+    def test_settings_without_effect_are_noticed(self) -> None:
         """Settings that do not do what they seem to are told of."""
         for given, part in [
             ({"test_mode_enable": "true"}, "tls.server.certPath, tls.server.keyPath have no mean"),
@@ -148,7 +148,7 @@ class ShownTests(OptionsTestCase):
         for quiet in ({}, {"server_certPath": "/c"}, {"server_mode": "disabled"}):
             self.assertEqual(tls_notices(self.settings(**quiet)), [])
 
-    def test_password(self) -> None:
+    def test_the_password_is_in_no_text_and_no_repr(self) -> None:
         """It is in no text of the settings, and in no repr."""
         settings = self.settings(server_keyPassword="open sesame", server_certPath="/c")
         self.assertIn("tls.server.keyPassword=******\n", settings.format())

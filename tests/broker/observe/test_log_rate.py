@@ -10,7 +10,7 @@ from twistmq.broker.observe.log_rate import LineRate, Outage
 class LineRateTests(SynchronousTestCase):
     """A few a minute, then their number."""
 
-    def test_flood(self) -> None:
+    def test_the_first_are_written(self) -> None:
         """The first are written, the others counted; the next minute's first says how many."""
         rate = LineRate(3)
         self.assertEqual([rate.left_out(1_000_000 + number) for number in range(1000)],
@@ -18,7 +18,7 @@ class LineRateTests(SynchronousTestCase):
         self.assertEqual(rate.left_out(1_060_000), 997)
         self.assertEqual(rate.left_out(1_060_001), 0)
 
-    def test_seldom(self) -> None:
+    def test_lines_that_are_seldom_are_all_written(self) -> None:
         """Lines that are seldom are all written, also when the clock goes back."""
         rate = LineRate(1)
         for now_ms in (10**12, 10**12 + 60_000, 10**12 + 120_000, 10**12):

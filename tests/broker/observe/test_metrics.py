@@ -10,7 +10,7 @@ from twistmq.broker.observe.metrics import Histogram, MetricFamily, single
 class HistogramTests(SynchronousTestCase):
     """Values by class."""
 
-    def test_classes(self) -> None:
+    def test_an_upper_end_belongs_to_its_class(self) -> None:
         """An upper end belongs to its class, what is larger than all ends to the last."""
         histogram = Histogram((1, 10))
         for value in (0, 1, 1.5, 10, 10.5, 1000):
@@ -31,7 +31,7 @@ class FamilyTests(SynchronousTestCase):
         self.assertRaises(AssertionError, family.add, Histogram((1,)), "x", "y")
         self.assertRaises(AssertionError, MetricFamily("h", "histogram", "H.").add, 1)
 
-    def test_single(self) -> None:
+    def test_a_single_sample_has_its_labels(self) -> None:
         """One sample, with as many labels as are given."""
         self.assertEqual(single("f", "F.", 2).samples, [((), 2)])
         family = single("f", "F.", 3, "counter", {"a": "x", "b": "y"})

@@ -70,12 +70,12 @@ class SlowRequestTests(SynchronousTestCase):
     def peer(self) -> str:
         return self.client.protocol.remote_address
 
-    def test_quick(self) -> None:
+    def test_a_quick_request_is_not_logged(self) -> None:
         """Nothing is said of what takes less."""
         self.assertEqual(self.says((SEND, b"0.5"), (STRANGE, b"0.4")), [])
         self.assertEqual(self.slow.count, 0)
 
-    def test_one(self) -> None:
+    def test_a_slow_request_is_logged_with_code_peer_and_time(self) -> None:
         """Its code by number and name, whose it is, how long it took."""
         self.assertEqual(self.says((SEND, b"1.5")),
                          ["slow request: 310 SEND_MESSAGE_V2 of PEER took 1500 ms"])
@@ -83,7 +83,7 @@ class SlowRequestTests(SynchronousTestCase):
                          ["slow request: 9001 of PEER took 1000 ms"])
         self.assertEqual((self.slow.count, self.slow.longest_ms), (2, 1500))
 
-    def test_batch(self) -> None:
+    def test_requests_that_are_handled_together_are_one_line(self) -> None:
         """Requests that are handled together are one line; so is what follows them at once."""
         self.assertEqual(self.says((STRANGE, b"0"), (SEND, b"0.5"), (SEND, b"0.6"), (SEND, b"")),
                          ["slow request: 9001, 310 SEND_MESSAGE_V2 x 3 of PEER took 1100 ms"])
@@ -112,7 +112,7 @@ class SlowRequestTests(SynchronousTestCase):
         self.settings.update({"log.slow_request": "0"})
         self.assertEqual(self.says((STRANGE, b"1000")), [])
 
-    def test_rate(self) -> None:
+    def test_slow_requests_are_logged_at_a_rate(self) -> None:
         """Of many a few a minute are written, then it is said how many were not."""
         self.settings.update({"log.slow_request": "1"})
         lines = [line for _ in range(LINES_A_MINUTE + 5) for line in self.says((STRANGE, b"0.01"))]
@@ -122,7 +122,7 @@ class SlowRequestTests(SynchronousTestCase):
         [line] = self.says((STRANGE, b"0.01"))
         self.assertTrue(line.endswith("; 5 such lines were left out"), msg=line)
 
-    def test_unreadable(self) -> None:
+    def test_a_header_that_cannot_be_read_has_no_code(self) -> None:
         """A header that cannot be read has no code."""
         with capturedLogs() as events:
             self.slow.turn("PEER", [(0, b"{", b"")], 2.0)

@@ -88,7 +88,7 @@ class SumsTests(SynchronousTestCase):
         count_put(stats, {"V": (1, 1)})
         self.assertEqual(stats.sums("TOPIC_PUT", "V").count, 1)
 
-    def test_popped(self) -> None:
+    def test_popped_messages_are_counted_apart_within_those_got(self) -> None:
         """What was popped is told apart from what was got, of which it is part."""
         stats = BrokerStats(START_MS)
         stats.messages_got("g", "T", 4, 40)
@@ -153,7 +153,7 @@ class SumsTests(SynchronousTestCase):
 class WindowTests(SynchronousTestCase):
     """Rates of the last ten seconds, minute, ten minutes, hour and day."""
 
-    def test_steady(self) -> None:
+    def test_every_window_shows_a_constant_rate(self) -> None:
         """A constant rate is told by every window, in messages and bytes."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 700, 5)
@@ -187,7 +187,7 @@ class WindowTests(SynchronousTestCase):
             run(stats, second, second + 1)
         self.assertEqual(stats.window(DAY_SECONDS, START_MS + 100_000_000, *TOPIC).count, 0)
 
-    def test_requests(self) -> None:
+    def test_a_message_put_is_a_request(self) -> None:
         """A message put is a request, a pull is one whatever it brings; those of all are none."""
         stats = BrokerStats(START_MS)
         run(stats, 0, 1)
@@ -230,7 +230,7 @@ class WindowTests(SynchronousTestCase):
         count_put(stats, {"T": (100, 1000)})
         self.assertEqual(stats.window(10, START_MS + 3_600_000, *TOPIC).tps, 10.0)
 
-    def test_group(self) -> None:
+    def test_a_groups_rate_is_by_topic(self) -> None:
         """A group's rate is by topic."""
         stats = BrokerStats(START_MS)
         stats.messages_got("g", "T", 60, 60)

@@ -57,7 +57,7 @@ class ShownTypesTests(SynchronousTestCase):
         used = {alias.name for node in imports for alias in node.names}
         self.assertEqual(used - set(self.shown), {"AnyHandler", "BrokerError", "TagsCode"})
 
-    def test_members(self) -> None:
+    def test_a_field_has_its_type_and_its_line(self) -> None:
         """A field has its type and its line, a method its arguments and its first sentence."""
         members = {member.text: member for member in self.shown["Kernel"].members}
         self.assertEqual(members["role"].type, "str")

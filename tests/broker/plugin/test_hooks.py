@@ -346,7 +346,7 @@ class IsolationTests(LoggedTestCase):
             hooks = Hooks([("a", plugin(provide_consumer_filters=refuses))])
             self.assertRaises(error, hooks.consumer_filters, KERNEL)
 
-    def test_exit(self) -> None:
+    def test_a_plugin_that_wants_to_end_the_process_has_no_say_in_that(self) -> None:
         """A plugin that wants to end the process has no say in that."""
         def exits() -> None:
             raise SystemExit("the plugin gives up")

@@ -44,14 +44,14 @@ class SpecificationTests(SynchronousTestCase):
         for name in declared():
             self.assertTrue(hasattr(getattr(hookspecs, name), "twistmq_spec"), msg=name)
 
-    def test_typed(self) -> None:
+    def test_every_argument_and_every_answer_has_a_type(self) -> None:
         """Every argument and every answer has a type."""
         for name, node in declared().items():
             self.assertIsNotNone(node.returns, msg=name)
             for argument in node.args.args:
                 self.assertIsNotNone(argument.annotation, msg=f"{name}: {argument.arg}")
 
-    def test_documented(self) -> None:
+    def test_each_hook_says_its_purpose_time_and_cost(self) -> None:
         """Each says what it is for, when it is called, and what it costs."""
         for name in declared():
             text = inspect.getdoc(getattr(hookspecs, name)) or ""
@@ -92,14 +92,14 @@ class PageTests(SynchronousTestCase):
                     for name, node in declared().items() if node.returns is not None}
         self.assertEqual(found, expected)
 
-    def test_order(self) -> None:
+    def test_sections_and_hooks_are_in_the_order_of_the_file(self) -> None:
         """Sections and hooks are in the order of the file, which is that of the calls."""
         names = [name for _, names in hooks_by_section() for name in names]
         self.assertEqual(names, list(declared()))
         hooks = PAGE.read_text().partition("\n## Types\n")[0]
         self.assertEqual(re.findall(r"^### (\w+)", hooks, re.MULTILINE), names)
 
-    def test_examples(self) -> None:
+    def test_the_examples_of_the_page_work(self) -> None:
         """What it shows works: a request code of one's own, and how one tests it."""
         introduction = PAGE.read_text().partition("\n## Start\n")[0]
         blocks = re.findall(r"^```python\n(.+?)^```$", introduction, re.MULTILINE | re.DOTALL)

@@ -40,7 +40,7 @@ class ChannelTableTests(SynchronousTestCase):
         self.assertIsNone(self.table.get(first.protocol.channel_id))
         self.assertFalse(first.protocol.active)
 
-    def test_listeners(self) -> None:
+    def test_each_listener_hears_of_a_lost_channel_once(self) -> None:
         """Each listener hears of a lost channel once, whatever the others do."""
         lost: list[Channel] = []
 
@@ -119,7 +119,7 @@ class ServerToClientTests(SynchronousTestCase):
         late = self.channel.call(RequestCode.CHECK_TRANSACTION_STATE, None, timeout_ms=3000)
         self.failureResultOf(late, RemotingSendError)
 
-    def test_oneway(self) -> None:
+    def test_a_one_way_request_is_marked_as_such(self) -> None:
         """A one-way request is marked as such; on a lost connection it is no error."""
         self.channel.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, CheckHeader(msg_id="m"))
         [request] = self.client.heard()

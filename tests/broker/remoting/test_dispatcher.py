@@ -158,7 +158,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(self.client.connection.taken, b"")
         self.assertEqual(self.client.server.in_flight.total_bytes, 0)
 
-    def test_oneway(self) -> None:
+    def test_a_one_way_request_has_no_reply(self) -> None:
         """A one-way request has no reply: not a ready one, a late one, a refusal or an error."""
         for frame in (encode_request(ECHO, 1, EchoHeader(number=1), oneway=True),
                       encode_request(WAIT, 2, oneway=True),
@@ -176,7 +176,7 @@ class DispatchTests(SynchronousTestCase):
         client.says(encode_request(WAIT, 1), encode_request(99, 2))
         self.assertEqual(client.hears(), [(2, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)])
 
-    def test_refusal(self) -> None:
+    def test_a_brokererror_is_answered_with_its_code_and_text(self) -> None:
         """A BrokerError is answered with its code and text, and is no error of ours."""
         self.error = RequestRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
         self.client.says(encode_request(FAIL, 1))
@@ -211,7 +211,7 @@ class DispatchTests(SynchronousTestCase):
                 (1, ResponseCode.SYSTEM_ERROR), (2, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)])
             self.assertEqual(len(self.flushLoggedErrors()), 1)
 
-    def test_batches(self) -> None:
+    def test_requests_of_one_code_that_follow_each_other_run_together(self) -> None:
         """Requests of one code that follow each other run together, in the order they came."""
         frames = [encode_request(BATCH, 1, None, b"a"), encode_request(BATCH, 2, None, b"b"),
                   encode_request(ECHO, 3, EchoHeader(number=0)),
@@ -343,7 +343,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual((reply.opaque, reply.code, reply.serialize_type), (9, 0, JSON))
         self.assertEqual(reply.header(EchoHeader).number, 5)
 
-    def test_restricted(self) -> None:
+    def test_another_port_serves_fewer_rows_with_the_same_checks(self) -> None:
         """Another port serves fewer rows with the same checks."""
         for validators, codes in (
             ([Agrees()], (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SUCCESS)),
@@ -363,7 +363,7 @@ class DispatchTests(SynchronousTestCase):
 class RefusedCodesTests(SynchronousTestCase):
     """Codes of families that are not here."""
 
-    def test_reasons(self) -> None:
+    def test_each_refused_code_has_its_reason(self) -> None:
         """Each is refused with its reason, whatever is asked."""
         box = KernelBox()
         self.addCleanup(box.stop)
@@ -440,7 +440,7 @@ class AccessTests(SynchronousTestCase):
             self.assertEqual(client.hears(), [(1, unknown), (2, unreadable)])
         self.assertEqual(self.served, 0)
 
-    def test_texts(self) -> None:
+    def test_a_signed_request_of_a_kind_that_comes_often_is_read_once(self) -> None:
         """A signed request of a kind that comes often is read once, and for validators alone."""
         seen: list[tuple[str | None, str | None]] = []
         served: list[Any] = []
@@ -493,7 +493,7 @@ class RpcHookTests(SynchronousTestCase):
                 RequestHandler(WAIT, lambda request: self.waiting)]
         return Conversation(make_server(rows, plugins=[("watcher", self)]))
 
-    def test_around(self) -> None:
+    def test_hooks_run_before_the_handler_and_before_the_reply(self) -> None:
         """They run before the handler and before the reply is written, which they may change."""
         client = self.client()
         client.says(encode_request(ECHO, 1))

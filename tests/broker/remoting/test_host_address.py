@@ -31,12 +31,12 @@ class ResolvedTests(SynchronousTestCase):
         self.patch(socket, "getaddrinfo", getaddrinfo)
         return resolved(Settings.load(broker_rows(), None, {"brokerIP1": text}), "brokerIP1")
 
-    def test_address(self) -> None:
+    def test_ipv4_is_taken_where_there_is_one(self) -> None:
         """IPv4 is taken where there is one, also behind others; an IPv6 address has no zone."""
         self.assertEqual(self.resolve("b.example", [V6, V4]), "10.1.2.3")
         self.assertEqual(self.resolve("b.example", [V6]), "fe80::1")
 
-    def test_none(self) -> None:
+    def test_an_invalid_host_names_its_setting(self) -> None:
         """What is no host is an error that says which setting it is of, and why."""
         for text, answer, why in [
             ("256.1.1.1", socket.gaierror(-2, "Name or service not known"),
@@ -47,7 +47,7 @@ class ResolvedTests(SynchronousTestCase):
             error = self.assertRaises(SettingsError, self.resolve, text, answer)
             self.assertEqual(str(error), f"brokerIP1={text} (command line): the value {why}")
 
-    def test_kernel(self) -> None:
+    def test_clients_get_the_name_and_records_the_address(self) -> None:
         """Clients are told the name, records hold the address."""
         self.patch(socket, "getaddrinfo", lambda *_, **__: [V4])
         box = KernelBox(settings={"brokerIP1": "b.example"})

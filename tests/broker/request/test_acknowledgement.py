@@ -138,7 +138,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(answer), ResponseCode.FLUSH_DISK_TIMEOUT)
         self.assertEqual(self.replica.waiting, [])
 
-    def test_many(self) -> None:
+    def test_waits_that_ended_are_forgotten(self) -> None:
         """Waits that ended are forgotten, in whatever order they ended."""
         answers = [self.wait(offset, offset) for offset in range(1, 1001)]
         self.flush.reach(500)

@@ -19,7 +19,7 @@ _TYPES = "value is not in set: [UNSPECIFIED, TRANSACTION, FIFO, MIXED, DELAY, NO
 class ParseTests(SynchronousTestCase):
     """Texts of changes."""
 
-    def test_changes(self) -> None:
+    def test_signs_stay_with_the_names(self) -> None:
         """Signs stay with the names, values are taken as they are."""
         for text, changes in (
             (None, {}), ("", {}), ("+a=1", {"+a": "1"}), ("-a", {"-a": ""}),
@@ -29,7 +29,7 @@ class ParseTests(SynchronousTestCase):
         ):
             self.assertEqual(parse_attribute_changes(text), changes, repr(text))
 
-    def test_faults(self) -> None:
+    def test_a_missing_sign_or_a_name_twice_is_refused(self) -> None:
         """A missing sign or a name twice is refused; the remarks are Apache's."""
         for text, remark in (
             ("a=1", "add/alter attribute format is wrong: a"),
@@ -60,7 +60,7 @@ class AlterTests(SynchronousTestCase):
                              parse_attribute_changes(changes))
         return str(caught.exception)
 
-    def test_creation(self) -> None:
+    def test_a_new_topic_takes_every_attribute(self) -> None:
         """A new topic takes every attribute."""
         changes = parse_attribute_changes(
             "+message.type=FIFO,+queue.type=BatchCQ,+cleanup.policy=DELETE,+reserve.time=-1")
@@ -79,7 +79,7 @@ class AlterTests(SynchronousTestCase):
                          {"reserve.time": "9223372036854775807"})
         self.assertEqual(self.alter("", message_type="FIFO"), {"message.type": "FIFO"})
 
-    def test_values(self) -> None:
+    def test_an_invalid_value_is_refused(self) -> None:
         """What is not a value is refused."""
         for changes, remark in (
             ("+message.type=fifo", _TYPES), ("+message.type=", _TYPES),
@@ -97,7 +97,7 @@ class AlterTests(SynchronousTestCase):
         ):
             self.assertEqual(self.refusal(True, changes), remark, changes)
 
-    def test_names(self) -> None:
+    def test_a_name_must_be_known_and_without_signs_of_its_own(self) -> None:
         """A name must be known and without signs of its own."""
         for changes, remark in (
             ("+nope=1", "unsupported key: nope"), ("+=1", "kv string format wrong."),

@@ -45,7 +45,7 @@ class ClientSpaceTests(SynchronousTestCase):
         error: RequestRefused = self.assertRaises(RequestRefused, space.check, channel_id, beat)
         return error
 
-    def test_connection(self) -> None:
+    def test_one_connection_has_its_bound_of_bytes(self) -> None:
         """One connection has its bound; what it has and grows no more is taken."""
         size = producer_size("P1")
         space = ClientSpace(2 * size, 100 * size)
@@ -60,7 +60,7 @@ class ClientSpaceTests(SynchronousTestCase):
         space.free(1, producer_key("P1"))
         space.check(1, heartbeat("P3"))
 
-    def test_total(self) -> None:
+    def test_all_connections_together_have_a_bound_of_bytes(self) -> None:
         """All together have theirs; it is given back when they leave."""
         size = producer_size("P")
         space = ClientSpace(10 * size, 2 * size, 0)
@@ -99,7 +99,7 @@ class ClientSpaceTests(SynchronousTestCase):
         self.refusal(space, 1, heartbeat("P", consumers=(ConsumerData("G"),), without_sub=True))
         space.check(1, heartbeat("P", consumers=(ConsumerData("G"),)))
 
-    def test_lengths(self) -> None:
+    def test_names_and_expressions_that_nothing_in_use_needs_are_refused(self) -> None:
         """Names and expressions that nothing in use needs are refused by name."""
         space = ClientSpace()
         data = consumer("G", 1, "a" * (EXPRESSION_LENGTH_MAX + 1))

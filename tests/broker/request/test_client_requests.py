@@ -89,7 +89,7 @@ class ClientCase(SynchronousTestCase):
 class HeartbeatTests(ClientCase):
     """34."""
 
-    def test_reply(self) -> None:
+    def test_the_second_kind_of_heartbeat_is_supported(self) -> None:
         """The second kind of heartbeat is supported; one of the first changes subscriptions."""
         reply = self.beat(0, consumer("G", "T"))
         self.assertEqual(reply, HeartbeatResponseHeader(
@@ -121,7 +121,7 @@ class HeartbeatTests(ClientCase):
         self.beat(0, consumer("G", "T"), consumer("H", "T"))
         self.assertEqual(told, [1])
 
-    def test_producers(self) -> None:
+    def test_producers_are_registered_by_group_with_their_language(self) -> None:
         """They are known by group, with the language of the command."""
         self.beat(0, producers=("P", "Q"))
         clients = self.box.kernel.clients.producers
@@ -250,7 +250,7 @@ class LargeHeartbeatTests(ClientCase):
         self.box.kernel.slices.finish()
         self.assertEqual(ask(self.peer), 0)
 
-    def test_lost(self) -> None:
+    def test_a_lost_connection_leaves_nothing_of_its_heartbeat(self) -> None:
         """Of a connection that is lost meanwhile nothing stays, and no more is taken."""
         self.peer.active = False
         self.box.kernel.channels.remove(self.peer)
@@ -412,14 +412,14 @@ class UnregisterTests(ClientCase):
 class MembersTests(ClientCase):
     """38."""
 
-    def test_members(self) -> None:
+    def test_member_ids_come_in_order_of_arrival(self) -> None:
         """The ids, in the order in which they came."""
         for number in (1, 0, 2):
             self.beat(number, consumer("G", "T"))
         reply = self.members("G")
         self.assertEqual(json.loads(reply.body), {"consumerIdList": ["c1", "c0", "c2"]})
 
-    def test_nobody(self) -> None:
+    def test_a_group_without_members_answers_as_apaches_broker_does(self) -> None:
         """A group without members answers as Apache's broker does."""
         reply = self.members("G")
         self.assertEqual((reply.code, reply.remark),
@@ -452,7 +452,7 @@ class CheckTests(ClientCase):
         reply = self.box.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode_standard())
         return reply.code, reply.remark
 
-    def test_tags(self) -> None:
+    def test_tag_is_always_taken(self) -> None:
         """TAG is always taken, as is what says nothing."""
         good = (ResponseCode.SUCCESS, None)
         self.assertEqual(self.check(SubscriptionData("T", "a || b")), good)

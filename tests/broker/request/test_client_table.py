@@ -206,7 +206,7 @@ class ProducerTests(TableCase):
         client, = self.table.producers["P"].values()
         self.assertEqual(client.last_heartbeat_ms, NOW_MS + 5)
 
-    def test_leaving(self) -> None:
+    def test_the_group_goes_with_its_last_member(self) -> None:
         """The group goes with its last member."""
         for number in (1, 2):
             self.table.register_producer("P", self.client(number))
@@ -236,7 +236,7 @@ class ProducerTests(TableCase):
 class ExpiryTests(TableCase):
     """Clients that say nothing for too long."""
 
-    def test_silence(self) -> None:
+    def test_a_silent_client_is_removed_and_its_connection_closed(self) -> None:
         """More than the limit is too long: the client goes and its connection is closed."""
         self.beat(1, "G", at_ms=NOW_MS)
         self.beat(2, "G", at_ms=NOW_MS + 1)

@@ -55,7 +55,7 @@ class CommitTests(OffsetCase):
         for group, topic, queue_id in (("G", "T", 2), ("G", "U", 0), ("I", "T", 0)):
             self.assertEqual(self.table.query(group, topic, queue_id), -1)
 
-    def test_size(self) -> None:
+    def test_the_count_of_offsets_is_exact_and_bounded(self) -> None:
         """What is counted is what there is, whatever was done; without room none is new."""
         self.assertEqual(self.table.size_bytes, 0)
         self.commit("G", "T", 0, 5)
@@ -107,7 +107,7 @@ class CommitTests(OffsetCase):
         self.assertEqual(self.table.groups_of_topic("T"), {"G", "xG"})
         self.assertEqual(self.table.groups_of_topic("none"), set())
 
-    def test_version(self) -> None:
+    def test_the_version_counts_one_change_in_500_commits(self) -> None:
         """It counts one change in 500 commits."""
         self.assertEqual(self.table.data_version, DataVersion(timestamp=NOW_MS))
         for offset in range(1001):
@@ -173,7 +173,7 @@ class WrittenTests(OffsetCase):
         self.assertGreater(steps, 60)
         self.assertEqual(self.disk.read_file(PATH), self.table.wrapper().encode_pretty())
 
-    def test_answer(self) -> None:
+    def test_43_is_made_of_rows_as_well(self) -> None:
         """43 is made of rows as well."""
         for number in range(3):
             self.commit(f"G{number}", "T", number, number)
@@ -240,7 +240,7 @@ class DeletionTests(OffsetCase):
     def left(self) -> set[str]:
         return set(self.table.table)
 
-    def test_topic(self) -> None:
+    def test_its_offsets_go(self) -> None:
         """Its offsets go, of every kind and group."""
         self.table.clean_topics(["T"])
         self.assertEqual(self.left(), {"U@G", "xT@H"})
@@ -310,7 +310,7 @@ class FileTests(OffsetCase):
         again.load()
         self.assertEqual(again.query("G", "T", 0), 5)
 
-    def test_damaged(self) -> None:
+    def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
         """A file that is no table stops the start and is named."""
         self.write('{"offsetTable":{"T@G":{0:"x"}}}')
         self.assertIn(PATH, str(self.assertRaises(StoreDamaged, self.table.load)))

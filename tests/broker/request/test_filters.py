@@ -45,7 +45,7 @@ def record(**properties: str) -> bytes:
 class PropertyFilterTests(SynchronousTestCase):
     """Compiled expressions of plugins."""
 
-    def test_properties(self) -> None:
+    def test_an_expression_is_given_all_properties(self) -> None:
         """An expression is given all properties, of a record and of a text."""
         given: list[dict[str, str]] = []
 
@@ -70,7 +70,7 @@ class TagTests(SynchronousTestCase):
         for expression in ("||", "  ", " || "):
             self.assertRaises(ValueError, tags_of, expression)
 
-    def test_types(self) -> None:
+    def test_clients_that_do_not_name_a_type_mean_tag(self) -> None:
         """Clients that do not name a type mean TAG."""
         self.assertEqual([is_tag_type(name) for name in (None, "", "TAG", "SQL92")],
                          [True, True, True, False])
@@ -107,7 +107,7 @@ class TagTests(SynchronousTestCase):
                 self.assertEqual(error.response_code, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
                 self.assertIn("longer than 65536", str(error))
 
-    def test_all(self) -> None:
+    def test_a_subscription_to_everything_needs_no_filter(self) -> None:
         """A subscription to everything needs no filter."""
         for expression in ("*", "", None):
             self.assertIsNone(FilterLanguages().make_filter("TAG", expression))
@@ -153,7 +153,7 @@ class LanguageTests(SynchronousTestCase):
         self.assertFalse(chosen.match_properties(""))
         self.assertFalse(chosen.match_record(record()))
 
-    def test_refusals(self) -> None:
+    def test_an_unknown_language_differs_from_an_invalid_expression(self) -> None:
         """An unknown language and an expression that is none of it are told apart."""
         for name, expression, text in (
             ("SQL92", "a > 1", "no filter language SQL92"),
@@ -190,7 +190,7 @@ class LanguageTests(SynchronousTestCase):
         self.assertRaises(RequestRefused, languages.make_filter, "EQUALS", "wrong")
         self.assertEqual(asked.count("wrong"), 2)
 
-    def test_cost(self) -> None:
+    def test_a_filter_is_as_dear_as_its_language_says_of_the_expression(self) -> None:
         """A filter is as dear as its language says of the expression; 1 where it says nothing."""
         self.assertEqual(self.languages.make_filter("EQUALS", "a=1").cost, 1)  # type: ignore
 
@@ -203,7 +203,7 @@ class LanguageTests(SynchronousTestCase):
         self.languages.add_languages({"DEAR": Dear()})
         self.assertEqual(self.languages.make_filter("DEAR", "a=1").cost, 7)  # type: ignore
 
-    def test_knows(self) -> None:
+    def test_tag_is_always_known(self) -> None:
         """TAG is always known, others when a plugin brought them."""
         self.assertEqual([self.languages.knows(name) for name in ("TAG", None, "EQUALS", "X")],
                          [True, True, True, False])

@@ -100,7 +100,7 @@ class LargeCase(SynchronousTestCase):
 class TurnTests(LargeCase):
     """How much one turn does, and who else has his."""
 
-    def test_bounded(self) -> None:
+    def test_plugins_and_queues_get_parts(self) -> None:
         """Plugins and queues get parts; a turn makes, stores or enters four of them at most."""
         peer = self.box.peer()
         self.assertIsNone(self.ask(peer, batch(MANY)))
@@ -159,7 +159,7 @@ class TurnTests(LargeCase):
         self.assertIsNone(self.ask(peer, batch(MANY)))
         self.assertEqual(len(soon), 1)
 
-    def test_small(self) -> None:
+    def test_a_batch_of_some_hundred_messages_is_answered_in_its_own_turn(self) -> None:
         """A batch of some hundred messages is answered in its own turn."""
         reply = self.ask(self.box.peer(), batch(LARGE_BATCH_COUNT))
         assert reply is not None
@@ -203,7 +203,7 @@ class TurnTests(LargeCase):
 class StoredTests(LargeCase):
     """What becomes of such a batch."""
 
-    def test_reply(self) -> None:
+    def test_the_reply_lists_all_ids_also_across_files(self) -> None:
         """It lists all ids, also of messages that lie in the next file, and all can be found."""
         peer = self.box.peer()
         for count in (1, 2):
@@ -248,7 +248,7 @@ class StoredTests(LargeCase):
         self.assertEqual(self.replies(peer)[0].code, ResponseCode.SUCCESS)
         self.assertEqual((len(self.bodies(topic="New")), len(told)), (MANY, 1))
 
-    def test_stop(self) -> None:
+    def test_a_stop_stores_the_waiting_part_of_a_batch(self) -> None:
         """A stop stores what waits, and the next start has nothing to mend."""
         self.ask(self.box.peer(), batch(MANY))
         self.box.stop()
@@ -275,7 +275,7 @@ class RefusedTests(LargeCase):
         self.assertEqual((code, remark), (
             ResponseCode.MESSAGE_ILLEGAL, f"the batch holds more than {BATCH_COUNT_MAX} messages"))
 
-    def test_broken(self) -> None:
+    def test_a_batch_with_a_malformed_last_message_is_refused(self) -> None:
         """So is one whose last message is none."""
         code, remark = self.refused(batch(MANY) + b"\0")
         self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
@@ -326,7 +326,7 @@ class BeforeSendTests(LargeCase):
         reply: Any = batch.replies[0]
         self.seen.append((reply.code, batch.records[0][-1].queue_offset))
 
-    def test_around(self) -> None:
+    def test_hooks_see_the_request_with_all_records_once(self) -> None:
         """They see the request with all its records, once; a refusal is the answer."""
         peer = self.box.peer()
         self.ask(peer, batch(MANY))

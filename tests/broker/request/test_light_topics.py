@@ -41,7 +41,7 @@ class LightTopicTests(SynchronousTestCase):
         """Pull."""
         return self.box.ask(RequestCode.PULL_MESSAGE, pull_header(topic, offset, group=group))
 
-    def test_pull(self) -> None:
+    def test_the_topic_needs_no_configuration(self) -> None:
         """The topic needs no configuration, the group neither, and none comes about."""
         for _ in range(3):
             self.assertEqual(self.send(f"{LIGHT},%LMQ%b").code, ResponseCode.SUCCESS)
@@ -72,7 +72,7 @@ class LightTopicTests(SynchronousTestCase):
         reply = self.send("no_prefix")
         self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
 
-    def test_offsets(self) -> None:
+    def test_offsets_of_light_groups_have_their_own_file(self) -> None:
         """Those of light groups are apart in the file, and there after a start."""
         self.send(LIGHT)
         self.pull("Parent", group="plain")

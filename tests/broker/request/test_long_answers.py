@@ -42,7 +42,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.answers.step(self.now_ms)
         return self.now_ms - before
 
-    def test_short(self) -> None:
+    def test_work_that_fits_into_a_slice_is_answered_at_once(self) -> None:
         """Work that fits into a slice is answered at once."""
         reply = self.answers.answer(self.work(SLICE_MS - 1, 1), self.peers[0])
         assert isinstance(reply, Reply)
@@ -50,7 +50,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
         self.assertEqual(self.step(), 0)
 
-    def test_long(self) -> None:
+    def test_work_that_does_not_fit_goes_on_in_slices_until_it_is_done(self) -> None:
         """Work that does not fit goes on in slices until it is done."""
         waiting = self.answers.answer(self.work(3 * SLICE_MS - 1, 1), self.peers[0])
         assert waiting is not None and not isinstance(waiting, Reply)
@@ -62,7 +62,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(waiting).remark, "done")
         self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
 
-    def test_several(self) -> None:
+    def test_long_works_take_turns(self) -> None:
         """Long works take turns; what comes while they wait does not get a slice in front."""
         first = self.answers.answer(self.work(3 * SLICE_MS - 1, 1, "first"), self.peers[0])
         before = self.now_ms
@@ -77,7 +77,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.step()
         self.assertEqual(self.successResultOf(first).remark, "first")
 
-    def test_failure(self) -> None:
+    def test_work_that_fails_later_refuses_its_own_request_and_no_other(self) -> None:
         """Work that fails later refuses its own request and no other."""
 
         def failing() -> Work:
@@ -100,7 +100,7 @@ class LongAnswersTests(SynchronousTestCase):
         assert isinstance(answer, Deferred)
         return answer
 
-    def test_fair(self) -> None:
+    def test_many_questions_of_one_connection_do_not_keep_anothers_waiting(self) -> None:
         """Many questions of one connection do not keep another's waiting."""
         many = [self.waiting(0) for _ in range(10)]
         other = self.waiting(1, steps=2)

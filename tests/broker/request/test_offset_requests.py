@@ -125,7 +125,7 @@ class CommitTests(OffsetCase):
         reply = self.query()
         self.assertEqual((reply.code, reply.remark), (ResponseCode.QUERY_NOT_FOUND, NOT_FOUND))
 
-    def test_refusals(self) -> None:
+    def test_unknown_names_and_missing_numbers(self) -> None:
         """Unknown names and missing numbers, with Apache's codes and remarks, in its order."""
         for fields, code, remark in (
             ({"consumer_group": "X", "topic": "X"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -210,7 +210,7 @@ class BoundTests(OffsetCase):
         self.assertEqual(self.bounds("B", 0)[:2], (0, 1))
         self.assertEqual(self.bounds("B", 1)[:2], (-1, 0))
 
-    def test_queue(self) -> None:
+    def test_bounds_follow_the_messages(self) -> None:
         """They follow the messages."""
         begin_ms = self.box.now_ms
         self.fill(3, step_ms=10)
@@ -231,7 +231,7 @@ class SearchTests(OffsetCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
         return reply.header(SearchOffsetResponseHeader).offset
 
-    def test_boundaries(self) -> None:
+    def test_the_boundary_chooses_among_equal_times(self) -> None:
         """Of equal times the first, or the last when the upper boundary is asked for."""
         begin_ms = self.box.now_ms
         self.fill(3)
@@ -244,7 +244,7 @@ class SearchTests(OffsetCase):
             self.assertEqual(self.search(begin_ms, boundary), 2)
             self.assertEqual(self.search(begin_ms + 10, boundary), 4)
 
-    def test_outside(self) -> None:
+    def test_before_all_messages_the_first(self) -> None:
         """Before all messages the first; after all of them the next."""
         begin_ms = self.box.now_ms
         self.fill(3, step_ms=10)
@@ -259,7 +259,7 @@ class SearchTests(OffsetCase):
 class AllOffsetsTests(OffsetCase):
     """43."""
 
-    def test_all(self) -> None:
+    def test_every_groups_offsets(self) -> None:
         """Every group's offsets, with the topics of each group."""
         self.fill(5)
         self.kernel.append([message("T")])

@@ -124,7 +124,7 @@ class TaskTests(SynchronousTestCase):
         self.task(box, "expire silent clients").run(box.now_ms)
         self.assertEqual(seen, [(box.now_ms, 5000)])
 
-    def test_day(self) -> None:
+    def test_midnight_moves_todays_counts_to_yesterday_and_logs_them(self) -> None:
         """At midnight today's figures become yesterday's, and the log tells them."""
         box = self.make()
         count_put(box.kernel.stats, {"T": (5, 5)})
@@ -169,7 +169,7 @@ class TaskTests(SynchronousTestCase):
         event, = self.logged(box, "log water marks")
         self.assertEqual((event["pulls"], event["channels"]), (0, 1))
 
-    def test_statistics(self) -> None:
+    def test_statistics_are_sampled_each_second(self) -> None:
         """They are sampled each second."""
         box = self.make()
         task = self.task(box, "sample statistics")

@@ -99,7 +99,7 @@ class FileRowsTests(SynchronousTestCase):
             continue
         self.assertEqual(sorted(failing.rows()), [b"1", b"2"])
 
-    def test_loaded(self) -> None:
+    def test_rows_as_a_file_has_them_are_not_written_again(self) -> None:
         """Rows as a file has them are not written again, and what changes afterwards is."""
         self.put("own", b"1")
         self.put("k0", b"old")

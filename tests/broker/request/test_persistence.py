@@ -98,7 +98,7 @@ class TableSavesTests(SynchronousTestCase):
         self.assertEqual(self.table.saved, [0, 5])
         self.assertEqual(self.jobs, [])
 
-    def test_failure(self) -> None:
+    def test_a_failed_save_is_logged_once_and_tried_again(self) -> None:
         """It is logged once, ends the waiting, and the table is saved later."""
         events: list[LogEvent] = []
         self.patch(TableSaves, "log", Logger(observer=events.append))
@@ -117,7 +117,7 @@ class TableSavesTests(SynchronousTestCase):
         self.run_job()
         self.assertEqual((self.saves.unsaved, self.table.saved), ([], [0]))
 
-    def test_finish(self) -> None:
+    def test_finish_waits_for_all_saves(self) -> None:
         """It ends when all saves did, also one that others wait for."""
         self.table.steps = 100
         waiting = [self.saves.save(self.table), self.saves.save(self.table)]

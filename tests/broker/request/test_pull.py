@@ -121,14 +121,14 @@ class ReadTests(PullTestCase):
         self.assertEqual((code, next_begin, minimum, maximum),
                          (ResponseCode.PULL_OFFSET_MOVED, 0, 0, 0))
 
-    def test_reset(self) -> None:
+    def test_an_operators_reset_is_answered_once(self) -> None:
         """An operator's reset is answered once, by the offset to go on from."""
         self.kernel.consumer_offset.reset("test_consumer", "T", 0, 2)
         self.assertEqual(self.offsets(offset=5),
                          (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", 2, 0, 5))
         self.assertEqual(self.bodies(offset=2), [b"2", b"3", b"4"])
 
-    def test_commit(self) -> None:
+    def test_a_pull_can_say_how_far_its_group_is(self) -> None:
         """A pull can say how far its group is; without the flag it says nothing."""
         self.pull(changes={"commit_offset": 3})
         self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), -1)
@@ -153,7 +153,7 @@ class ReadTests(PullTestCase):
         self.pull(changes={"commit_offset": 5, "sys_flag": 4 | COMMIT})
         self.assertEqual(table.query("test_consumer", "T", 0), 5)
 
-    def test_slave(self) -> None:
+    def test_a_slave_that_finds_nothing_sends_its_consumers_to_the_master(self) -> None:
         """A slave that finds nothing sends its consumers to the master."""
         self.kernel.set_role("SLAVE", 1)
         reply = self.pull(offset=5)
@@ -161,7 +161,7 @@ class ReadTests(PullTestCase):
         self.assertEqual(reply.header(PullMessageResponseHeader).suggest_which_broker_id, 0)
         self.assertEqual(self.bodies(), [b"0", b"1", b"2", b"3", b"4"])
 
-    def test_statistics(self) -> None:
+    def test_messages_out_are_counted_by_group_and_topic(self) -> None:
         """What went out is counted by group and topic."""
         self.bodies(group="G")
         self.pull(group="G", offset=5)
@@ -200,7 +200,7 @@ class NextBrokerTests(PullTestCase):
         """The group's own."""
         self.assertEqual([self.next_broker(offset) for offset in (4, 5)], [2, 2])
 
-    def test_master(self) -> None:
+    def test_the_master_is_suggested_where_slaves_are_not_read(self) -> None:
         """Where no slave may be read from, it is the master in any case."""
         self.box.stop()
         self.box = KernelBox(self.plugins, {}, self.disk)
@@ -211,7 +211,7 @@ class NextBrokerTests(PullTestCase):
 class SubscriptionTests(PullTestCase):
     """The subscription a pull brings, and the one its group said in a heartbeat."""
 
-    def test_tags(self) -> None:
+    def test_messages_of_other_tags_do_not_come(self) -> None:
         """Messages of other tags do not come; the offset goes past them."""
         self.assertEqual(self.bodies(expression="a"), [b"0", b"2", b"4"])
         self.assertEqual(self.bodies(expression="a || b"), [b"0", b"1", b"2", b"3", b"4"])
@@ -312,19 +312,19 @@ class ForbiddenTests(PullTestCase):
         self.assertEqual(reply.code, ResponseCode.NO_PERMISSION)
         return reply.header(PullForbiddenResponseHeader).forbidden_type, reply.remark
 
-    def test_group(self) -> None:
+    def test_a_group_that_may_not_consume(self) -> None:
         """A group that may not consume."""
         self.kernel.subscription_group.table["G"] = SubscriptionGroupConfig(
             "G", consume_enable=False)
         self.assertEqual(self.forbidden(group="G"),
                          (2, "subscription group no permission, G"))
 
-    def test_topic(self) -> None:
+    def test_a_topic_without_read_permission_is_refused(self) -> None:
         """A topic without the permission to read."""
         self.kernel.topic_config.table["T"].perm = 2
         self.assertEqual(self.forbidden(), (3, "the topic[T] pulling message is forbidden"))
 
-    def test_broadcasting(self) -> None:
+    def test_a_group_that_may_not_broadcast(self) -> None:
         """A group that may not broadcast."""
         self.kernel.subscription_group.table["G"] = SubscriptionGroupConfig(
             "G", consume_broadcast_enable=False)
@@ -332,14 +332,14 @@ class ForbiddenTests(PullTestCase):
         self.assertEqual(self.forbidden(group="G", changes={"sys_flag": 0}), (
             4, "the consumer group[G] can not consume by broadcast way"))
 
-    def test_subscription(self) -> None:
+    def test_a_group_that_may_not_read_this_topic(self) -> None:
         """A group that may not read this topic."""
         self.heartbeat()
         self.kernel.subscription_group.forbidden["G"] = {"T": 1 << 2}
         self.assertEqual(self.forbidden(group="G", changes={"sys_flag": 0}), (
             5, "the consumer group[G] is forbidden for topic[T]"))
 
-    def test_unknown(self) -> None:
+    def test_topics_and_queues_that_are_not_there(self) -> None:
         """Topics and queues that are not there, groups that cannot be."""
         reply = self.pull("unknown")
         self.assertEqual(reply.code, ResponseCode.TOPIC_NOT_EXIST)
@@ -410,14 +410,14 @@ class ConsumeHookTests(PullTestCase):
     def after_consume(self, context: ConsumeContext) -> None:
         self.after.append((context.message_count, context.size_bytes))
 
-    def test_around(self) -> None:
+    def test_hooks_see_the_consumer_and_the_messages(self) -> None:
         """They see who asks and what is sent; where nothing is sent only the first runs."""
         size = len(self.pull(offset=3).body)
         self.pull(offset=5)
         self.assertEqual(self.before, [("test_consumer", "T", 0, 3), ("test_consumer", "T", 0, 5)])
         self.assertEqual(self.after, [(2, size)])
 
-    def test_refused(self) -> None:
+    def test_a_refusal_is_the_answer(self) -> None:
         """A refusal is the answer."""
         reply = self.pull(group="late")
         self.assertEqual((reply.code, reply.remark),

@@ -118,7 +118,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual([self.replies(peer) for peer in peers],
                          [[(ResponseCode.SUCCESS, [b"1"])]] * 50)
 
-    def test_time(self) -> None:
+    def test_each_pull_waits_as_long_as_it_asked(self) -> None:
         """Each pull waits as long as it asked for."""
         short, long = self.pull(hold_ms=5000), self.pull(hold_ms=15_000)
         self.advance(4999)
@@ -129,7 +129,7 @@ class WakeTests(PullHoldTestCase):
         self.advance(10_000)
         self.assertEqual(self.replies(long), [(ResponseCode.PULL_NOT_FOUND, [])])
 
-    def test_tags(self) -> None:
+    def test_a_message_of_another_tag_does_not_wake_a_pull(self) -> None:
         """A message of another tag does not wake a pull; it is passed over at the end."""
         peer = self.pull(expression="a || b")
         self.send(b"1", tag="c")
@@ -178,7 +178,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"2"])])
         self.assertEqual(peer.held_bytes, 0)
 
-    def test_properties(self) -> None:
+    def test_a_pull_that_looks_at_properties_gets_a_message_that_matches(self) -> None:
         """A pull that looks at properties gets a message that matches, and never another."""
         peer = self.pull(expression="colour=red", expression_type="EQUALS")
         self.send(b"1", properties={"colour": "red"})
@@ -225,7 +225,7 @@ class WakeTests(PullHoldTestCase):
         self.send(b"1")
         self.assertEqual((self.hold.count, other.held_bytes, other.written), (0, 0, []))
 
-    def test_stop(self) -> None:
+    def test_a_broker_that_stops_answers_all_of_them(self) -> None:
         """A broker that stops answers all of them."""
         peer = self.pull()
         self.hold.release_all()
@@ -329,7 +329,7 @@ class TurnTests(PullHoldTestCase):
     def answered(self, peers: list[Peer]) -> list[bool]:
         return [bool(peer.written) for peer in peers]
 
-    def test_order(self) -> None:
+    def test_a_turn_wakes_some_of_them(self) -> None:
         """A turn wakes some of them, in the order they came; what they get is the same."""
         peers = self.pulls(100)
         self.clock(4)
@@ -384,7 +384,7 @@ class TurnTests(PullHoldTestCase):
         self.assertEqual(self.answered(peers), [True] * 51)
         self.assertEqual(self.hold.count, 0)
 
-    def test_stop(self) -> None:
+    def test_a_broker_that_stops_wakes_them_all(self) -> None:
         """A broker that stops wakes them all, turn or no turn."""
         peers = self.pulls(100)
         self.clock(4)
@@ -401,7 +401,7 @@ class ShortPollingTests(PullHoldTestCase):
 
     settings = {"longPollingEnable": "false", "shortPollingTimeMills": "1000"}  # noqa: RUF012
 
-    def test_short(self) -> None:
+    def test_a_pull_waits_as_long_as_the_broker_says(self) -> None:
         """A pull waits as long as the broker says, whatever it asks for."""
         peer = self.pull(hold_ms=15_000)
         self.advance(1000)

@@ -138,7 +138,7 @@ class PlaceTests(QueryCase):
     def view(self, offset: int) -> RemotingCommand:
         return self.box.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset))
 
-    def test_message(self) -> None:
+    def test_only_the_record_at_the_offset_is_returned(self) -> None:
         """The record at the place, alone."""
         for number in (0, 4, 8):
             reply = self.view(self.records[number].physical_offset)

@@ -87,7 +87,7 @@ class SendTestCase(SynchronousTestCase):
 class StoredTests(SendTestCase):
     """What becomes of a message that is stored."""
 
-    def test_reply(self) -> None:
+    def test_the_reply_says_where_the_message_is(self) -> None:
         """The reply says where the message is, by queue, by place and by unique key."""
         self.sent(queue_id=2)
         header = self.sent(queue_id=2, properties={"UNIQ_KEY": "0A0A"})
@@ -97,7 +97,7 @@ class StoredTests(SendTestCase):
         self.assertEqual(parse_offset_message_id(header.msg_id), (
             "127.0.0.1", 10911, self.messages(queue_id=2)[1].physical_offset))
 
-    def test_record(self) -> None:
+    def test_body_flags_times_and_addresses_are_the_clients(self) -> None:
         """Body, flags, times and addresses are the client's; compressed bodies stay as they are."""
         peer = self.box.peer()
         header = send_header("T", 123_456)
@@ -112,7 +112,7 @@ class StoredTests(SendTestCase):
                          (self.box.now_ms, host_bytes("127.0.0.1", 10911)))
         self.assertEqual((message.queue_offset, message.topic), (0, "T"))
 
-    def test_properties(self) -> None:
+    def test_stored_properties_are_the_clients_and_the_brokers(self) -> None:
         """What the broker adds is there, what is not stored is not, all else is the client's.
 
         A property without a value is lost, as in Apache's broker.
@@ -135,7 +135,7 @@ class StoredTests(SendTestCase):
         self.assertEqual([m.properties_map()["UNIQ_KEY"] in keys for m in self.messages()],
                          [True] * 32)
 
-    def test_v1(self) -> None:
+    def test_the_header_with_long_names_does_the_same(self) -> None:
         """The header with long names does the same."""
         header = SendMessageRequestHeader(
             producer_group="g", topic="T", default_topic="TBW102", default_topic_queue_nums=4,
@@ -144,7 +144,7 @@ class StoredTests(SendTestCase):
         self.assertEqual(reply.header(SendMessageResponseHeader).queue_id, 1)
         self.assertEqual(self.messages(queue_id=1)[0].properties_map()["TAGS"], "a")
 
-    def test_oneway(self) -> None:
+    def test_a_one_way_send_is_stored_and_not_answered(self) -> None:
         """A one-way send is stored and not answered."""
         reply = self.box.send(self.box.peer(), RequestCode.SEND_MESSAGE_V2, send_header("T", 1),
                               b"x", oneway=True)
@@ -161,7 +161,7 @@ class StoredTests(SendTestCase):
         self.sent(body=b"")
         self.assertEqual(self.messages()[0].body, b"")
 
-    def test_statistics(self) -> None:
+    def test_stored_messages_are_counted_and_refused_ones_are_not(self) -> None:
         """What was stored is counted, what was refused is not."""
         self.sent()
         self.refused(queue_id=99)
@@ -172,7 +172,7 @@ class StoredTests(SendTestCase):
 class RefusedTests(SendTestCase):
     """Each refusal with Apache's code and remark."""
 
-    def test_names(self) -> None:
+    def test_invalid_and_forbidden_topic_names_are_refused(self) -> None:
         """Names that are none, and topics clients may not send to."""
         for topic in ("", "a b", "a/b", "größe", "x" * 128):
             code, remark = self.refused(topic)
@@ -196,7 +196,7 @@ class RefusedTests(SendTestCase):
         self.box.kernel.topic_config.table["T"].write_queue_nums = 2
         self.assertEqual(self.sent(queue_id=3).queue_id, 3)
 
-    def test_keys(self) -> None:
+    def test_a_message_has_at_most_so_many_keys(self) -> None:
         """A message has at most so many keys: each is an item of the index."""
         keys = " ".join(f"k{number}" for number in range(1023))
         self.sent(properties={"UNIQ_KEY": "U", "KEYS": keys})
@@ -204,7 +204,7 @@ class RefusedTests(SendTestCase):
             self.refused(properties={"UNIQ_KEY": "U", "KEYS": keys + " more"}),
             (ResponseCode.MESSAGE_ILLEGAL, "the message has 1025 keys, more than 1024"))
 
-    def test_size(self) -> None:
+    def test_body_and_properties_have_their_limits(self) -> None:
         """Body and properties have their limits; just below them all is well."""
         limit = 4 * 1024 * 1024
         remark = ("the message is illegal, maybe msg body or properties length not matched. msg "
@@ -320,7 +320,7 @@ class NoAutoCreationTests(SendTestCase):
 
     settings = {"autoCreateTopicEnable": "false"}  # noqa: RUF012
 
-    def test_refused(self) -> None:
+    def test_an_unknown_topic_is_refused(self) -> None:
         """An unknown topic is refused; one that was made by hand is not."""
         self.assertEqual(self.refused("new")[0], ResponseCode.TOPIC_NOT_EXIST)
         self.box.kernel.topic_config.table["new"] = TopicConfig("new", 4, 4)
@@ -349,13 +349,13 @@ class BatchTests(SendTestCase):
         return self.send(topic, batch_body(*messages), code=RequestCode.SEND_BATCH_MESSAGE,
                          changes={"batch": True}, properties=properties)
 
-    def test_body(self) -> None:
+    def test_an_independent_encoder_and_the_decoder_agree(self) -> None:
         """The test's own encoder says what the decoder reads."""
         body = batch_body((1, b"one", {"a": "b"}), (0, b"", {}))
         self.assertEqual([tuple(row) for row in decode_batch(body)],
                          [(1, b"one", "a\x01b\x02"), (0, b"", "")])
 
-    def test_stored(self) -> None:
+    def test_each_message_of_a_batch_is_a_record_with_its_id(self) -> None:
         """Each message is a record with its own properties; the reply lists all ids."""
         reply = self.send_batch(
             (1, b"1", {"TAGS": "a", "UNIQ_KEY": "U1", "WAIT": "true"}),
@@ -375,7 +375,7 @@ class BatchTests(SendTestCase):
                          [m.physical_offset for m in stored])
         self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 5)
 
-    def test_queue(self) -> None:
+    def test_a_batch_lies_in_the_queue_that_its_sender_names(self) -> None:
         """A batch lies in the queue that its sender names, and the reply says so."""
         reply = self.send("T", batch_body((0, b"1", {}), (0, b"2", {})),
                           code=RequestCode.SEND_BATCH_MESSAGE, changes={"batch": True}, queue_id=2)
@@ -389,7 +389,7 @@ class BatchTests(SendTestCase):
         self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
         self.assertEqual(self.messages(), [])
 
-    def test_size(self) -> None:
+    def test_the_size_limit_holds_for_the_whole_batch(self) -> None:
         """All of a batch may be as long as one message, not each message of it."""
         messages = [(0, b"%d" % number, {}) for number in range(3)]
         size = len(batch_body(*messages))
@@ -400,7 +400,7 @@ class BatchTests(SendTestCase):
         self.assertEqual(self.send_batch(*messages).code, ResponseCode.SUCCESS)
         self.assertEqual([m.body for m in self.messages()], [b"0", b"1", b"2"])
 
-    def test_refused(self) -> None:
+    def test_batches_to_retry_topics(self) -> None:
         """Batches to retry topics, without messages, and of broken bytes."""
         reply = self.send_batch((0, b"1", {}), topic="%RETRY%g")
         self.assertEqual((reply.code, reply.remark), (
@@ -466,7 +466,7 @@ class TransactionTests(SendTestCase):
         provide_transaction_service=hookimpl(lambda: Transactions())))]
     half = {"TRAN_MSG": "true", "PGROUP": "g"}  # noqa: RUF012
 
-    def test_prepared(self) -> None:
+    def test_a_half_message_is_where_the_service_puts_it(self) -> None:
         """A half message is where the service puts it; other messages are not asked about."""
         self.box.kernel.topic_config.table["HALF"] = TopicConfig("HALF", 1, 1)
         reply = self.sent(body=b"half", properties=self.half, changes={"queue_id": 3})
@@ -492,12 +492,12 @@ class UnclaimedTests(SendTestCase):
     no_levels = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                  "no plugin of this broker delays messages by level")
 
-    def test_times(self) -> None:
+    def test_each_way_to_ask_for_a_time_has_apaches_refusal(self) -> None:
         """Each of the three ways to ask for a time has Apache's refusal."""
         for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"):
             self.assertEqual(self.refused(properties={name: "30"}), self.no_timers, msg=name)
 
-    def test_levels(self) -> None:
+    def test_an_unclaimed_delay_level_is_refused(self) -> None:
         """So has a delay level; 0 and less ask for nothing, what is no number may."""
         for level in ("3", "19", "x"):
             self.assertEqual(self.refused(properties={"DELAY": level}), self.no_levels, msg=level)
@@ -511,7 +511,7 @@ class UnclaimedTests(SendTestCase):
         self.sent(properties={"TIMER_DELAY_SEC": "30", "TIMER_OUT_MS": "7"})
         self.sent("%RETRY%g", properties={"DELAY": "3"})
 
-    def test_batches(self) -> None:
+    def test_the_batchs_properties_count(self) -> None:
         """The batch's properties count, and those of each message; all are refused together."""
         for common, own in (({"DELAY": "1"}, {}), ({}, {"DELAY": "1"})):
             code, _ = self.refused(
@@ -527,7 +527,7 @@ class ClaimedTests(SendTestCase):
         ("one", types.SimpleNamespace(claim_properties=hookimpl(lambda: ["DELAY"]))),
         ("two", types.SimpleNamespace(claim_properties=hookimpl(lambda: {"TIMER_DELAY_MS"})))]
 
-    def test_claimed(self) -> None:
+    def test_claimed_properties_are_accepted_and_a_level_wins_over_a_time(self) -> None:
         """What one of them claims is taken, the rest is refused; a level wins over a time."""
         self.sent(properties={"DELAY": "3"})
         self.sent(properties={"TIMER_DELAY_MS": "3"})
@@ -541,7 +541,7 @@ class NoTransactionTests(SendTestCase):
 
     settings = {"rejectTransactionMessage": "true"}  # noqa: RUF012
 
-    def test_refused(self) -> None:
+    def test_apaches_code_and_remark(self) -> None:
         """Apache's code and remark."""
         self.assertEqual(self.refused(properties={"TRAN_MSG": "true"}), (
             ResponseCode.NO_PERMISSION,
@@ -570,7 +570,7 @@ class SendHookTests(SendTestCase):
         self.after.append([reply.code if isinstance(reply, Reply) else None
                            for reply in batch.replies])
 
-    def test_around(self) -> None:
+    def test_hooks_see_requests_with_records_then_replies(self) -> None:
         """They see each request with its records, then its reply; a refusal is the answer."""
         self.sent("T")
         self.assertEqual(self.refused("secret"),
@@ -580,7 +580,7 @@ class SendHookTests(SendTestCase):
         self.assertEqual(self.after, [[0], [ResponseCode.NO_PERMISSION],
                                       [ResponseCode.INVALID_PARAMETER]])
 
-    def test_slave(self) -> None:
+    def test_after_send_sees_refusals_of_the_store(self) -> None:
         """``after_send`` hears of what the store refuses as well."""
         self.box.kernel.set_role("SLAVE", 1)
         self.refused("T")

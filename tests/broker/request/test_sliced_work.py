@@ -51,7 +51,7 @@ class SlicedWorkTests(SynchronousTestCase):
         self.assertEqual([self.successResultOf(each) for each in (long, short)],
                          ["long", "short"])
 
-    def test_failures(self) -> None:
+    def test_work_that_fails_fails_its_deferred(self) -> None:
         """Work that fails fails its Deferred, at once or later."""
         def failing(steps: int) -> Generator[None, None, str]:
             yield from self.work("x", steps)
@@ -66,7 +66,7 @@ class SlicedWorkTests(SynchronousTestCase):
 class NowOrLaterTests(SynchronousTestCase):
     """now_or_later."""
 
-    def test_each(self) -> None:
+    def test_a_value_is_returned_and_a_deferred_is_waited_for(self) -> None:
         """What is there is returned or raised; what is not is waited for."""
         reply = Reply()
         self.assertIs(now_or_later(succeed(reply)), reply)

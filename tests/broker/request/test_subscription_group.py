@@ -145,7 +145,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         lines = [event for event in events if "created" in str(event.get("log_format"))]
         self.assertEqual(len(lines), 100)
 
-    def test_update(self) -> None:
+    def test_a_group_is_replaced(self) -> None:
         """A group is replaced; a refused change changes nothing."""
         table = self.make()
         table.update(SubscriptionGroupConfig("G", retry_max_times=3), {})
@@ -169,7 +169,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
             marked.append((table.data_version.counter, table.dirty))
         self.assertEqual(marked, [(1, True), (1, False), (2, True), (3, True), (3, False)])
 
-    def test_delete(self) -> None:
+    def test_a_deleted_group_loses_its_forbidden_topics(self) -> None:
         """A group goes with what it was forbidden."""
         table = self.make()
         table.find("G")
@@ -181,7 +181,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertNotIn("G", table.table)
         self.assertFalse(table.is_forbidden("G", "T", 2))
 
-    def test_forbidden(self) -> None:
+    def test_a_bit_of_the_mask_of_group_and_topic_says_it(self) -> None:
         """A bit of the mask of group and topic says it."""
         table = self.make()
         table.forbidden["G"] = {"T": 0b101}
@@ -190,7 +190,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertFalse(table.is_forbidden("G", "U", 0))
         self.assertFalse(table.is_forbidden("H", "T", 0))
 
-    def test_forbid(self) -> None:
+    def test_bits_are_set_and_cleared_one_by_one(self) -> None:
         """Bits are set and cleared one by one; other topics of the group keep theirs."""
         table = self.make()
         size, version = table.rows_size, table.data_version.counter
@@ -218,7 +218,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertRaises(RequestRefused, table.forbid, "G", "U", 2, forbidden=True)
         self.assertEqual(table.forbidden, {"G": {"T": 0b110}})
 
-    def test_file(self) -> None:
+    def test_the_file_is_standard_json_and_loads_again(self) -> None:
         """All comes back; the file is standard JSON with Apache's names."""
         table = self.make()
         table.update(SubscriptionGroupConfig("G", consume_enable=False), {})
@@ -247,7 +247,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
                                  (fields["retryMaxTimes"], fields["retryQueueNums"]), name)
             self.assertEqual(table.forbidden, {})
 
-    def test_damaged(self) -> None:
+    def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
         """A file that is no table stops the start and is named."""
         self.write('{"subscriptionGroupTable":{"G":{}}}')
         error = self.assertRaises(StoreDamaged, self.make().load)

@@ -80,7 +80,7 @@ class FreshTableTests(TableCase):
                          (PERM_INHERIT, PERM_INHERIT))
         self.assertEqual(self.make(defaultTopicQueueNums="3").table["TBW102"].read_queue_nums, 3)
 
-    def test_version(self) -> None:
+    def test_a_fresh_table_is_not_taken_for_another_fresh_table(self) -> None:
         """A fresh table is not taken for another fresh table."""
         self.assertEqual(self.make().data_version, DataVersion(timestamp=NOW_MS))
 
@@ -150,7 +150,7 @@ class CreationTests(TableCase):
 class ChangeTests(TableCase):
     """Topics changed and deleted by an administrator."""
 
-    def test_update(self) -> None:
+    def test_a_topic_is_replaced(self) -> None:
         """A topic is replaced, its attributes are changed."""
         table = self.make()
         table.update(TopicConfig("T", 4, 4), {"+message.type": "FIFO"})
@@ -169,7 +169,7 @@ class ChangeTests(TableCase):
         self.assertEqual(table.get("T"), TopicConfig("T", 4, 4))
         self.assertEqual(table.data_version.counter, 1)
 
-    def test_delete(self) -> None:
+    def test_a_topic_goes_once(self) -> None:
         """A topic goes once."""
         table = self.make()
         table.update(TopicConfig("T"), {})
@@ -217,7 +217,7 @@ class RegistrationTests(TableCase):
         body = table.registration(compressed)()
         return RegisterBrokerBody.decode(body, compressed).topic_config_serialize_wrapper
 
-    def test_compressed(self) -> None:
+    def test_the_compressed_form_holds_the_same(self) -> None:
         """The compressed form holds the same."""
         table = self.make()
         table.update(TopicConfig("T", 3, 2, 4), {"+message.type": "FIFO"})
@@ -279,7 +279,7 @@ class RegistrationTests(TableCase):
             table.delete(topic)
         self.assertEqual(table.rows_size, empty)
 
-    def test_masked(self) -> None:
+    def test_a_broker_without_permission_masks_only_what_it_registers(self) -> None:
         """One that may not masks them and keeps its own table."""
         table = self.make(brokerPermission="4")
         table.update(TopicConfig("T", 3, 2, 6, topic_sys_flag=1), {})
@@ -371,7 +371,7 @@ class FileTests(TableCase):
                      fields["order"]), name)
             self.assertEqual(table.data_version.counter, saved["dataVersion"]["counter"])
 
-    def test_damaged(self) -> None:
+    def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
         """A file that is no table stops the start and is named."""
         self.write('{"topicConfigTable":{"T":{"topicName":"T","perm":"x"}}}')
         error = self.assertRaises(StoreDamaged, self.make().load)

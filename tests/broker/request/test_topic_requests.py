@@ -84,7 +84,7 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(self.kernel.topic_config.data_version.counter, version)
         self.assertEqual(self.told, 1)
 
-    def test_attributes(self) -> None:
+    def test_attributes_are_set_at_creation_and_kept_by_other_changes(self) -> None:
         """They are set at creation, changed later, kept by a change of something else."""
         self.assertEqual(self.create(attributes="+message.type=FIFO,+queue.type=SimpleCQ"), GOOD)
         self.assertEqual(self.create(attributes="+message.type=DELAY"), GOOD)
@@ -107,7 +107,7 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(self.kernel.topic_config.get("T"), TopicConfig("T", 4, 4))
         self.assertEqual(self.told, 1)
 
-    def test_names(self) -> None:
+    def test_bad_names_and_the_systems_are_refused_with_apaches_code(self) -> None:
         """Bad names and the system's are refused with Apache's code and remarks."""
         for topic, remark in (
             (" ", "The specified topic is blank."),
@@ -122,7 +122,7 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(self.create("%RETRY%G"), GOOD)
         self.assertEqual(self.told, 1)
 
-    def test_queues(self) -> None:
+    def test_zero_queues_are_accepted_and_negative_numbers_refused(self) -> None:
         """None are fine, fewer than none are not."""
         self.assertEqual(self.create(read_queue_nums=0, write_queue_nums=0), GOOD)
         for fields in ({"read_queue_nums": -1}, {"write_queue_nums": -1}):
@@ -163,7 +163,7 @@ class CreateTopicsTests(RequestCase):
                              body=CreateTopicListRequestBody(list(configs)).encode_standard())
         return reply.code, reply.remark
 
-    def test_several(self) -> None:
+    def test_several_topics_are_created_and_registered_once(self) -> None:
         """All are created or changed, also behind one that is as it was; told once."""
         self.create("T")
         config = TopicConfig("U", 2, 2, attributes={"+message.type": "FIFO"})
@@ -174,7 +174,7 @@ class CreateTopicsTests(RequestCase):
         self.assertEqual(self.create_all(TopicConfig("T", 4, 4), TopicConfig("U", 2, 2)), GOOD)
         self.assertEqual(self.told, 2)
 
-    def test_compaction(self) -> None:
+    def test_a_topic_that_would_not_be_compacted_is_not_created(self) -> None:
         """A topic that would not be compacted is not created, one by one or in a list."""
         refused = (ResponseCode.SYSTEM_ERROR, "cleanup.policy=COMPACTION: topics are not compacted "
                                               "here, DELETE is what there is")
@@ -248,7 +248,7 @@ class CreateTopicsTests(RequestCase):
 class QueueCountTests(RequestCase):
     """How many queues a topic may have."""
 
-    def test_limit(self) -> None:
+    def test_the_number_of_queues_is_limited(self) -> None:
         """So many and no more; the same for the topic of a group's retries."""
         most = TOPIC_QUEUES_MAX
         self.assertEqual(self.create(read_queue_nums=most, write_queue_nums=most), GOOD)
@@ -335,7 +335,7 @@ class DeleteTopicTests(RequestCase):
         """Deleting what is not there succeeds."""
         self.assertEqual(self.delete("nope"), GOOD)
 
-    def test_refusals(self) -> None:
+    def test_a_blank_name_and_system_topics_stay(self) -> None:
         """A blank name and system topics stay, with Apache's code and remarks."""
         self.assertEqual(self.delete(" "), (ResponseCode.INVALID_PARAMETER,
                                             "The specified topic is blank."))
@@ -349,7 +349,7 @@ class DeleteTopicTests(RequestCase):
 class AllTopicsTests(RequestCase):
     """21."""
 
-    def test_all(self) -> None:
+    def test_all_topics_come_with_the_version(self) -> None:
         """All topics with the version, and the tables of static topics, which are empty."""
         self.create("T", attributes="+message.type=FIFO")
         reply = self.box.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
@@ -387,7 +387,7 @@ class GroupTests(RequestCase):
             self.assertEqual(self.group(body)[0], ResponseCode.SYSTEM_ERROR, body)
         self.assertEqual(self.kernel.subscription_group.table, before)
 
-    def test_several(self) -> None:
+    def test_several_groups_are_created_all_or_none(self) -> None:
         """All are created, or none when a name cannot be one."""
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
         groups = [SubscriptionGroupConfig("G", retry_max_times=3), SubscriptionGroupConfig("H")]
@@ -405,7 +405,7 @@ class GroupTests(RequestCase):
                             DeleteSubscriptionGroupRequestHeader(
                                 group_name=group, clean_offset=clean_offset))
 
-    def test_deletion(self) -> None:
+    def test_a_group_goes_with_its_statistics(self) -> None:
         """A group goes with its statistics; its offsets go when that is asked for."""
         kernel = self.kernel
         for clean_offset, left in ((False, {"T"}), (True, set())):

@@ -135,7 +135,7 @@ class WaitingTests(SynchronousTestCase):
             self.remove(self.there[0])
         self.assertEqual(len(self.waiting._waiting), 20)
 
-    def test_size(self) -> None:
+    def test_tags_count_up_to_the_places_there_are(self) -> None:
         """Tags count, up to the places there are."""
         many = tag_filter(" || ".join(f"t{number}" for number in range(5000)))
         sizes = [index_size(wants) for wants in (

@@ -12,7 +12,7 @@ from twistmq.broker.scheduling.run_to_completion import run_to_completion
 class PausesTests(SynchronousTestCase):
     """What comes of it."""
 
-    def test_result(self) -> None:
+    def test_all_steps_run_and_the_result_is_returned(self) -> None:
         """All steps are done, and what the work returns is returned."""
         steps: list[int] = []
 
@@ -24,7 +24,7 @@ class PausesTests(SynchronousTestCase):
 
         self.assertEqual((run_to_completion(working()), steps), ("done", [0, 1, 2]))
 
-    def test_fault(self) -> None:
+    def test_an_exception_of_the_work_is_raised(self) -> None:
         """What the work raises is raised."""
         def working() -> Generator[None, None, None]:
             yield

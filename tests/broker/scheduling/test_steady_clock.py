@@ -20,13 +20,13 @@ class SteadyClockTests(SynchronousTestCase):
             self.now_ms += TICK_MS
             self.clock.tick()
 
-    def test_runs(self) -> None:
+    def test_all_time_counts_while_the_process_runs(self) -> None:
         """All time counts while the process runs."""
         begin_ms = self.clock.awake_ms()
         self.run_for(100_000)
         self.assertEqual(self.clock.awake_ms() - begin_ms, 100_000)
 
-    def test_stopped(self) -> None:
+    def test_time_in_which_it_did_not_run_is_no_silence(self) -> None:
         """Time in which it did not run is no silence, whoever asks first; it is a duration."""
         for asks_first in (self.clock.awake_ms, self.clock.tick):
             self.run_for(3000)

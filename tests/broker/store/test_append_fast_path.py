@@ -83,7 +83,7 @@ class PlaceRecordsTests(LoopCase):
             message(sys_flag=SYS_TRANSACTION_PREPARED), message(store_host=bytes(20)),
             *[message(body=b"x" * size) for size in range(0, 300, 7)]]
 
-    def test_same(self) -> None:
+    def test_the_same_bytes_and_places(self) -> None:
         """The same bytes and places, wherever the parts are cut and files end."""
         for offset, cut in ((0, 1), (900, 5), (999_992, 48)):
             self.queues = {}
@@ -102,7 +102,7 @@ class PlaceRecordsTests(LoopCase):
                 self.assertEqual([getattr(record, name) for record in records],
                                  [getattr(record, name) for record in want_records], msg=name)
 
-    def test_limits(self) -> None:
+    def test_records_beyond_the_limits_are_refused_by_index(self) -> None:
         """Too long a body, and what no file holds, are refused by their index."""
         for bad in (message(body=bytes(1001)), message(body=bytes(900))):
             error = self.assertRaises(MessageIllegal, encode_ahead, [message(), bad], 1000, 1000)
@@ -112,7 +112,7 @@ class PlaceRecordsTests(LoopCase):
 class EncodeRecordsTests(LoopCase):
     """encode_records."""
 
-    def test_places(self) -> None:
+    def test_records_follow_each_other(self) -> None:
         """Records follow each other; each queue counts for itself."""
         records = [message(), message(queue_id=1), message()]
         writes = self.encode(*records, offset=500)
@@ -125,7 +125,7 @@ class EncodeRecordsTests(LoopCase):
             (found.physical_offset, found.queue_offset, found.store_timestamp), (710, 1, 777)
         )
 
-    def test_roll(self) -> None:
+    def test_a_record_that_does_not_fit_begins_the_next_file(self) -> None:
         """What does not fit with eight bytes to spare begins the next file."""
         file_size = 3 * SIZE
         records = [message() for _ in range(3)]

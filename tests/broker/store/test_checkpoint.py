@@ -9,7 +9,7 @@ from twistmq.broker.store.checkpoint import Checkpoint
 class CheckpointTests(SynchronousTestCase):
     """Checkpoint."""
 
-    def test_layout(self) -> None:
+    def test_the_page_has_five_big_endian_int64(self) -> None:
         """Five int64, big-endian, in a page."""
         data = Checkpoint(1, 2, 3, 4, 5).encode()
         self.assertEqual(len(data), 4096)
@@ -29,7 +29,7 @@ class CheckpointTests(SynchronousTestCase):
         error = self.assertRaises(StoreDamaged, Checkpoint.decode, data, "/store/checkpoint")
         self.assertIn("/store/checkpoint: logics_msg_timestamp is -1", str(error))
 
-    def test_minimum(self) -> None:
+    def test_three_seconds_before_the_older_of_log_and_queues(self) -> None:
         """Three seconds before the older of log and queues, the index only when asked."""
         checkpoint = Checkpoint(10_000, 8_000, 4_000)
         self.assertEqual(checkpoint.min_timestamp(), 5_000)

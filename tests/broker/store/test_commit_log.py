@@ -23,7 +23,7 @@ class CommitLogTests(SynchronousTestCase):
         self.log = CommitLog(self.disk, "/log", FILE_SIZE)
         self.log.load()
 
-    def test_empty(self) -> None:
+    def test_an_empty_log_reads_and_writes_nothing(self) -> None:
         """Nothing to read, nothing to write."""
         self.assertEqual((self.log.min_offset, self.log.max_offset), (0, 0))
         self.assertIsNone(self.log.read(0, 1))
@@ -167,7 +167,7 @@ class CommitLogTests(SynchronousTestCase):
         disk.room_bytes = None
         return disk
 
-    def test_truncate(self) -> None:
+    def test_files_behind_go(self) -> None:
         """Files behind go, bytes behind become zeros."""
         self.log.write([(0, b"a" * 1000), (1000, b"b" * 1000), (2000, b"c" * 10)])
         self.log.read(2000, 1)

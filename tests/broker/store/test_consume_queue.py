@@ -24,7 +24,7 @@ class ConsumeQueueTests(SynchronousTestCase):
         self.assertEqual(ENTRY.pack(1, 215, -1).hex(), "0000000000000001000000d7" + "f" * 16)
         self.assertEqual(FILLER.hex(), "00000000000000007fffffff0000000000000000")
 
-    def test_adds(self) -> None:
+    def test_entries_follow_each_other_and_the_numbers_follow_them(self) -> None:
         """Entries follow each other and the numbers follow them."""
         self.assertEqual(self.entries(), [(0, 100, 7), (100, 100, 7), (200, 100, 7)])
         self.assertEqual((self.queue.max_offset, self.queue.max_physical), (3, 300))
@@ -46,7 +46,7 @@ class ConsumeQueueTests(SynchronousTestCase):
         queue.add(1000, 5, 100, 0)
         self.assertEqual((queue.min_offset, queue.max_offset, len(queue.tail)), (1000, 1001, 20))
 
-    def test_cut(self) -> None:
+    def test_entries_at_or_behind_the_place_go(self) -> None:
         """Entries at or behind the place go, those before stay."""
         self.queue.cut(150)
         self.assertEqual(self.entries(), [(0, 100, 7), (100, 100, 7)])

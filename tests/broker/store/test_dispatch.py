@@ -130,7 +130,7 @@ class ManyRecordsTests(SynchronousTestCase):
         self.assertEqual(self.store.dispatched_offset, self.store.max_offset)
         self.assertFalse(self.store.dispatch_step())
 
-    def test_behind(self) -> None:
+    def test_records_appended_meanwhile_become_readable_behind(self) -> None:
         """What is appended meanwhile becomes readable behind it, with no step of its own."""
         for number in range(4):
             self.box.append(message(body=b"later %d" % number))
@@ -158,11 +158,11 @@ class ManyRecordsTests(SynchronousTestCase):
         [record] = self.box.append(message(body=b"new"))
         self.assertEqual((record.queue_offset, self.box.bodies()), (0, [b"new"]))
 
-    def test_killed(self) -> None:
+    def test_a_start_after_a_kill_makes_all_of_it_readable(self) -> None:
         """A start after a kill makes all of it readable."""
         self.store.dispatch_step()
         self.assertEqual(self.box.after_kill().bodies(), self.many)
 
-    def test_stopped(self) -> None:
+    def test_a_clean_stop_dispatches_what_waits(self) -> None:
         """So does a clean stop."""
         self.assertEqual(self.box.after_stop().bodies(), self.many)

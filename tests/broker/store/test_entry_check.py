@@ -30,7 +30,7 @@ class EntryCheckTests(SynchronousTestCase):
         self.box = self.box._again().open()
         return [code for _, _, code in self.box.store.queue_entries("TopicTest", 0, 0, 9)]
 
-    def test_torn(self) -> None:
+    def test_however_much_of_an_entry_a_loss_of_power_left(self) -> None:
         """However much of an entry a loss of power left, it is whole again."""
         expected = [java_string_hash(tag) for tag in TAGS]
         for number in range(len(TAGS)):

@@ -57,7 +57,7 @@ class UnitReaderTests(SynchronousTestCase):
                 self.assertEqual(reader.unit(self.extension.addresses[number]), UNITS[number],
                                  msg=f"{size} {number}")
 
-    def test_neighbours(self) -> None:
+    def test_neighbouring_units_come_with_one_read(self) -> None:
         """They come with one read; a unit that is longer than that takes another."""
         reader = UnitReader(self.extension.read, 1000)
         for address in self.extension.addresses[:30]:
@@ -67,7 +67,7 @@ class UnitReaderTests(SynchronousTestCase):
         reader.unit(self.extension.addresses[9])
         self.assertEqual(self.extension.sizes[2:], [20, 29])
 
-    def test_none(self) -> None:
+    def test_an_address_without_a_unit_gives_none(self) -> None:
         """Where there is nothing there is no unit."""
         reader = UnitReader(self.extension.read, 100)
         self.assertIsNone(reader.unit(address_of(len(self.extension.data))))
@@ -84,7 +84,7 @@ class ExtendedFilterTests(SynchronousTestCase):
         self.inner = Recorder()
         self.filter = ExtendedFilter(UnitReader(extension.read, 100), self.inner)
 
-    def test_unit(self) -> None:
+    def test_the_filter_gets_tag_time_and_bitmap_of_a_unit(self) -> None:
         """The filter is told the unit's tag, time and bitmap."""
         self.assertEqual([self.filter.match_queue_entry(self.addresses[n]) for n in (0, 3)],
                          [False, True])
@@ -100,7 +100,7 @@ class ExtendedFilterTests(SynchronousTestCase):
         self.assertTrue(self.filter.match_queue_entry(address_of(1 << 30)))
         self.assertEqual(self.inner.asked, [])
 
-    def test_record(self) -> None:
+    def test_records_are_the_filters_own_business(self) -> None:
         """Records are the filter's own business."""
         self.assertEqual([self.filter.match_record(data) for data in (b"wanted", b"not")],
                          [True, False])

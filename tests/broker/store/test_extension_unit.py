@@ -25,7 +25,7 @@ UNITS = (
 class ExtensionUnitTests(SynchronousTestCase):
     """ExtensionUnit."""
 
-    def test_bytes(self) -> None:
+    def test_a_unit_is_written_and_read_in_apaches_bytes(self) -> None:
         """Both ways, in the middle of others; tests/golden/extension has Apache's."""
         for unit, text in UNITS:
             data = bytes.fromhex(text)
@@ -44,12 +44,12 @@ class ExtensionUnitTests(SynchronousTestCase):
             self.assertIsNone(ExtensionUnit.decode(bytes.fromhex(text)), msg=text)
         self.assertIsNone(ExtensionUnit.decode(bytes(40), -1))
 
-    def test_longest(self) -> None:
+    def test_the_size_is_an_int16(self) -> None:
         """The size is an int16."""
         unit = ExtensionUnit(1, 2, bytes(UNIT_SIZE_MAX - UNIT_SIZE_MIN))
         self.assertEqual(ExtensionUnit.decode(unit.encode()), unit)
 
-    def test_addresses(self) -> None:
+    def test_addresses_differ_from_tag_hashes_and_times(self) -> None:
         """They are no hash of a tag, and no time."""
         for place in (0, 20, 1 << 40, place_of(ADDRESS_MAX)):
             self.assertTrue(is_address(address_of(place)), msg=place)

@@ -68,7 +68,7 @@ class FileWarmerTests(SynchronousTestCase):
         while self.box.store.max_offset // FILE_SIZE == start:
             self.box.append(message(body=bytes(3000)))
 
-    def test_steps(self) -> None:
+    def test_each_step_warms_one_page(self) -> None:
         """A page a step; when the file is ready nothing is done until the log is in it."""
         self.make()
         self.box.append(message())
@@ -92,7 +92,7 @@ class FileWarmerTests(SynchronousTestCase):
         self.box.append(message(body=b"x"))
         self.assertEqual(self.box.after_kill().bodies(), [b"x"])
 
-    def test_sync(self) -> None:
+    def test_under_sync_flush_each_step_is_durable(self) -> None:
         """Under SYNC_FLUSH each step is durable, else none is."""
         for flush, syncs in (("SYNC_FLUSH", 3), ("ASYNC_FLUSH", 0)):
             self.make(flush_disk_type=flush)
@@ -100,7 +100,7 @@ class FileWarmerTests(SynchronousTestCase):
             self.box.step(count=9)
             self.assertEqual(self.disk.done.count(("012288", -1)), syncs, msg=flush)
 
-    def test_off(self) -> None:
+    def test_without_the_setting_no_file_is_warmed(self) -> None:
         """Without the setting no file is made before its time."""
         self.make(warm_maped_file_enable=False)
         self.box.append(message())
@@ -140,7 +140,7 @@ class FileWarmerTests(SynchronousTestCase):
         self.box.step(count=9)
         self.assertIn(f"{2 * FILE_SIZE:020d}", self.disk.list_directory(LOG))
 
-    def test_stop(self) -> None:
+    def test_a_stop_waits_for_the_step_that_is_going_on(self) -> None:
         """A stop waits for the step that is going on, and what is ready is used again."""
         self.make()
         self.box.append(message(body=b"x"))

@@ -103,7 +103,7 @@ class IndexFileTests(SynchronousTestCase):
         self.assertTrue(self.file.is_flushed)
         self.assertEqual(self.opened().tail.count, 5)
 
-    def test_repair(self) -> None:
+    def test_slots_that_a_crash_left_ahead_lead_to_items_the_header_counts(self) -> None:
         """Slots that a crash left ahead lead to items the header counts, on disk as well."""
         self.put(1, 4)
         self.flush()
@@ -164,7 +164,7 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual(settled_count(2**31 - 1, 5000, 0, read), 2**31 - 1)
         self.assertEqual(len(reads), 1)
 
-    def test_torn(self) -> None:
+    def test_a_header_whose_end_is_no_items_message_is_not_whole(self) -> None:
         """A header whose end is no item's message is not whole; one before the last item's is."""
         self.put(1, 3)
         self.flush()
@@ -175,7 +175,7 @@ class IndexFileTests(SynchronousTestCase):
             self.disk.open_file(PATH).write_at(0, HEADER.pack(*header))
             self.assertEqual(self.opened().is_whole(), whole, msg=str(header))
 
-    def test_time(self) -> None:
+    def test_a_file_says_whether_it_touches_a_time_span(self) -> None:
         """Asked for a span, a file says whether its own touches it, both ends included."""
         self.put(2, 3)
         for begin_ms, end_ms, matches in ((0, 1999, False), (0, 2000, True), (4000, 9000, True),

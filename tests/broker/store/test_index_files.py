@@ -77,7 +77,7 @@ class IndexFilesCase(SynchronousTestCase):
 class IndexFilesTests(IndexFilesCase):
     """IndexFiles."""
 
-    def test_names(self) -> None:
+    def test_17_digits_of_local_time(self) -> None:
         """17 digits of local time; never one that is not the last."""
         self.assertEqual(len(index_file_name(NOW_MS)), 17)
         self.assertEqual(index_file_name(NOW_MS)[-3:], "123")
@@ -156,7 +156,7 @@ class IndexFilesTests(IndexFilesCase):
         (name,) = self.disk.list_directory("/index")
         self.assertEqual(self.disk.file_size(f"/index/{name}"), 40 + 7 * 4 + 11 * 20)
 
-    def test_limits(self) -> None:
+    def test_count_and_time_limit_the_index_query(self) -> None:
         """Count and time limit what is found."""
         self.add(23)
         found, _, _ = self.index.find("T", "all", 3, 0, 2**62)
@@ -165,7 +165,7 @@ class IndexFilesTests(IndexFilesCase):
         self.assertEqual(found, [])
         self.assertEqual(self.index.find("Other", "all", 99, 0, 2**62)[0], [])
 
-    def test_pauses(self) -> None:
+    def test_a_long_chain_is_followed_in_pieces(self) -> None:
         """A long chain is followed in pieces; what goes meanwhile is not read any more."""
         self.patch(index_files_module, "_ITEMS_AT_ONCE", 2)
         self.add(23)

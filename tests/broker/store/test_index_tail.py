@@ -64,7 +64,7 @@ class IndexTailTests(SynchronousTestCase):
         self.file = FakeFile(3, 10)
         self.tail = self.file.tail
 
-    def test_layout(self) -> None:
+    def test_header_slot_and_items_are_apaches(self) -> None:
         """Header, slot and items are Apache's."""
         self.tail.put(PREFIX, "k1", 1000, 1_700_000_000_000)
         self.tail.put(PREFIX, "k1", 2000, 1_700_000_005_999)
@@ -93,7 +93,7 @@ class IndexTailTests(SynchronousTestCase):
             self.tail.put(PREFIX, "k", number, 1_000_000 + number * 1000)
         self.assertEqual(self.tail.find(PREFIX, "k", 10, 1_001_000, 1_003_000), [3, 2, 1])
 
-    def test_full(self) -> None:
+    def test_item_numbers_end_one_below_the_maximum(self) -> None:
         """Item numbers end one below the maximum; a full file takes nothing."""
         added = 0
         while self.tail.put(PREFIX, str(added), added, 1):

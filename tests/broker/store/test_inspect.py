@@ -125,7 +125,7 @@ class _StoreTests(SynchronousTestCase):
 class WholeStoreTests(_StoreTests):
     """Stores with nothing wrong."""
 
-    def test_clean(self) -> None:
+    def test_a_clean_store_has_no_finding_and_does_not_change(self) -> None:
         """Nothing is reported, all is counted, and nothing changes on disk."""
         before = digest(self.root)
         lines, report = check(self.root)
@@ -144,7 +144,7 @@ class WholeStoreTests(_StoreTests):
         lines, report = check(GOLDEN)
         self.assertEqual((lines, report.counts["records"]), ([], 42))
 
-    def test_running(self) -> None:
+    def test_unflushed_queues_of_a_running_broker_are_no_finding(self) -> None:
         """While a broker runs, what is not written to queues and index yet is none."""
         box = self.box._again().open()
         box.append(message("Topic", b"new", keys="new"), message("New", b"new", keys="new"))
@@ -166,7 +166,7 @@ class WholeStoreTests(_StoreTests):
         self.assertNotEqual(items % 3, 0)
         self.assertEqual(report.counts["records not in the index yet"], COUNT + 1 - items // 3)
 
-    def test_killed(self) -> None:
+    def test_a_killed_brokers_half_written_tail_is_no_finding(self) -> None:
         """What was half written when its broker was killed is none either."""
         box = self.box._again().open()
         (record,) = box.append(message("Topic", b"x" * 300))
@@ -179,7 +179,7 @@ class WholeStoreTests(_StoreTests):
         (self.root / "abort").unlink()
         self.expect((path.name, f"byte {record.physical_offset % FILE_SIZE}"))
 
-    def test_shortened(self) -> None:
+    def test_old_log_files_are_gone(self) -> None:
         """Old log files are gone, as after retention: their entries and items are only counted."""
         (self.root / "commitlog" / f"{0:020d}").unlink()
         lines, report = check(self.root)
@@ -216,13 +216,13 @@ class LogDamageTests(_StoreTests):
         self.patch_at(path, at + field, data)
         return f"commitlog/{path.name}", at
 
-    def test_body(self) -> None:
+    def test_a_flipped_byte_of_a_body(self) -> None:
         """A flipped byte of a body."""
         path, at = self.damage(20, 90, b"\xff")
         lines = self.expect((path, f"byte {at + 8}", "CRC", f"record at byte {at}"))
         self.assertEqual(len(lines), 1)
 
-    def test_magic(self) -> None:
+    def test_a_bad_magic_number_is_found_with_its_references(self) -> None:
         """A bad magic number; the entry and the items that point there are named too."""
         path, at = self.damage(20, 4, b"\xda\xa3\x20\xa8")
         _, following, _ = self.log_after(20)
@@ -237,26 +237,26 @@ class LogDamageTests(_StoreTests):
         size = record_size(path.read_bytes(), at + record.size)
         return path, at + record.size + size, record
 
-    def test_size(self) -> None:
+    def test_a_bad_size_is_found_and_the_walk_goes_on(self) -> None:
         """A bad size: the walk finds the next record by itself."""
         path, at, _ = self.log(30)
         for value in (0, -1, 90, 3, 1 << 30):
             self.patch_at(path, at, struct.pack(">i", value))
             self.expect((path.name, f"byte {at}:", f"size {value}", "the next one starts at byte"))
 
-    def test_place(self) -> None:
+    def test_a_record_that_says_another_place(self) -> None:
         """A record that says another place."""
         path, at = self.damage(20, 28, struct.pack(">q", 12345))
         self.expect((path, f"byte {at + 28}", "its own place", "12345"))
 
-    def test_properties(self) -> None:
+    def test_properties_without_a_separator(self) -> None:
         """Properties without a separator."""
         path, at, record = self.log(5)
         start = at + record.size - len(record.properties)
         self.patch_at(path, start, record.properties.encode().replace(b"\1", b"=", 1))
         self.expect((path.name, f"byte {start}", "properties"))
 
-    def test_truncated(self) -> None:
+    def test_a_file_that_was_cut(self) -> None:
         """A file that was cut."""
         path = self.root / "commitlog" / f"{FILE_SIZE:020d}"
         with path.open("r+b") as file:
@@ -264,7 +264,7 @@ class LogDamageTests(_StoreTests):
         self.expect((path.name, f"expected {FILE_SIZE} bytes", "found 2000 bytes"),
                     ("consumequeue/Topic/1",))
 
-    def test_missing(self) -> None:
+    def test_a_file_in_the_middle_is_gone(self) -> None:
         """A file in the middle is gone: it, the entries and the items of it are named."""
         path = self.root / "commitlog" / f"{FILE_SIZE:020d}"
         path.unlink()
@@ -273,7 +273,7 @@ class LogDamageTests(_StoreTests):
                             ("more times",))
         self.assertLess(len(lines), 20)
 
-    def test_blank(self) -> None:
+    def test_the_blank_record_at_a_files_end_is_damaged(self) -> None:
         """The blank record at a file's end is damaged."""
         path = self.root / "commitlog" / f"{0:020d}"
         at = path.read_bytes().rindex(b"\xcb\xd4\x31\x94") - 4
@@ -304,7 +304,7 @@ class QueueDamageTests(_StoreTests):
         self.patch_at(path, at, make(*numbers))
         return f"consumequeue/Topic/1/{path.name}", f"byte {at}"
 
-    def test_place(self) -> None:
+    def test_an_entry_that_points_at_another_queues_record(self) -> None:
         """An entry that points at another queue's record, between records, behind the end."""
         other = self.log(44)[2].physical_offset
         for place in (other, other + 1, 10**9, -5):
@@ -313,7 +313,7 @@ class QueueDamageTests(_StoreTests):
             lines = self.expect((name, at, f"place {place}"))
             self.assertEqual(len(lines), 1, msg=lines)
 
-    def test_size(self) -> None:
+    def test_a_wrong_size_in_an_entry_is_found(self) -> None:
         """A wrong size."""
         name, _ = self.change(30, lambda place, size, code: ENTRY.pack(place, size + 1, code))
         self.expect((name, "byte 208", "the record's size"))
@@ -323,7 +323,7 @@ class QueueDamageTests(_StoreTests):
         name, _ = self.change(31, lambda place, size, code: ENTRY.pack(place, size, code + 1))
         self.expect((name, "byte 232", "'Tag0'", str(tags_code("Tag0") + 1)))
 
-    def test_zeros(self) -> None:
+    def test_an_entry_in_the_middle_is_zeros(self) -> None:
         """An entry in the middle is zeros, or a filler."""
         for data, found in ((bytes(20), "found zeros"), (FILLER, "found a filler")):
             name, at = self.change(25, lambda *_, data=data: data)  # type: ignore[misc]
@@ -363,7 +363,7 @@ class IndexDamageTests(_StoreTests):
         """The first index file, which is full."""
         return min((self.root / "index").iterdir())
 
-    def test_place(self) -> None:
+    def test_an_item_that_points_elsewhere(self) -> None:
         """An item that points elsewhere, in the log and not in it."""
         at = ITEMS + 20 * 100
         other = self.log(3)[2].physical_offset
@@ -390,7 +390,7 @@ class IndexDamageTests(_StoreTests):
         self.patch_at(self.index(), ITEMS + 20 * 150 + 16, struct.pack(">i", 149))
         self.expect((f"byte {ITEMS + 20 * 150 + 16}:", "the item before", "found 149"))
 
-    def test_header(self) -> None:
+    def test_each_number_of_the_index_header_is_checked(self) -> None:
         """Each number of the header."""
         whole = self.index().read_bytes()[:40]
         for position, name in ((0, "begin time"), (8, "end time"), (16, "begin place"),
@@ -410,7 +410,7 @@ class IndexDamageTests(_StoreTests):
         lines = self.expect(("commitlog/", "byte 0:", "'U0000'"), ("more times",))
         self.assertEqual(len(lines), 2)
 
-    def test_checkpoint(self) -> None:
+    def test_times_ahead_of_the_newest_record(self) -> None:
         """Times ahead of the newest record, and a number that cannot be."""
         for position, name in ((0, "physic"), (8, "logics"), (16, "index")):
             self.patch_at(self.root / "checkpoint", position, struct.pack(">q", 1 << 50))
@@ -418,7 +418,7 @@ class IndexDamageTests(_StoreTests):
         self.patch_at(self.root / "checkpoint", 8, struct.pack(">q", -2))
         self.expect(("checkpoint:", "logics_msg_timestamp is -2"))
 
-    def test_configuration(self) -> None:
+    def test_a_file_that_is_no_json(self) -> None:
         """A file that is no JSON; one that is empty has its backup."""
         path = self.root / "config" / "topics.json"
         path.write_text('{"topicConfigTable":')
@@ -428,7 +428,7 @@ class IndexDamageTests(_StoreTests):
         path.with_name("topics.json.bak").write_text(json.dumps({"topicConfigTable": {}}))
         self.assertEqual(check(self.root)[0], [])
 
-    def test_limit(self) -> None:
+    def test_lines_beyond_the_limit_are_counted(self) -> None:
         """Lines beyond the limit are counted."""
         for number in range(10, 20):
             path, at, _ = self.log(number)
@@ -447,7 +447,7 @@ class ExtensionTests(_StoreTests):
         """A file of the first queue."""
         return self.root / "consumequeue_ext" / "Topic" / "0" / f"{start:020d}"
 
-    def test_clean(self) -> None:
+    def test_clean_extensions_have_no_finding_while_a_broker_runs(self) -> None:
         """Nothing is reported and all is counted, also while a broker runs."""
         lines, report = check(self.root)
         self.assertEqual(lines, [])
@@ -460,7 +460,7 @@ class ExtensionTests(_StoreTests):
         self.successResultOf(box.store.stop())
         self.assertEqual(check(self.root)[1].counts["extension units"], COUNT + 1)
 
-    def test_fields(self) -> None:
+    def test_a_code_or_a_time_that_is_not_the_records(self) -> None:
         """A code or a time that is not the record's: the byte in the unit."""
         self.patch_at(self.extension(0), 40 + 9, b"\xff")
         self.patch_at(self.extension(300), 20 + 17, b"\xff")
@@ -480,12 +480,12 @@ class ExtensionTests(_StoreTests):
         lines = self.expect((f"{300:020d}: expected a file",), ("the address of a unit",))
         self.assertEqual(len(lines), 1 + 14)
 
-    def test_length(self) -> None:
+    def test_an_extension_file_of_another_length_is_found(self) -> None:
         """A file that is longer or shorter than the others."""
         self.patch_at(self.extension(0), 300, b"\0")
         self.expect((f"{0:020d}", "300 bytes as the others have", "301 bytes"))
 
-    def test_dump(self) -> None:
+    def test_a_record_is_shown_with_its_unit(self) -> None:
         """A record is shown with its unit; one without has none."""
         files = StoreFiles(self.root)
         self.addCleanup(files.close)

@@ -54,7 +54,7 @@ class BatchDamageTests(SynchronousTestCase):
         self.assertEqual(found, list(lines))
         self.assertGreaterEqual(report.problems, len(lines))
 
-    def test_whole(self) -> None:
+    def test_a_whole_batch_store_has_no_finding(self) -> None:
         """Nothing is wrong; entries and files are counted."""
         lines, report = check(self.root)
         self.assertEqual((lines, report.problems, report.notes), ([], 0, []))

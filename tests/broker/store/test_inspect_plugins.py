@@ -81,7 +81,7 @@ class PluginFilesTests(SynchronousTestCase):
             self.assertEqual(each.places, sorted(set(each.places)))
             self.assertFalse(each.log_was_fixed)
 
-    def test_faults(self) -> None:
+    def test_a_plugin_that_raises_is_named_and_asked_no_more(self) -> None:
         """One that raises is named and asked no more; the others are, and the store is."""
         for where, error in (("made", ZeroDivisionError("no")), ("record", KeyError("x")),
                              ("finish", SystemExit(3))):
@@ -92,12 +92,12 @@ class PluginFilesTests(SynchronousTestCase):
             if where == "record":
                 self.assertEqual((len(checks[0].places), checks[0].finished), (3, 0))
 
-    def test_disk(self) -> None:
+    def test_a_disk_error_ends_the_check(self) -> None:
         """What the disk says is no fault of a plugin: the check ends."""
         for error in (OSError("broken"), StoreDamaged("torn")):
             self.assertRaises(type(error), self.check, record=error)
 
-    def test_rows(self) -> None:
+    def test_rows_before_a_plugins_exception_are_printed(self) -> None:
         """What is listed before a plugin raises is printed; then it is named."""
         def rows(store: StoreFiles, wanted: Wanted, report: Report) -> Iterator[dict[str, Any]]:
             yield {"topic": wanted.topic}
@@ -117,7 +117,7 @@ class PluginFilesTests(SynchronousTestCase):
 class JsonFileTests(SynchronousTestCase):
     """check_json_file."""
 
-    def test_cases(self) -> None:
+    def test_whole_missing_empty_and_cut_files_are_told_apart(self) -> None:
         """Whole, gone, empty with and without a backup, cut."""
         root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         root.mkdir(parents=True)

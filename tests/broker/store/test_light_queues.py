@@ -108,7 +108,7 @@ class EntryTests(LightTestCase):
         self.assertEqual(self.places("a"), [each.physical_offset for each in records])
         self.assertEqual([records[1].queue_offset, records[3].queue_offset], [1, 3])
 
-    def test_arrivals(self) -> None:
+    def test_a_pull_waiting_on_a_light_queue_is_woken(self) -> None:
         """Who waits for a light queue is told, as of a message of its own."""
         arrived: list[tuple[str, int, int]] = []
         self.box.store.on_arrival.append(lambda records: arrived.extend(

@@ -57,12 +57,12 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(stored, (0, 0, 105, 105))
         self.assertEqual(record.store_timestamp, self.box.now_ms)
 
-    def test_nothing(self) -> None:
+    def test_an_empty_append_does_nothing(self) -> None:
         """An empty append does nothing."""
         self.store.append([])
         self.assertEqual(self.store.max_offset, 0)
 
-    def test_rolls(self) -> None:
+    def test_over_several_files_in_one_append(self) -> None:
         """Over several files in one append."""
         records = self.box.append(*[message(body=bytes([n]) * 300) for n in range(20)])
         self.assertEqual(len(self.disk.list_directory("/store/commitlog")), 5)
@@ -70,7 +70,7 @@ class AppendTests(SynchronousTestCase):
         for record in records:
             self.assertLessEqual(record.physical_offset % 2000 + record.size, 2000 - 8)
 
-    def test_listeners(self) -> None:
+    def test_listeners_get_dispatched_records_and_entered_queues(self) -> None:
         """All that is dispatched; and what entered a queue."""
         dispatched: list[Sequence[MessageRecord]] = []
         arrived: list[Sequence[MessageRecord]] = []
@@ -166,7 +166,7 @@ class AppendTests(SynchronousTestCase):
         self.assertRaises(StoreClosed, self.store.append, [message()])
         self.assertRaises(StoreClosed, self.store.append_raw, 0, b"")
 
-    def test_counts(self) -> None:
+    def test_put_and_failed(self) -> None:
         """Put and failed."""
         self.box.append(message(), message())
         self.assertRaises(MessageIllegal, self.store.append, [message(properties="x" * 40_000)])
@@ -234,7 +234,7 @@ class FlushTests(SynchronousTestCase):
 class LifeTests(SynchronousTestCase):
     """load, start, stop."""
 
-    def test_marks(self) -> None:
+    def test_the_abort_file_is_there_while_the_store_runs(self) -> None:
         """The abort file is there while the store runs; lock and checkpoint stay."""
         box = StoreBox().open()
         self.assertEqual(box.disk.read_file("/store/abort"), b"4711")
@@ -244,7 +244,7 @@ class LifeTests(SynchronousTestCase):
         self.assertEqual(box.disk.read_file("/store/lock"), b"lock")
         self.assertEqual(box.disk.file_size("/store/checkpoint"), 4096)
 
-    def test_locked(self) -> None:
+    def test_a_second_store_is_refused_and_disturbs_nothing(self) -> None:
         """A second store is refused and disturbs nothing."""
         box = StoreBox().open()
         box.append(message(body=b"a"))
@@ -355,7 +355,7 @@ class QueuesTests(SynchronousTestCase):
         self.assertEqual(record.queue_offset, 0)
         self.assertEqual(box.after_stop().bodies(), [b"b"])
 
-    def test_entries(self) -> None:
+    def test_entries_as_they_are(self) -> None:
         """Entries as they are, no more than wanted, none outside of the queue."""
         box = StoreBox().open()
         records = box.append(*(message(body=bytes(size), tag="t") for size in (1, 2, 3)))

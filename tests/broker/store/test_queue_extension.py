@@ -78,7 +78,7 @@ class _Tests(SynchronousTestCase):
 class WritingTests(_Tests):
     """Units are made with entries."""
 
-    def test_files(self) -> None:
+    def test_each_entry_points_at_its_unit_and_full_files_end_with_a_mark(self) -> None:
         """Each entry points at its unit; a full file ends with a mark."""
         records = self.send(*"abcdefg")
         self.flush()
@@ -91,7 +91,7 @@ class WritingTests(_Tests):
             ExtensionUnit(ord(tag), record.store_timestamp)
             for tag, record in zip("abcdefg", records, strict=True)])
 
-    def test_off(self) -> None:
+    def test_without_the_setting_there_is_no_unit_and_no_directory(self) -> None:
         """Without the setting there is neither a unit nor a directory, and nobody looks."""
         self.box = self.make(root="/off", enable_consume_queue_ext=False)
         self.send("a")
@@ -106,7 +106,7 @@ class WritingTests(_Tests):
         self.flush()
         self.assertEqual([unit.tags_code for unit in self.units()], [ord("a")])
 
-    def test_bitmap(self) -> None:
+    def test_each_records_bitmap_reaches_the_filters(self) -> None:
         """Somebody gives the bitmap of each record, and filters are told it."""
         self.box.store.make_filter_bitmap = (
             lambda record: record.body * 3 if record.body != b"c" else None)
@@ -174,7 +174,7 @@ class WritingTests(_Tests):
 class ReadingTests(_Tests):
     """Codes are found through addresses."""
 
-    def test_tags(self) -> None:
+    def test_consumers_get_their_tags_from_memory_and_from_files(self) -> None:
         """Consumers get their tags from memory and from files, also in part written."""
         self.send(*"abcab")
         self.assertEqual(self.pulled("a"), [b"a", b"a"])
@@ -183,7 +183,7 @@ class ReadingTests(_Tests):
         self.assertEqual(self.pulled("a"), [b"a"] * 4)
         self.assertEqual(self.pulled("c", 3), [b"c"])
 
-    def test_entries(self) -> None:
+    def test_a_read_gets_codes_or_entries_with_units(self) -> None:
         """Who asks for entries gets codes, or entry and unit."""
         record, = self.send("a")
         store = self.box.store
@@ -311,7 +311,7 @@ class RestartTests(_Tests):
 class RemovalTests(_Tests):
     """Extensions go with what they extend."""
 
-    def test_topic(self) -> None:
+    def test_a_deleted_topics_go_at_once(self) -> None:
         """A deleted topic's go at once; the topic begins anew."""
         self.send("a")
         self.send("a", topic="Other")
@@ -326,7 +326,7 @@ class RemovalTests(_Tests):
         self.flush()
         self.assertEqual([unit.tags_code for unit in self.units()], [ord("c")])
 
-    def test_retention(self) -> None:
+    def test_files_go_whose_units_belong_to_messages_the_log_has_no_more(self) -> None:
         """Files go whose units belong to messages the log has no more, the last one stays."""
         self.box = self.box.after_stop(mapped_file_size_commit_log=1000, file_reserved_time=0,
                                        mapped_file_size_consume_queue=60)

@@ -176,7 +176,7 @@ class QueueFilesTests(SynchronousTestCase):
         self.files.write_tail(queue)
         self.assertEqual(self.reload(thorough=True).max_offset, 14)
 
-    def test_cut(self) -> None:
+    def test_entries_at_or_behind_a_place_go(self) -> None:
         """Entries at or behind a place go, in memory and in files, for every place."""
         for written in (True, False):
             for keep in range(26):
@@ -265,7 +265,7 @@ class QueueFilesTests(SynchronousTestCase):
         self.disk.make_directory("/cq/T/notes")
         self.assertEqual(list(self.files.load_all()), [])
 
-    def test_destroy(self) -> None:
+    def test_files_and_directories_go(self) -> None:
         """Files and directories go; the topic's too with its last queue."""
         self.add(12)
         self.files.write_tail(self.queue)

@@ -62,7 +62,7 @@ class GetMessageTests(SynchronousTestCase):
         self.check(self.get(7), "NO_MESSAGE_IN_QUEUE", 0)
         self.assertEqual(self.box.store.queues(), {})
 
-    def test_borders(self) -> None:
+    def test_reads_before_at_and_behind_the_end_have_their_status(self) -> None:
         """Too small, at the end, behind the end."""
         self.box.append(*[message() for _ in range(3)])
         queue = self.box.store.queue("TopicTest", 0)
@@ -204,7 +204,7 @@ class GetMessageTests(SynchronousTestCase):
             self.assertEqual(len(self.get(offset, 1).messages), 1)
             self.assertEqual(asked, [], offset)
 
-    def test_counts(self) -> None:
+    def test_reads_that_find_something(self) -> None:
         """Reads that find something, those that do not, messages."""
         self.box.append(message(), message())
         self.get(0)
@@ -252,7 +252,7 @@ class QueryTests(SynchronousTestCase):
         self.box.append(message(body=b"0", keys="k k"))
         self.assertEqual(self.query("k"), [b"0"])
 
-    def test_count(self) -> None:
+    def test_the_newest_messages_come_up_to_the_limit(self) -> None:
         """The newest so many; never more than the settings allow."""
         self.box.append(*[message(body=b"%d" % n, keys="k") for n in range(100)])
         self.assertEqual(self.query("k", 2), [b"98", b"99"])
@@ -310,7 +310,7 @@ class TimeTests(SynchronousTestCase):
         self.assertEqual(store.earliest_store_time(), 10_000)
         self.assertEqual(store.offset_by_time("TopicTest", 0, 0, "upper"), 2)
 
-    def test_places(self) -> None:
+    def test_a_queues_message_in_the_commit_log(self) -> None:
         """A queue's message in the commit log."""
         store = self.box.store
         self.assertEqual(store.commit_log_offset("TopicTest", 0, 0), 0)

@@ -44,7 +44,7 @@ class QueueSyncTests(SynchronousTestCase):
         self.assertRaises(OSError, job)
         self.assertEqual(job.paths, {"/cq/3"})
 
-    def test_thousands(self) -> None:
+    def test_threads_take_many_paths_at_a_time(self) -> None:
         """Threads take many paths at a time; each that fails is told."""
         jobs: list[ThreadPoolExecutor] = []
 
@@ -136,7 +136,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertTrue(self.table.write_tails(9))
         self.assertEqual(self.table.tail_bytes, 0)
 
-    def test_load(self) -> None:
+    def test_every_queue_is_found_again_with_its_numbers(self) -> None:
         """Every queue is found again with its numbers."""
         self.add("A", 3)
         self.add("A", 5, queue_id=7)
@@ -158,7 +158,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual({queue.topic: queue.max_offset for queue in self.table}, {"A": 3, "B": 5})
         self.assertEqual(self.table.tail_bytes, 160)
 
-    def test_destroy(self) -> None:
+    def test_a_topics_queues_leave_memory_and_disk(self) -> None:
         """A topic's queues leave memory and disk; a sync under way does not mind."""
         self.add("A", 12)
         self.table.write_all()
@@ -172,7 +172,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertFalse(self.disk.exists("/cq/A"))
         sync()
 
-    def test_restart(self) -> None:
+    def test_the_queue_is_empty_and_goes_on_at_the_offset(self) -> None:
         """The queue is empty and goes on at the offset, on disk too."""
         self.add("A", 12)
         self.table.write_all()

@@ -130,7 +130,7 @@ class ScanTests(SynchronousTestCase):
             self.assertEqual(list(without_torn(messages, 4096, 0)), kept)
             self.assertEqual(list(without_torn(messages, 4096, 1)), messages, "all are durable")
 
-    def test_hole(self) -> None:
+    def test_a_sector_of_zeros_in_properties_ends_the_log_before_its_record(self) -> None:
         """A sector of zeros in properties ends the log before its record."""
         text = "a\x01" + "x" * 1500 + "\x02"
         record = message(properties=text)

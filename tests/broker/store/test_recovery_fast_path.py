@@ -86,7 +86,7 @@ class PassTests(SynchronousTestCase):
         self.assertEqual(store_ms, newest)
         return count
 
-    def test_all(self) -> None:
+    def test_each_kind_of_record_is_passed_and_queue_ends_are_known(self) -> None:
         """Each kind is passed, and the queues' ends are known."""
         self.assertEqual(self.passed(), 3)
         self.assertEqual(self.ends, {("TopicTest", 0): 43, ("l" * 130, 0): 42})
@@ -96,7 +96,7 @@ class PassTests(SynchronousTestCase):
         for missing in range(1, self.records[2].size + 1):
             self.assertEqual(self.passed(self.data[:-missing]), 2)
 
-    def test_index(self) -> None:
+    def test_missing_index_items_are_added_in_order(self) -> None:
         """What the index lacks is put into it, in order; what it has is not put again."""
         index = IndexTail(10, 100, lambda position, size: b"")
         self.assertEqual(self.passed(index=index), 3)
@@ -122,7 +122,7 @@ class PassTests(SynchronousTestCase):
                  for tail in (full, following)]
         self.assertEqual(found, [[1, 1, 0, 0], [0, 0, 1, 1]])
 
-    def test_keys(self) -> None:
+    def test_keys_equal_those_of_a_full_property_parse(self) -> None:
         """They are what parsing all properties finds, whatever these look like."""
         texts = (
             "", "KEYS\x01", "KEYS\x01a", "KEYS\x01a\x02", "KEYS\x01a\x02KEYS\x01b c\x02",
@@ -167,7 +167,7 @@ class PassTests(SynchronousTestCase):
         self.add(record, 7)
         self.assertEqual(self.passed(), 3)
 
-    def test_entries(self) -> None:
+    def test_foreign_unread_and_outside_entries_are_not_passed(self) -> None:
         """Another entry, one that was not read, and one outside of the queue's files."""
         queue = self.queues["TopicTest"][0]
         first, entries = self.read[queue]
@@ -195,7 +195,7 @@ class PassTests(SynchronousTestCase):
         self.read[queue] = first, entries
         self.assertEqual(self.passed(made=["l" * 130]), 1, "the second has no tag")
 
-    def test_queue(self) -> None:
+    def test_missing_later_and_shorter_queues_are_handled(self) -> None:
         """None, one that begins later, and one that ends before."""
         queue = self.queues["TopicTest"][0]
         for name, value, count in (("min_offset", 41, 0), ("tail_start", 42, 2),
@@ -245,7 +245,7 @@ class RecoveryTests(SynchronousTestCase):
         self.assertEqual(once_more.bodies(), bodies)
         self.assertEqual(once_more.store.max_offset, again.store.max_offset)
 
-    def test_filter(self) -> None:
+    def test_a_filter_is_asked_about_each_message(self) -> None:
         """Who has one is asked about each message."""
         box = StoreBox().open()
         box.append(*[message(body=b"%d" % number) for number in range(5)])

@@ -119,7 +119,7 @@ class ReasonsTests(RetentionCase):
         self.box.clean_log()
         self.assertEqual(self.box.log_files(), [1, 2, 3, 4])
 
-    def test_thresholds(self) -> None:
+    def test_disk_use_decides_which_files_are_removed(self) -> None:
         """What each part of a disk that is used makes of young files, old files and messages."""
         for ratio, expired, files_left, refused in (
             (0.75, True, 5, False),
@@ -166,7 +166,7 @@ class ReasonsTests(RetentionCase):
             self.assertEqual(len(self.box.log_files()), files_left, msg=case)
             self.assertEqual(self.box.store.log_retention.disk_full, refused, msg=case)
 
-    def test_unforced(self) -> None:
+    def test_without_forced_cleaning_only_expired_files_go(self) -> None:
         """With cleanFileForciblyEnable false only expired files go, messages are refused."""
         self.box.set(clean_file_forcibly_enable=False)
         self.disk.used_ratio = 0.95
@@ -244,14 +244,14 @@ class CareTests(RetentionCase):
         super().setUp()
         self.disk.used_ratio = 0.86
 
-    def test_unflushed(self) -> None:
+    def test_a_file_is_kept_while_it_is_not_on_disk(self) -> None:
         """A file is kept while it is not on disk."""
         self.box.fill(2)
         self.box.store._log.flushed_offset = 3 * 65536 + 1
         self.box.clean_log()
         self.assertEqual(self.box.log_files(), [3, 4, 5, 6])
 
-    def test_undispatched(self) -> None:
+    def test_a_file_is_kept_while_messages_of_it_wait_for_replicas(self) -> None:
         """A file is kept while messages of it wait for replicas."""
         self.box.store.advance_confirm_offset(0)
         self.box.fill(3)
@@ -436,7 +436,7 @@ class QueueRetentionTests(RetentionCase):
         return [int(name) // 400
                 for name in self.disk.list_directory(f"/store/consumequeue/{topic}/0")]
 
-    def test_minimum(self) -> None:
+    def test_a_queue_begins_with_its_first_message_that_is_there(self) -> None:
         """A queue begins with its first message that is there, also when none is."""
         box = self.box
         box.append(message("Other"), message("Late"))
@@ -456,7 +456,7 @@ class QueueRetentionTests(RetentionCase):
         (next_one,) = box.append(message("Other", b"next"))
         self.assertEqual((next_one.queue_offset, box.bodies("Other")), (1, [b"next"]))
 
-    def test_files(self) -> None:
+    def test_files_whose_entries_are_all_before_the_minimum_go(self) -> None:
         """Files whose entries are all before the minimum go, never the last; a restart agrees."""
         for again in (RetentionBox.after_stop, RetentionBox.after_kill):
             self.setUp()
@@ -486,7 +486,7 @@ class QueueRetentionTests(RetentionCase):
         self.assertEqual(opened.store.min_offset_in_queue("TopicTest", 0), 8)
         self.assertEqual(len(opened.bodies()), 1)
 
-    def test_index(self) -> None:
+    def test_index_files_without_a_message_go(self) -> None:
         """Index files without a message go, never the newest; keys of the others are found."""
         box = self.box
         for number in range(10):
@@ -504,7 +504,7 @@ class QueueRetentionTests(RetentionCase):
         again = box.after_kill()
         self.assertEqual(len(again.store.query("TopicTest", "k9-49", 10, 0, box.now_ms)[0]), 1)
 
-    def test_pace(self) -> None:
+    def test_files_of_one_queue_a_step(self) -> None:
         """Files of one queue a step, then a pause; queues without any are looked at quickly."""
         box = self.box
         for topic in ("A", "B", "C"):

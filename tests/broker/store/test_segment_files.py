@@ -37,7 +37,7 @@ class ListSegmentsTests(SynchronousTestCase):
         error = self.assertRaises(StoreDamaged, list_segments, self.disk, "/log", 100)
         self.assertIn("/log/00000000000000000200 has 99 bytes", str(error))
 
-    def test_gap(self) -> None:
+    def test_the_error_names_the_file_that_is_missing(self) -> None:
         """The error names the file that is missing."""
         self.disk.remove(segment_path("/log", 200))
         error = self.assertRaises(StoreDamaged, list_segments, self.disk, "/log", 100)

@@ -21,20 +21,20 @@ class StoreSettingsTests(SynchronousTestCase):
         self.assertFalse(settings.sync_flush)
         self.assertEqual(settings.sync_flush_timeout_ms, 5_000)
 
-    def test_paths(self) -> None:
+    def test_everything_is_under_the_root(self) -> None:
         """Everything is under the root; the commit log may be elsewhere."""
         self.assertEqual(StoreSettings("/s/").path("config", "x.json"), "/s/config/x.json")
         self.assertEqual(StoreSettings("/s").commit_log_path, "/s/commitlog")
         self.assertEqual(StoreSettings("/s", "/fast/log").commit_log_path, "/fast/log")
 
-    def test_hours(self) -> None:
+    def test_hours_are_a_list_of_hours_of_a_day(self) -> None:
         """One or more, of a day; none is no hour."""
         for text, hours in {"04": {4}, "4": {4}, "00;4 ; 23": {0, 4, 23}, "04;": {4}}.items():
             self.assertEqual(StoreSettings("/s", delete_when=text).delete_hours, hours)
         for text in ("", ";", "24", "-1", "4,5", "04:00"):
             self.assertRaises(SettingsError, StoreSettings, "/s", delete_when=text)
 
-    def test_faults(self) -> None:
+    def test_an_invalid_store_setting_is_named_with_the_reason(self) -> None:
         """What the store does not take is named, with why."""
         for field, value, why in [
             ("delete_when", "99", "must be hours of the day, 0 to 23, separated by semicolons"),

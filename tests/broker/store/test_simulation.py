@@ -22,7 +22,7 @@ class SimulationTests(SynchronousTestCase):
         gc.collect()
         self.flushLoggedErrors()
 
-    def test_seeds(self) -> None:
+    def test_no_seed_finds_anything(self) -> None:
         """No seed finds anything. The text of one that does says how to see it again."""
         for seed in SEEDS:
             Simulation(seed).run()
@@ -76,7 +76,7 @@ class SimulationTests(SynchronousTestCase):
             begins.add(simulation.model.min_offset)
         self.assertGreater(len(begins), 3)
 
-    def test_report(self) -> None:
+    def test_a_failure_says_which_seed(self) -> None:
         """A failure says which seed, what it did and how to replay it."""
         self.patch(MessageStore, "look_message", lambda store, place: None)
         with self.assertRaises(SimulationFailed) as caught:

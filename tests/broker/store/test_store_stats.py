@@ -12,7 +12,7 @@ class StoreStatsTests(SynchronousTestCase):
         """Booted at 1 s."""
         self.stats = StoreStats(1000)
 
-    def test_counts(self) -> None:
+    def test_puts_and_gets(self) -> None:
         """Puts and gets, their sizes and longest times."""
         self.stats.put(2, 300, 0)
         self.stats.put(1, 100, 15)
@@ -27,7 +27,7 @@ class StoreStatsTests(SynchronousTestCase):
         self.assertEqual((self.stats.get_found, self.stats.get_miss), (1, 1))
         self.assertEqual(info["runtime"], "[ 1 days, 1 hours, 17 minutes, 40 seconds ]")
 
-    def test_distribution(self) -> None:
+    def test_each_time_is_counted_in_its_class(self) -> None:
         """Each time is in its class; classes end below their name's end."""
         for elapsed_ms in (0, 1, 9, 10, 49, 50, 99, 100, 999, 1000, 9999, 10_000, 99_999):
             self.stats.put(1, 1, elapsed_ms)
@@ -37,7 +37,7 @@ class StoreStatsTests(SynchronousTestCase):
             "[500ms~1s]:1 [1~2s]:1 [2~3s]:0 [3~4s]:0 [4~5s]:0 [5~10s]:1 [10s~]:2",
         )
 
-    def test_rates(self) -> None:
+    def test_over_ten_seconds(self) -> None:
         """Over ten seconds, a minute and ten minutes, as soon as there are so many samples."""
         self.assertEqual(self.stats.runtime_info(0)["putTps"], "  ")
         self.assertEqual(self.stats.runtime_info(0)["getTotalTps"], "0.0 0.0 0.0")
@@ -52,7 +52,7 @@ class StoreStatsTests(SynchronousTestCase):
         self.assertEqual(info["getTotalTps"], "2.0 2.0 0.0")
         self.assertEqual(info["getTransferredTps"], "32.0 32.0 ")
 
-    def test_percentiles(self) -> None:
+    def test_the_time_99_and_99_9_of_a_hundred_did_not_exceed(self) -> None:
         """The time 99 and 99.9 of a hundred did not exceed, in its class."""
         self.assertEqual(self.stats.runtime_info(0)["putLatency99"], "0.00")
         for _ in range(990):

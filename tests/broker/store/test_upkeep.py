@@ -403,7 +403,7 @@ class CheckpointFileTests(SynchronousTestCase):
         job()
         done.callback(None)
 
-    def test_lowered(self) -> None:
+    def test_a_lowered_checkpoint_stays_low(self) -> None:
         """What was to be written before is not; what is noted of before the place stays low."""
         self.file.log_is_durable(10_000, 50)
         self.file.queues_are_durable(9000, 40)
@@ -455,7 +455,7 @@ class CheckpointFileTests(SynchronousTestCase):
         self.file.load()
         self.assertEqual(self.file.values, Checkpoint())
 
-    def test_damage(self) -> None:
+    def test_the_error_names_the_file(self) -> None:
         """The error names the file."""
         self.disk.write_file("/store/checkpoint", b"\xff" * 4096)
         error = self.assertRaises(StoreDamaged, self.file.load)

@@ -51,7 +51,7 @@ class V2RecordTests(SynchronousTestCase):
             self.assertEqual(struct.unpack_from(">i", found[0], 4), (magic,))
             self.assertGreater(store.store_time(topic, 0, 7), 0)
 
-    def test_read(self) -> None:
+    def test_version_2_records_read_as_they_were_sent(self) -> None:
         """As they were sent."""
         self.assert_all_there()
 
@@ -71,7 +71,7 @@ class V2RecordTests(SynchronousTestCase):
         self.box = self.box._again().open()
         self.assert_all_there()
 
-    def test_torn(self) -> None:
+    def test_a_record_whose_topic_was_torn_ends_the_log(self) -> None:
         """A record whose topic was torn ends the log."""
         place = self.box.store.commit_log_offset(TOPICS[1], 0, COUNT - 1)
         record = self.box.store.look_message(place)

@@ -28,7 +28,7 @@ class ConversationTests(SynchronousTestCase):
             (1, ResponseCode.SUCCESS), (2, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)])
         self.assertEqual(self.client.hears(), [])
 
-    def test_addresses(self) -> None:
+    def test_the_protocol_sees_the_addresses_the_test_gives(self) -> None:
         """The protocol sees the addresses the test gives."""
         self.assertEqual(self.client.protocol.remote_address, "192.0.2.1:5")
         self.assertEqual(self.client.protocol.local_port, 7)
@@ -41,7 +41,7 @@ class ConversationTests(SynchronousTestCase):
         self.client.connection.peer_reads = True
         self.assertEqual(self.client.hears(), [(1, ResponseCode.SUCCESS)])
 
-    def test_paused(self) -> None:
+    def test_writing_to_a_paused_protocol_is_an_error_of_the_test(self) -> None:
         """To speak to a protocol that does not read is a mistake of the test."""
         self.client.protocol.close()
         self.assertRaises(AssertionError, self.client.says, b"x")
@@ -53,7 +53,7 @@ class ConversationTests(SynchronousTestCase):
         self.assertRaises(AssertionError, read_commands, frame[:-1])
         self.assertRaises(AssertionError, read_commands, bytes(8))
 
-    def test_clock(self) -> None:
+    def test_the_servers_time_is_a_clock_the_test_moves(self) -> None:
         """The server's time is a clock the test moves."""
         before = self.server.now_ms()
         self.server.reactor.advance(1.5)  # type: ignore[attr-defined]

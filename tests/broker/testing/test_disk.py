@@ -68,7 +68,7 @@ class DiskContract:
         self.assertEqual(self.io.file_size(path), 1 << 24)
         file.close()
 
-    def test_rewrite(self) -> None:
+    def test_a_file_is_the_same_after_it(self) -> None:
         """A file is the same after it, a hole in it a hole."""
         path = f"{self.root}/file"
         file = self.io.allocate(path, 1 << 24)
@@ -90,7 +90,7 @@ class DiskContract:
         self.io.remove(f"{self.root}/none")
         self.assertRaises(FileNotFoundError, self.io.allocate, f"{self.root}/no/file", 1)
 
-    def test_times(self) -> None:
+    def test_a_files_time_is_that_of_the_last_write(self) -> None:
         """A file's time is that of the last write; reading changes nothing."""
         path = f"{self.root}/file"
         self.assertRaises(FileNotFoundError, self.io.modified_ms, path)
@@ -106,7 +106,7 @@ class DiskContract:
         self.io.open_file(path).close()
         self.assertEqual(self.io.modified_ms(path), written)
 
-    def test_directories(self) -> None:
+    def test_directories_are_made_listed_and_removed_with_contents(self) -> None:
         """Made with those above, listed in order, removed with all they hold."""
         self.io.make_directory(f"{self.root}/a/b")
         self.io.make_directory(f"{self.root}/a/b")
@@ -143,7 +143,7 @@ class DiskContract:
         unlock()
         self.io.lock(path)()
 
-    def test_figures(self) -> None:
+    def test_used_ratio_memory_and_process_id_have_sensible_values(self) -> None:
         """Used ratio, memory and process id have sensible values."""
         self.assertEqual(0.0 <= self.io.disk_used_ratio(self.root) <= 1.0, True)
         self.assertEqual(self.io.disk_used_ratio(f"{self.root}/none"), -1.0)

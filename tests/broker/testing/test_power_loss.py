@@ -34,7 +34,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.disk.sync_path("/d")
         return self.disk
 
-    def test_interfaces(self) -> None:
+    def test_the_disk_provides_the_interface(self) -> None:
         """It is a disk like the others."""
         verifyObject(IStoreIO, self.disk)
         verifyObject(IStoreFile, self.disk.allocate("/d/f", 10))
@@ -92,7 +92,7 @@ class PowerLossDiskTests(SynchronousTestCase):
             sizes.add(self.disk.file_size("/d/f"))
         self.assertEqual(sizes, {0, SIZE})
 
-    def test_names(self) -> None:
+    def test_new_names_are_lost_until_their_directory_is_synced(self) -> None:
         """They are lost from some change on until their directory is synced."""
         states = set()
         for seed in SEEDS:
@@ -104,7 +104,7 @@ class PowerLossDiskTests(SynchronousTestCase):
             states.add(tuple(self.disk.list_directory("/d")))
         self.assertEqual(states, {("f",), ("f", "g"), ("g",), ("g", "h")})
 
-    def test_directories(self) -> None:
+    def test_a_file_is_gone_with_the_directory_it_is_in(self) -> None:
         """A file is gone with the directory it is in, durable or not."""
         lost = False
         for seed in SEEDS:
@@ -164,7 +164,7 @@ class PowerLossDiskTests(SynchronousTestCase):
             self.crash(seed)
             self.assertEqual(self.disk.read_file("/d/f")[:512], b"2" * 512)
 
-    def test_kill(self) -> None:
+    def test_a_kill_keeps_all_writes_and_frees_locks(self) -> None:
         """All that was written is there, and locks are free."""
         file = self.disk.allocate("/d/f", 10)
         file.write_at(0, b"abc")
@@ -174,7 +174,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.disk.lock("/d/lock")
         self.assertEqual(self.disk.read_file("/d/f"), b"abc" + bytes(7))
 
-    def test_cut(self) -> None:
+    def test_the_nth_change_and_all_later_ones_raise(self) -> None:
         """The nth change and all after it raise; reading goes on."""
         file = self.disk.allocate("/d/f", 10)
         self.disk.cut_in = 3
@@ -186,7 +186,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertTrue(self.disk.is_cut)
         self.assertEqual(file.read_at(0, 2), b"a\0")
 
-    def test_full(self) -> None:
+    def test_a_full_disk_writes_what_fits_and_keeps_its_room(self) -> None:
         """What fits is written; what was written before has its room."""
         file = self.disk.allocate("/d/f", 10)
         file.write_at(0, b"abc")

@@ -92,7 +92,7 @@ class RunningBrokerTests(SynchronousTestCase):
             self.assertEqual([m.body for m in client.pull("orders")], [b"x"])
         self.assertFalse((data / "store").exists())
 
-    def test_settings(self) -> None:
+    def test_settings_are_those_of_the_command_line(self) -> None:
         """Settings are those of the command line; one that has no meaning is an error."""
         with running_broker({"autoCreateTopicEnable": "false"}) as broker, \
                 broker.client() as client:
@@ -139,7 +139,7 @@ class RunningBrokerTests(SynchronousTestCase):
             self.assertIn("mine", broker.kernel.hooks.plugin_names)
         self.assertEqual(topics, ["orders"])
 
-    def test_call(self) -> None:
+    def test_a_call_runs_on_the_brokers_thread_and_gives_result_or_error(self) -> None:
         """A call runs on the broker's thread and gives result or error back."""
         with running_broker() as broker:
             name = broker.call(lambda: threading.current_thread().name)
@@ -194,7 +194,7 @@ FIXTURE_TEST = '''
 class PytestFixtureTests(SynchronousTestCase):
     """``twistmq_broker`` in somebody's plain pytest functions."""
 
-    def test_fixture(self) -> None:
+    def test_the_fixture_works_in_plain_functions_and_imports_late(self) -> None:
         """It works in synchronous functions, beside trial, and imports nothing before its use."""
         folder = Path(self.mktemp())
         folder.mkdir()

@@ -62,7 +62,7 @@ class BatchTests(SynchronousTestCase):
                 error = self.assertRaises(MessageIllegal, read, body)
                 self.assertIn(text, str(error), msg=name)
 
-    def test_parts(self) -> None:
+    def test_a_batch_read_in_parts_is_the_same(self) -> None:
         """A batch read in parts is the same, and what is wrong is told by its number in it."""
         whole = ONE * 5
         messages, position = decode_batch_part(whole, 0, 0, 3)
@@ -73,7 +73,7 @@ class BatchTests(SynchronousTestCase):
             MessageIllegal, decode_batch_part, whole[:-1], 3 * len(ONE), 3, 3)
         self.assertIn("message 4 of the batch", str(error))
 
-    def test_counts(self) -> None:
+    def test_messages_are_counted_without_being_read(self) -> None:
         """Messages are counted without being read."""
         self.assertEqual(count_batch(ONE * 7), 7)
         for count, is_longer in ((6, True), (7, False), (8, False)):
@@ -83,7 +83,7 @@ class BatchTests(SynchronousTestCase):
             body = struct.pack(">i", size) + bytes(2000)
             self.assertFalse(is_longer_batch(body, 5), msg=str(size))
 
-    def test_most(self) -> None:
+    def test_one_message_beyond_apaches_count_is_refused(self) -> None:
         """As many messages as Apache's broker counts pass, one more does not."""
         least = encode_batch([(0, b"", "")])
         most = least * BATCH_COUNT_MAX

@@ -55,12 +55,12 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 class BinaryHeaderTests(SynchronousTestCase):
     """decode_binary_header, parse_pairs and encode_binary_header."""
 
-    def test_decodes(self) -> None:
+    def test_the_layout_of_the_notes_gives_each_field(self) -> None:
         """The layout of the notes gives each field."""
         self.assertEqual(decode_binary_header(WHOLE), (310, "JAVA", 479, 12, 2, "no", PAIR))
         self.assertEqual(parse_pairs(PAIR), {"a": "g"})
 
-    def test_encodes(self) -> None:
+    def test_encoding_gives_the_same_bytes(self) -> None:
         """Encoding gives the same bytes."""
         self.assertEqual(encode_binary_header(310, "JAVA", 479, 12, 2, "no", {"a": "g"}), WHOLE)
 
@@ -71,7 +71,7 @@ class BinaryHeaderTests(SynchronousTestCase):
         self.assertEqual(decode_binary_header(data)[5:], (None, b""))
         self.assertEqual(parse_pairs(b""), {})
 
-    def test_languages(self) -> None:
+    def test_an_unknown_language_is_other(self) -> None:
         """Each language keeps its name; a number or name nobody knows is OTHER."""
         for number, name in enumerate(LANGUAGES):
             data = encode_binary_header(1, name, 0, 0, 0, None, {})
@@ -81,7 +81,7 @@ class BinaryHeaderTests(SynchronousTestCase):
         self.assertEqual(encode_binary_header(1, "COBOL", 0, 0, 0, None, {})[2],
                          LANGUAGES.index("OTHER"))
 
-    def test_malformed(self) -> None:
+    def test_each_wrong_length_is_refused_with_its_name(self) -> None:
         """Each wrong length is refused with a text that names it."""
         for name, data, part in MALFORMED:
             error = self.assertRaises(BinaryHeaderError, decode_binary_header, data)

@@ -42,7 +42,7 @@ def decode_one(data: bytes) -> RemotingCommand:
 class CommandTests(SynchronousTestCase):
     """decode_command, encode_request and encode_reply."""
 
-    def test_request(self) -> None:
+    def test_a_request_of_ours_reads_the_same_in_both_encodings(self) -> None:
         """A request of ours reads the same in both encodings, one-way or not."""
         for kind in (JSON, ROCKETMQ):
             for oneway in (False, True):
@@ -60,7 +60,7 @@ class CommandTests(SynchronousTestCase):
                 self.assertEqual(command.fields(), {"topic": "T", "queueId": "3",
                                                     "committed": "true", "Signature": "s"})
 
-    def test_reply(self) -> None:
+    def test_a_reply_carries_code(self) -> None:
         """A reply carries code, opaque, header, remark and body, and the response flag."""
         header = GetMaxOffsetResponseHeader(offset=9)
         command = decode_one(encode_reply(ResponseCode.SUCCESS, 7, header, b"body", 'a "b" é'))
@@ -95,7 +95,7 @@ class CommandTests(SynchronousTestCase):
         command = decode_command((JSON, b'{"code":"28","opaque":1e9,"version":"479"}', b""))
         self.assertEqual((command.code, command.opaque, command.version), (28, 10**9, 479))
 
-    def test_malformed(self) -> None:
+    def test_a_malformed_header_is_a_header_error(self) -> None:
         """What is no header of its type is a HeaderError."""
         for name, header in MALFORMED:
             with self.assertRaises(HeaderError, msg=name):

@@ -108,7 +108,7 @@ class ReadTests(SynchronousTestCase):
             self.assertIs(found[1].are_signed_by(signer, b"body"), is_right)
             self.assertFalse(found[1].are_signed_by(signer, b"another"))
 
-    def test_same(self) -> None:
+    def test_whatever_names_come(self) -> None:
         """Whatever names come, in whatever order, in both encodings."""
         more = {"n": "broker-a", "l": "16", "SecurityToken": "token", "OnsChannel": "ALIYUN"}
         for kind in (JSON, ROCKETMQ):
@@ -120,7 +120,9 @@ class ReadTests(SynchronousTestCase):
     @given(st.dictionaries(st.sampled_from([*SEND, "n", "l", "zz"]), st.text(max_size=9)
                            | st.sampled_from(["7", "-1", "true", "null", "1e3", "2147483648"])),
            st.sampled_from((JSON, ROCKETMQ)))
-    def test_any(self, changed: dict[str, str], kind: int) -> None:
+    def test_reading_at_once_equals_reading_one_by_one_or_gives_nothing(
+        self, changed: dict[str, str], kind: int
+    ) -> None:
         """Either the same as one by one, or nothing."""
         fields = {**SEND, **changed}
         if kind != JSON:
@@ -129,7 +131,7 @@ class ReadTests(SynchronousTestCase):
         if self.read(fields, kind=kind) is not None:
             self.check(fields, kind=kind)
 
-    def test_unusual(self) -> None:
+    def test_unusual_requests_are_read_one_by_one(self) -> None:
         """What is not as clients write it is left to who reads one by one."""
         unsigned = {name: value for name, value in SEND.items() if name not in SIGNED}
         for name, fields in (
@@ -158,7 +160,7 @@ class ReadTests(SynchronousTestCase):
         cut = frame[1][:-4] + b"\0\0\0\3\0\x09a"
         self.assertIsNone(self.read_frame((ROCKETMQ, cut, b"")))
 
-    def test_seldom(self) -> None:
+    def test_a_header_that_is_not_read_often_is_read_one_by_one(self) -> None:
         """A header that is not read often is read one by one, or one without a short way."""
         self.assertIsNone(self.read({**SIGNED, "msgId": "1"}, 12))
         ended = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "0",
@@ -168,7 +170,7 @@ class ReadTests(SynchronousTestCase):
         for fields in ({**SIGNED, "a": "1"}, SIGNED):
             self.assertIsNone(self.read(fields, 4001))
 
-    def test_learned(self) -> None:
+    def test_only_learned_field_sets_are_read_at_once(self) -> None:
         """Only what was learned is read at once, from then on, whoever comes between."""
         frame, other = (frame_of(JSON, fields) for fields in (SEND, {**SEND, "n": "broker-a"}))
         self.assertIsNone(self.read_frame(frame))
@@ -192,13 +194,13 @@ class ReadTests(SynchronousTestCase):
             self.assertIsNone(self.read_frame((JSON, header_of(CODE, ext), b"body")))
         self.check(SEND)
 
-    def test_defaults(self) -> None:
+    def test_fields_with_a_default_may_be_missing(self) -> None:
         """What a header has a default for need not come."""
         for name in ("commitOffset", "suspendTimeoutMillis", "subVersion", "subscription"):
             fields = {each: value for each, value in PULL.items() if each != name}
             self.check(fields, 11)
 
-    def test_shapes(self) -> None:
+    def test_learned_field_sets_are_bounded(self) -> None:
         """They are bounded, whatever the order of names; those that were learned go on."""
         names = list(SEND)
         for _ in names:

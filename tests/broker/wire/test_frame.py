@@ -101,7 +101,7 @@ class LongFrameTests(SynchronousTestCase):
 class FrameDecoderTests(SynchronousTestCase):
     """FrameDecoder."""
 
-    def test_whole(self) -> None:
+    def test_bytes_that_come_at_once_give_their_frames(self) -> None:
         """Bytes that come at once give their frames."""
         for name, data, expected in FRAMES:
             decoder = FrameDecoder()
@@ -126,7 +126,7 @@ class FrameDecoderTests(SynchronousTestCase):
                 self.assertEqual(decoder.pending_bytes, cut, msg=name)
                 self.assertEqual(decoder.feed(following[cut:]), [(JSON, b"{}", b"body")], msg=name)
 
-    def test_malformed(self) -> None:
+    def test_frames_before_a_broken_one_are_given_and_none_after(self) -> None:
         """Each broken rule is named; what was whole before it is given, nothing after it."""
         good = encode_frame(JSON, b"{}", b"")
         for name, data, text in MALFORMED:

@@ -21,7 +21,7 @@ def sketched(header: bytes) -> Sketch:
 class SketchTests(SynchronousTestCase):
     """sketch."""
 
-    def test_clients(self) -> None:
+    def test_members_stand_before_extfields_or_behind_it(self) -> None:
         """Members stand before extFields or behind it, as each client writes them."""
         java = b'{"code":310,%b,"flag":2,"language":"JAVA","opaque":7,"version":479}' % _LONG
         go = b'{"code":310,"language":"GO","version":1,"opaque":7,"flag":2,"remark":"",%b}' % _LONG
@@ -39,14 +39,14 @@ class SketchTests(SynchronousTestCase):
         long = encode_binary_header(11, "JAVA", 479, -3, 1, None, {})
         self.assertEqual(sketch((ROCKETMQ, long, b"")).opaque, -3)
 
-    def test_nothing(self) -> None:
+    def test_an_unreadable_member_is_none(self) -> None:
         """What cannot be seen is None; so is what cannot be told back."""
         for header in (b"", b"x" * 5000, b'{"code":"x","opaque":null}', b'{"opaque":2147483648}',
                        b'{"opaque":1e3}', b'{"opaque":12345678901}'):
             self.assertEqual(sketched(header), Sketch(None, None, 0), msg=header[:30])
         self.assertEqual(sketch((ROCKETMQ, bytes(12), b"")), Sketch(None, None, 0))
 
-    def test_texts(self) -> None:
+    def test_a_text_that_looks_like_a_member_is_ignored(self) -> None:
         """A text that looks like a member is none: its quotes are escaped."""
         header = b'{"extFields":{"a":"\\"opaque\\":8,"},"opaque":7}'
         self.assertEqual(sketched(header).opaque, 7)

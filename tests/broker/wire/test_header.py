@@ -140,13 +140,13 @@ class DecodeFieldsTests(SynchronousTestCase):
         self.assertEqual(decode_fields(JSON, json.dumps(GOOD).encode(), Sample), SAMPLE)
         self.assertEqual(decode_fields(ROCKETMQ, pairs(GOOD), Sample), SAMPLE)
 
-    def test_taken(self) -> None:
+    def test_types_that_other_languages_send_are_accepted(self) -> None:
         """What clients of other languages send instead of text is understood."""
         for name, fields, changes in TAKEN:
             got = decode_fields(JSON, json.dumps({**GOOD, **fields}).encode(), Sample)
             self.assertEqual(got, msgspec.structs.replace(SAMPLE, **changes), msg=name)
 
-    def test_missing(self) -> None:
+    def test_a_required_field_that_is_missing_is_refused_by_its_wire_name(self) -> None:
         """A required field that is missing is refused by its wire name, in both encodings."""
         for name in GOOD:
             rest = {key: value for key, value in GOOD.items() if key != name}
@@ -154,7 +154,7 @@ class DecodeFieldsTests(SynchronousTestCase):
                 error = self.assertRaises(HeaderError, decode_fields, kind, data, Sample)
                 self.assertIn(f"`{name}`", str(error))
 
-    def test_refused(self) -> None:
+    def test_a_value_of_the_wrong_type_is_refused_with_the_headers_name(self) -> None:
         """A value of the wrong type is refused with the header's name."""
         for name, fields in REFUSED:
             data = json.dumps({**GOOD, **fields}).encode()
@@ -180,7 +180,7 @@ class DecodeFieldsTests(SynchronousTestCase):
                 with self.assertRaises(HeaderError, msg=data):
                     decode_fields(JSON, data.encode(), Sample)
 
-    def test_hot(self) -> None:
+    def test_a_json_header_that_is_read_all_the_time_takes_a_whole_number(self) -> None:
         """A JSON header that is read all the time takes a whole number in any form, and Java's."""
         for text, number in (("1e3", 1000), ("4.0", 4), ("+4", 4), ("004", 4)):
             data = json.dumps({**GOOD, "queueId": text}).encode()
@@ -202,7 +202,7 @@ class DecodeFieldsTests(SynchronousTestCase):
             with self.assertRaises(HeaderError, msg=name):
                 read_ext_fields(JSON, data)
 
-    def test_absent(self) -> None:
+    def test_no_extfields_and_null_for_them(self) -> None:
         """No extFields, and null for them, are no fields."""
         for data in (b"", b"null", b"{}"):
             self.assertEqual(decode_fields(JSON, data, EmptyHeader), EmptyHeader())
@@ -216,7 +216,7 @@ class DecodeFieldsTests(SynchronousTestCase):
         self.assertEqual(read_ext_fields(ROCKETMQ, pairs({"a": "x"})), {"a": "x"})
         self.assertRaises(HeaderError, read_ext_fields, ROCKETMQ, b"\0")
 
-    def test_writing(self) -> None:
+    def test_a_header_is_written_as_text(self) -> None:
         """A header is written as text, without what is None."""
         self.assertEqual(ext_fields_of(SAMPLE), {**GOOD, "perm": "6"})
 

@@ -157,7 +157,7 @@ class SendHeaderTests(SynchronousTestCase):
                     for each in (SendMessageRequestHeader, SendMessageRequestHeaderV2))
         self.assertEqual(sorted(one), sorted(two))
 
-    def test_letters(self) -> None:
+    def test_each_letter_stands_for_its_field(self) -> None:
         """Each letter means what the notes say."""
         names = {field.encode_name: field.name
                  for field in msgspec.structs.fields(SendMessageRequestHeaderV2)}

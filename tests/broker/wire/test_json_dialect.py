@@ -143,13 +143,13 @@ def golden() -> dict[str, bytes]:
 class CollisionTests(SynchronousTestCase):
     """Keys that hash alike, as numbers, cost no more than others."""
 
-    def test_numbers(self) -> None:
+    def test_multiples_of_the_period_of_pythons_hash(self) -> None:
         """Multiples of the period of Python's hash."""
         def table(step: int) -> bytes:
             return b"{%b}" % b",".join(b"%d:1" % (10**19 + key * step) for key in range(12_000))
         self.assertLess(seconds_of(decode, table(HASH_PERIOD)), 8 * seconds_of(decode, table(1)))
 
-    def test_objects(self) -> None:
+    def test_objects_of_several_numbers(self) -> None:
         """Objects of several numbers, each of which has others with its hash."""
         def table(step: int) -> bytes:
             return b"{%b}" % b",".join(
@@ -189,12 +189,12 @@ class QuoteKeysTests(SynchronousTestCase):
         for data in (texts, pretty):
             self.assertEqual(self.restored(msgspec.json.decode(data)), self.restored(value))
 
-    def test_refuses(self) -> None:
+    def test_a_key_that_is_no_flat_object_is_an_error(self) -> None:
         """A key that is no flat object is an error."""
         for key in ('\0{"a":[1]}', "\0{", '\0{"a":1}1', "\0{a:{}}"):
             self.assertRaises(JsonDialectError, decode_key, key)
 
-    def test_linear(self) -> None:
+    def test_ten_times_the_input_takes_no_hundred_times_as_long(self) -> None:
         """Ten times the input takes no hundred times as long, whatever the input is."""
         for head, unit in ((b"", b"{"), (b"", b",{"), (b'"', b'\\"'), (b',{"', b'\\"'),
                            (b"", b'{"'), (b"", b",{a"), (b",{", b"1,"), (b"{", b" "),
@@ -207,14 +207,14 @@ class QuoteKeysTests(SynchronousTestCase):
 class DecodeTests(SynchronousTestCase):
     """decode."""
 
-    def test_reads(self) -> None:
+    def test_each_liberty_of_the_dialect_reads_as_in_fastjson(self) -> None:
         """Each liberty of the dialect is taken as fastjson takes it."""
         for name, text, value in READ:
             got = decode(text.encode())
             self.assertEqual(got, value, msg=name)
             self.assertEqual(repr(got), repr(value), msg=name)
 
-    def test_refuses(self) -> None:
+    def test_other_input_is_refused_with_reason_and_place(self) -> None:
         """Anything else is refused with a text that says what and where."""
         for name, data, part in REFUSED:
             error = self.assertRaises(JsonDialectError, decode, data)
@@ -225,7 +225,7 @@ class DecodeTests(SynchronousTestCase):
         error = self.assertRaises(JsonDialectError, decode, b"x" * 100_000)
         self.assertLess(len(str(error)), 100)
 
-    def test_linear(self) -> None:
+    def test_ten_times_the_input_takes_no_hundred_times_as_long(self) -> None:
         """Ten times the input takes no hundred times as long, whatever the input is."""
         for unit in (b"{0:[]},", b"'a\\n\\u00e9',", b"{{a:1}:2},", b"12,", b" ", b"'"):
             def seconds(size: int, unit: bytes = unit) -> float:
@@ -295,7 +295,7 @@ class EncodeTests(SynchronousTestCase):
             b'\t"e":[]\n}',
         )
 
-    def test_structs(self) -> None:
+    def test_a_struct_is_written_by_wire_name(self) -> None:
         """A Struct is written by wire name, in order, without what is None, also as a key."""
         class Place(msgspec.Struct, rename="camel", frozen=True):
             topic: str

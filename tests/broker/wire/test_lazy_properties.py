@@ -46,7 +46,7 @@ class LazyPropertiesTests(SynchronousTestCase):
                 self.assertEqual(name in again, name in wanted, msg=f"{name!r} of {text!r}")
             self.assertEqual(dict(found.items()), wanted)  # type: ignore[call-overload]
 
-    def test_mapping(self) -> None:
+    def test_lazy_properties_are_a_complete_mapping(self) -> None:
         """It is one, with all that a mapping has."""
         found = LazyProperties("a\x011\x02b\x012\x02")
         self.assertIsInstance(found, Mapping)
@@ -63,7 +63,7 @@ class LazyPropertiesTests(SynchronousTestCase):
             self.assertEqual(LazyProperties(text).get(f"n{number}"),
                              "yes" if number == 3000 else None)
 
-    def test_damaged(self) -> None:
+    def test_a_record_whose_lengths_do_not_add_up(self) -> None:
         """A record whose lengths do not add up."""
         data = record("a\x011\x02")
         for wrong in (b"", data[:-1], data + b"\0", data[:50]):

@@ -48,13 +48,13 @@ class OffsetIdTests(SynchronousTestCase):
 class UniqueIdTests(SynchronousTestCase):
     """The id that names a message."""
 
-    def test_layout(self) -> None:
+    def test_address_pid_loader_hash(self) -> None:
         """Address, pid, loader hash, ms of the month, counter."""
         maker = UniqueIdMaker(bytes([127, 0, 0, 1]), 0x175CC, 0x18B4AAC2, counter=4)
         made = maker.make(_ms(2026, 11) + 0x59C3E2)
         self.assertEqual(made, "7F000001" "75CC" "18B4AAC2" "0059C3E2" "0004")
 
-    def test_counts(self) -> None:
+    def test_ids_of_one_millisecond_differ_and_the_counter_wraps(self) -> None:
         """Ids of one millisecond differ, and the counter wraps at 16 bits."""
         maker = UniqueIdMaker(bytes(4), 1, counter=0xFFFF)
         now = _ms(2026, 11, 2)

@@ -110,7 +110,7 @@ class HashTests(SynchronousTestCase):
         self.assertEqual(java_string_hash(text), _reference_hash(text))
 
     @given(st.text(), st.text())
-    def test_joins(self, prefix: str, text: str) -> None:
+    def test_a_known_prefix_saves_its_characters(self, prefix: str, text: str) -> None:
         """A known prefix saves its characters, not correctness."""
         joined = java_hash_joined(java_string_hash(prefix), text)
         self.assertEqual(joined, _reference_hash(prefix + text))

@@ -228,7 +228,7 @@ class EncodeTests(SynchronousTestCase):
             self.assertEqual((found.magic, found.topic), (magic, "t" * length))
             self.assertEqual(len(encoded), found.size)
 
-    def test_limits(self) -> None:
+    def test_a_value_too_large_for_its_field_leaves_the_record_unsized(self) -> None:
         """What a field cannot hold is refused and the record stays unsized."""
         for name, changes in {
             "properties": {"properties": "x" * 32768},
@@ -296,7 +296,7 @@ class HostTests(SynchronousTestCase):
 class PropertiesTests(SynchronousTestCase):
     """properties_text."""
 
-    def test_golden(self) -> None:
+    def test_the_properties_of_apaches_record(self) -> None:
         """The properties of Apache's record."""
         self.assertEqual(properties_text(GOLDEN), GOLDEN_PROPERTIES)
 
@@ -313,7 +313,7 @@ class PropertiesTests(SynchronousTestCase):
         data = encode_record(record)
         self.assertEqual(properties_text(data), decode_record(data).properties)
 
-    def test_damage(self) -> None:
+    def test_lengths_that_lead_outside_the_record_are_found(self) -> None:
         """Lengths that lead outside the record are found, wherever they stand."""
         for size in range(len(GOLDEN)):
             self.assertRaises(StoreDamaged, properties_text, GOLDEN[:size])

@@ -153,7 +153,7 @@ class RequestReaderTests(SynchronousTestCase):
                                 " serialize_type": 1})
             self.check(frame, at_once=code == 310)
 
-    def test_unreadable(self) -> None:
+    def test_an_unreadable_header_is_the_same_error_as_without(self) -> None:
         """It is an error as it is without."""
         for data in (b"", b'{"code":310,', b'{"code":310,"flag":"no","extFields":{}}',
                      b'{"code":310,"extFields":' + b'{"a":' * 9000):
@@ -168,7 +168,7 @@ class RequestReaderTests(SynchronousTestCase):
             with self.assertRaises(HeaderError):
                 command.header(SendMessageRequestHeaderV2)
 
-    def test_deep(self) -> None:
+    def test_deep_nesting_is_a_header_error(self) -> None:
         """What fits the stack once may not fit it again: that is no more than a HeaderError."""
         met = 0
         for depth in range(800, 1100):

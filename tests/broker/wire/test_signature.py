@@ -29,7 +29,7 @@ VERSION, OLD_VERSION = 401, 399
 class SignatureTests(SynchronousTestCase):
     """Content and signature."""
 
-    def test_content(self) -> None:
+    def test_values_in_the_order_of_the_names(self) -> None:
         """Values in the order of the names, nothing between them, the body behind."""
         values = ("rocketmq2", "last?", "true", "имя ☃", "имя свойства", "astral", "bmp")
         self.assertEqual(request_content(FIELDS, BODY, VERSION), "".join(values).encode() + BODY)

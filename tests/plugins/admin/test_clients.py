@@ -60,7 +60,7 @@ class ClientsCase(SynchronousTestCase):
 class ConnectionsTests(ClientsCase):
     """203 and 204."""
 
-    def test_consumers(self) -> None:
+    def test_the_members_of_a_group(self) -> None:
         """The members of a group, how they consume, what they subscribe to."""
         reply = self.box.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST,
                              GetConsumerConnectionListRequestHeader(consumer_group="g"))
@@ -91,7 +91,7 @@ class ConnectionsTests(ClientsCase):
 class AllProducersTests(ClientsCase):
     """328."""
 
-    def test_groups(self) -> None:
+    def test_every_group_with_its_clients(self) -> None:
         """Every group with its clients, and when each was heard of last."""
         self.box.now_ms += 5000
         other = self.box.peer()
@@ -107,7 +107,7 @@ class AllProducersTests(ClientsCase):
             "p": [info("client", self.client, now_ms - 5000), info("other", other, now_ms)],
             "q": [info("other", other, now_ms)]})
 
-    def test_nobody(self) -> None:
+    def test_without_producers_the_table_is_empty(self) -> None:
         """An empty table."""
         self.box.kernel.channels.remove(self.client)
         self.assertEqual(self.box.ask(RequestCode.GET_ALL_PRODUCER_INFO).body, b'{"data":{}}')
@@ -152,7 +152,7 @@ class StatusTests(ClientsCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
         return GetConsumerStatusBody.decode(reply.body).consumer_table
 
-    def test_all(self) -> None:
+    def test_every_member_is_asked_at_once(self) -> None:
         """Every member is asked at once; the answer comes with the last one's."""
         self.assertIsNone(self.ask())
         self.answer(self.other, 7)
@@ -161,7 +161,7 @@ class StatusTests(ClientsCase):
         queue = MessageQueue("T", "broker-a", 0)
         self.assertEqual(self.offsets(), {"client": {queue: 5}, "other": {queue: 7}})
 
-    def test_slices(self) -> None:
+    def test_answers_of_clients_are_read_one_at_a_time(self) -> None:
         """One client's answer is read at a time, with everybody's turn in between."""
         decode = GetConsumerStatusBody.decode
 
@@ -179,7 +179,7 @@ class StatusTests(ClientsCase):
         self.box.kernel.long_answers.step(self.box.clock())
         self.assertEqual(self.offsets().keys(), {"client", "other"})
 
-    def test_one(self) -> None:
+    def test_a_named_client_is_asked_alone(self) -> None:
         """One that is named is asked alone."""
         self.ask("other")
         self.assertEqual(self.client.requests, [])
@@ -199,7 +199,7 @@ class StatusTests(ClientsCase):
             self.answer(self.other, 7)
             self.assertEqual(self.offsets().keys(), {"other"}, repr(answer))
 
-    def test_nobody(self) -> None:
+    def test_a_status_of_a_group_without_members_is_refused(self) -> None:
         """A group nobody of which is online; one of whose members none has the name."""
         reply = self.ask(group="nope")
         assert reply is not None
@@ -255,7 +255,7 @@ class ConsumeDirectlyTests(ClientsCase):
         reply, = self.box.late_replies(self.tool)
         self.assertEqual((reply.code, reply.body), (0, b'{"consumeResult":"CR_SUCCESS"}'))
 
-    def test_refused(self) -> None:
+    def test_a_message_that_is_not_there(self) -> None:
         """A message that is not there, an id that is none, a client that is not online."""
         gone = offset_message_id(self.box.kernel.store_host, 99_999)
         for fields, remark in (

@@ -43,7 +43,7 @@ class GroupQuestionsTests(SynchronousTestCase):
         self.box = KernelBox([("admin", admin)])
         self.addCleanup(self.box.stop)
 
-    def test_all(self) -> None:
+    def test_every_group_the_systems_own_among_them(self) -> None:
         """Every group, the system's own among them, with the version of the table."""
         group = SubscriptionGroupConfig("g", retry_max_times=3)
         self.box.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group.encode())
@@ -74,7 +74,7 @@ class GroupQuestionsTests(SynchronousTestCase):
         self.assertNotIn("new", wrapper.subscription_group_table)
         self.assertEqual(table.data_version.counter, wrapper.data_version.counter + 1)
 
-    def test_one(self) -> None:
+    def test_a_group_that_is_not_there_is_made(self) -> None:
         """A group that is not there is made, as it is for a consumer."""
         header = GetSubscriptionGroupConfigRequestHeader(group="g")
         reply = self.box.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
@@ -98,7 +98,7 @@ class ConsumedTests(SynchronousTestCase):
         self.box = KernelBox([("admin", admin)])
         self.addCleanup(self.box.stop)
 
-    def test_topics(self) -> None:
+    def test_all_topics_with_offsets_of_the_group_are_returned(self) -> None:
         """All topics in which it has an offset, and which broker says so."""
         for group, topic in (("g", "T"), ("g", "U"), ("h", "V")):
             self.box.kernel.consumer_offset.commit("here", group, topic, 0, 1)
@@ -107,7 +107,7 @@ class ConsumedTests(SynchronousTestCase):
                                  QueryTopicsByConsumerRequestHeader(group=group))
             self.assertEqual(TopicList.decode(reply.body), TopicList(topics, "127.0.0.1:10911"))
 
-    def test_subscription(self) -> None:
+    def test_the_subscription_of_a_group_to_a_topic_is_returned(self) -> None:
         """What a group that is online wants of a topic; nothing of another, or without a name."""
         wanted = SubscriptionData("T", "a || b", {"a", "b"}, {97, 98}, 5)
         heartbeat = HeartbeatData("client", consumer_data_set=(
@@ -201,14 +201,14 @@ class ProgressTests(SynchronousTestCase):
             ConsumerData("g", subscription_data_set=subscriptions),))
         self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
 
-    def test_queues(self) -> None:
+    def test_how_far_the_group_is_in_each_queue(self) -> None:
         """How far the group is in each queue, and when what it consumed last was stored."""
         self.assertEqual(self.progress().offset_table, {
             MessageQueue("T", "broker-a", 0): OffsetWrapper(2, 1, 1, self.box.now_ms),
             MessageQueue("T", "broker-a", 1): OffsetWrapper(0, 0, 0, 0),
         })
 
-    def test_pulled(self) -> None:
+    def test_messages_the_group_has_and_did_not_say_it_consumed_are_between(self) -> None:
         """Messages the group has and did not say it consumed are between two offsets."""
         header = PullMessageRequestHeader(
             consumer_group="g", topic="T", queue_id=0, queue_offset=1, max_msg_nums=32, sys_flag=4,
@@ -225,7 +225,7 @@ class ProgressTests(SynchronousTestCase):
         """A list counts and not the topic beside it; unknown topics are left out."""
         self.assertEqual(self.topics(topic="U", topic_list="T;nothing;"), ["T"])
 
-    def test_unsubscribed(self) -> None:
+    def test_a_live_group_is_shown_the_topics_it_subscribes_to(self) -> None:
         """A live group is shown the topics it subscribes to; a list is shown as it is."""
         self.subscribe("U")
         self.assertEqual(self.topics(), [])
@@ -233,7 +233,7 @@ class ProgressTests(SynchronousTestCase):
         self.assertEqual(self.topics(topic="U"), ["U"])
         self.assertEqual(self.topics(topic_list="T;U"), ["T", "U"])
 
-    def test_rate(self) -> None:
+    def test_the_rates_of_all_its_topics_together(self) -> None:
         """The rates of all its topics together."""
         stats = self.box.kernel.stats
         count_any(stats)

@@ -85,7 +85,7 @@ class TimeSpanTests(ProgressCase):
         self.assertEqual(queue.consume_time_stamp_str, queue.min_time_stamp_str)
         self.assertNotEqual(queue.max_time_stamp_str, queue.min_time_stamp_str)
 
-    def test_done(self) -> None:
+    def test_a_group_that_consumed_everything_has_no_span(self) -> None:
         """Nothing waits for a group that has consumed everything."""
         self.commit("g", 3)
         queue, _ = self.spans()
@@ -118,7 +118,7 @@ class CorrectionTests(ProgressCase):
             topic="T", compare_group=compare, filter_groups=left_out))
         return QueryCorrectionOffsetBody.decode(reply.body).correction_offsets
 
-    def test_slowest(self) -> None:
+    def test_the_smallest_offset_of_any_group_is_returned(self) -> None:
         """The smallest offset of any group, in each queue."""
         self.assertEqual(self.slowest("fast"), {0: 1, 1: 0})
 
@@ -203,7 +203,7 @@ class AllProgressTests(ProgressCase):
         return {(queue.topic, queue.queue_id): offset
                 for stats in found for queue, offset in stats.offset_table.items()}
 
-    def test_all(self) -> None:
+    def test_every_group_each_of_its_topics(self) -> None:
         """Every group, each of its topics, each queue; and what is left of all."""
         self.commit("g", 1)
         self.kernel.consumer_offset.pulled("g", "T", 0, 2)
@@ -214,7 +214,7 @@ class AllProgressTests(ProgressCase):
         self.assertEqual((answer.total_diff, answer.total_inflight_diff, answer.broker_addr),
                          (2, 1, "127.0.0.1:10911"))
 
-    def test_many(self) -> None:
+    def test_many_groups_are_answered_in_slices(self) -> None:
         """Many groups are told in slices, so that nobody else waits for them."""
         for number in range(300):
             self.kernel.subscription_group.find(f"g{number}")

@@ -41,7 +41,7 @@ class QueueQuestionsTests(SynchronousTestCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
         return QueryConsumeQueueResponseBody.decode(reply.body)
 
-    def test_entries(self) -> None:
+    def test_entries_are_returned_with_the_queues_bounds(self) -> None:
         """As many as wanted, from a place on, as they are, with the queue's bounds."""
         expected = [
             ConsumeQueueData(record.physical_offset, record.next_offset - record.physical_offset,
@@ -61,7 +61,7 @@ class QueueQuestionsTests(SynchronousTestCase):
             ConsumeQueueData(record.physical_offset, record.size, 0) for record in records])
         self.assertEqual(body.max_queue_index, 9)
 
-    def test_outside(self) -> None:
+    def test_outside_the_queue_the_answer_has_no_body(self) -> None:
         """Where there is no entry the answer has no body and says so."""
         for index in (-1, 3):
             reply = self.ask(index)
@@ -74,7 +74,7 @@ class QueueQuestionsTests(SynchronousTestCase):
         self.assertEqual((reply.code, reply.remark),
                          (ResponseCode.SYSTEM_ERROR, "0@U is not exist!"))
 
-    def test_group(self) -> None:
+    def test_the_groups_subscription_is_returned_if_it_is_there(self) -> None:
         """What a group subscribes to, when it is there."""
         self.assertEqual(self.body(group="g").filter_data, "g@T is not online!")
         heartbeat = HeartbeatData("client", consumer_data_set=(
@@ -82,7 +82,7 @@ class QueueQuestionsTests(SynchronousTestCase):
         self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
         self.assertEqual(self.body(group="g").subscription_data, SubscriptionData("T", "t"))
 
-    def test_many(self) -> None:
+    def test_a_request_for_all_entries_gets_what_fits_in_slices(self) -> None:
         """Who wants everything gets as much as fits, in slices."""
         records = [message("T", tag="t") for _ in range(ENTRIES_MAX + 10)]
         self.assertEqual(self.box.kernel.append(records), {})
@@ -121,7 +121,7 @@ class ExtensionTests(SynchronousTestCase):
         assert rows
         return rows
 
-    def test_units(self) -> None:
+    def test_the_unit_as_json_and_the_bitmap_as_digits(self) -> None:
         """The unit as JSON and the bitmap as digits; the code is the tag's."""
         first, second = self.rows()
         self.assertEqual((first.tags_code, first.bit_map, first.msg), (ord("t"), None, None))
@@ -131,7 +131,7 @@ class ExtensionTests(SynchronousTestCase):
         self.assertIn('"filterBitMap":"gAAAAAAAAAAB","msgStoreTime"',
                       second.extend_data_json or "")
 
-    def test_group(self) -> None:
+    def test_whether_a_groups_filter_takes_an_entry_is_said_when_the_group(self) -> None:
         """Whether a group's filter takes an entry is said when the group is there."""
         self.assertEqual([row.eval for row in self.rows("g")], [False, False])
         for group, expression, taken in (("g1", "t", True), ("g2", "u", False), ("g3", "*", True)):
@@ -140,7 +140,7 @@ class ExtensionTests(SynchronousTestCase):
             self.box.ask(RequestCode.HEART_BEAT, body=heartbeat.encode_standard())
             self.assertEqual([row.eval for row in self.rows(group)], [taken] * 2, msg=group)
 
-    def test_lost(self) -> None:
+    def test_a_unit_that_is_missing_is_named(self) -> None:
         """A unit that is missing is named, and its address stands for the code."""
         rows = ConsumeQueueData.of((5, 6, -(1 << 62)), None, None, True)
         self.assertEqual((rows.tags_code, rows.eval, rows.msg), (

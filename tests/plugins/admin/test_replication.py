@@ -58,7 +58,7 @@ class ReplicationTests(SynchronousTestCase):
                              (ResponseCode.SUCCESS, None, b""), msg=code.name)
         self.assertEqual(box.kernel.store.max_offset, 0)
 
-    def test_slave(self) -> None:
+    def test_a_slave_answers_that_there_is_no_replication(self) -> None:
         """A slave is told that there is no replication."""
         box = self.box(brokerRole="SLAVE", brokerId="1")
         for code in (RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.GET_BROKER_HA_STATUS,

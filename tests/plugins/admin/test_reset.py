@@ -109,7 +109,7 @@ class ResetByBrokerTests(ResetCase):
         self.kernel.topic_config.update(TopicConfig("T", 0, 2), {})
         self.assertRefused(self.reset(), ResponseCode.SYSTEM_ERROR, "No queues to reset.")
 
-    def test_slave(self) -> None:
+    def test_a_slaves_offsets_are_its_masters(self) -> None:
         """A slave's offsets are its master's."""
         self.kernel.set_role("SLAVE", 1)
         self.assertRefused(self.reset(), ResponseCode.SYSTEM_ERROR,
@@ -164,7 +164,7 @@ class ResetByClientsTests(ResetCase):
         self.assertMoved(self.reset(-1, is_force=False), {0: 2, 1: 0})
         self.assertMoved(self.reset(-1, is_force=True), {0: 3, 1: 0})
 
-    def test_nobody(self) -> None:
+    def test_a_reset_of_a_group_without_members_is_refused(self) -> None:
         """A group nobody of which is online cannot be told."""
         self.assertRefused(
             self.reset(5), ResponseCode.CONSUMER_NOT_ONLINE,

@@ -31,7 +31,7 @@ CLUSTER_LIST_NUMBERS = (
 class ReadableSizeTests(SynchronousTestCase):
     """Sizes for people."""
 
-    def test_sizes(self) -> None:
+    def test_sizes_have_one_decimal_of_the_largest_unit(self) -> None:
         """One decimal of the greatest unit that fits, as Apache writes it."""
         cases = ((0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"),
                  (1024**2 - 1, "1024.0 KiB"), (1024**2, "1.0 MiB"), (5 * 1024**3, "5.0 GiB"),
@@ -63,7 +63,7 @@ class RuntimeTableTests(SynchronousTestCase):
             self.assertEqual(table["brokerVersion"], "479")
             box.kernel.append([message()])
 
-    def test_figures(self) -> None:
+    def test_the_runtime_table_counts_messages(self) -> None:
         """What happened is counted."""
         box = self.box()
         box.kernel.append([message()])
@@ -78,7 +78,7 @@ class RuntimeTableTests(SynchronousTestCase):
         self.assertEqual(table["earliestMessageTimeStamp"], str(box.now_ms))
         self.assertNotEqual(table["remainHowManyDataToFlush"], "0 B")
 
-    def test_slave(self) -> None:
+    def test_a_slaves_runtime_table_leaves_out_the_masters_rows(self) -> None:
         """A slave does not do what only a master does."""
         box = self.box()
         box.kernel.set_role("SLAVE", 1)

@@ -51,14 +51,14 @@ class SettingsCase(SynchronousTestCase):
 class ReadTests(SettingsCase):
     """26."""
 
-    def test_text(self) -> None:
+    def test_a_properties_text_with_every_setting(self) -> None:
         """A properties text with every setting, unknown ones too."""
         lines = self.shown()
         self.assertIn("brokerName=broker-a", lines)
         self.assertIn("unknownToUs=kept", lines)
         self.assertEqual(len(lines), len(self.settings.items()))
 
-    def test_version(self) -> None:
+    def test_the_header_says_how_often_the_settings_were_changed(self) -> None:
         """The header says how often the settings were changed, and when."""
         self.assertEqual(self.version(), DataVersion(timestamp=self.box.now_ms))
         self.box.now_ms += 5
@@ -133,7 +133,7 @@ class UpdateTests(SettingsCase):
         self.assertIn(f"over the limit of {SETTINGS_SIZE_MAX}", reply.remark or "")
         self.assertTrue(self.settings.flag("traceOn"))
 
-    def test_nothing(self) -> None:
+    def test_an_empty_text_changes_nothing(self) -> None:
         """An empty text changes nothing."""
         self.change("")
         self.assertEqual(self.file.read_text(), "# mine\ntraceOn = true\n")
@@ -161,7 +161,7 @@ class LiveTests(SettingsCase):
             sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*",
             sub_version=0))
 
-    def test_permission(self) -> None:
+    def test_a_changed_broker_permission_reaches_clients_and_name_servers(self) -> None:
         """Clients and name servers are told what the broker permits now."""
         self.kernel.topic_config.update(TopicConfig("T", 1, 1, order=True), {})
         self.assertEqual(self.send().code, ResponseCode.SUCCESS)
@@ -203,7 +203,7 @@ class LiveTests(SettingsCase):
         self.change("maxMessageSize=20")
         self.assertEqual(self.send(body=bytes(11)).code, ResponseCode.SUCCESS)
 
-    def test_transfer(self) -> None:
+    def test_how_much_one_pull_brings(self) -> None:
         """How much one pull brings."""
         for _ in range(8):
             self.kernel.append([message("T")])

@@ -37,7 +37,7 @@ class StatsTests(SynchronousTestCase):
             self.box.now_ms += 1000
             self.stats.sample(self.box.now_ms)
 
-    def test_windows(self) -> None:
+    def test_the_minute_forgets_before_hour_and_day(self) -> None:
         """A minute forgets what an hour and a day still know."""
         count_put(self.stats, {"T": (40, 4000)})
         self.sample(90)
@@ -58,7 +58,7 @@ class StatsTests(SynchronousTestCase):
         self.assertEqual((found.stats_minute.sum, found.stats_hour.sum, found.stats_day.sum),
                          (0, 0, 40))
 
-    def test_groups(self) -> None:
+    def test_the_key_is_topic_group(self) -> None:
         """The key is topic@group; a pull brings several messages."""
         count_any(self.stats)
         self.stats.messages_got("g", "T", 8, 800)
@@ -71,7 +71,7 @@ class StatsTests(SynchronousTestCase):
                          BrokerStatsItem(1000, 100.0, 500.0))
         self.assertEqual(self.data("SNDBCK_PUT_NUMS", "T@g").stats_minute.sum, 1)
 
-    def test_broker(self) -> None:
+    def test_the_key_is_the_clusters_name(self) -> None:
         """The key is the cluster's name; requests are not counted."""
         count_put(self.stats, {"T": (3, 30), "U": (2, 20)})
         self.stats.messages_got("g", "T", 8, 800)

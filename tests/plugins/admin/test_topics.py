@@ -50,7 +50,7 @@ class TopicQuestionsTests(SynchronousTestCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
         return TopicStatsTable.decode(reply.body)
 
-    def test_offsets(self) -> None:
+    def test_a_row_for_each_queue_that_can_be_read_or_written(self) -> None:
         """A row for each queue that can be read or written: bounds and the last store time."""
         self.create("T", 1, 2)
         self.box.kernel.append([message("T", queue_id=1), message("T", queue_id=1)])
@@ -64,7 +64,7 @@ class TopicQuestionsTests(SynchronousTestCase):
         self.create("T", 0, 0)
         self.assertEqual(self.offsets("T"), TopicStatsTable())
 
-    def test_rate(self) -> None:
+    def test_messages_a_second_of_the_last_minute(self) -> None:
         """Messages a second of the last minute."""
         self.create("T", 1, 1)
         stats = self.box.kernel.stats
@@ -82,14 +82,14 @@ class TopicQuestionsTests(SynchronousTestCase):
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker. topic: no"))
 
-    def test_config(self) -> None:
+    def test_the_settings_of_one_topic(self) -> None:
         """The settings of one topic, as plain JSON."""
         self.create("T", 3, 4)
         reply = self.box.ask(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic="T"))
         self.assertEqual(TopicConfig.decode(reply.body), TopicConfig("T", 3, 4))
         self.assertIn(b'"topicFilterType":"SINGLE_TAG"', reply.body)
 
-    def test_groups(self) -> None:
+    def test_groups_that_consume_the_topic_now(self) -> None:
         """Groups that consume the topic now, and groups that ever did."""
         kernel = self.box.kernel
         kernel.consumer_offset.commit("here", "earlier", "T", 0, 5)

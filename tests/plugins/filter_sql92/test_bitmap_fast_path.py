@@ -40,13 +40,13 @@ class BitmapTests(SynchronousTestCase):
         assert bitmap is not None
         return bitmap.hex()
 
-    def test_bits(self) -> None:
+    def test_the_bits_of_those_that_want_it(self) -> None:
         """The bits of those that want it, bit 0 in the first byte; of nobody else."""
         self.assertEqual(self.bitmap(), "0000")
         self.assertEqual(self.bitmap(wants("red", 0x8001), wants("blue", 0x0FF0)), "0180")
         self.assertEqual(self.bitmap(wants("red", 3), wants("red", 0x100)), "0301")
 
-    def test_answers(self) -> None:
+    def test_each_filter_remembers_its_answer(self) -> None:
         """Each remembers what it said."""
         red, blue = wants("red", 1), wants("blue", 2)
         self.bitmap(red, blue)

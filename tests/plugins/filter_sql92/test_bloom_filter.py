@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden/filter/bloom.json"
 class BloomFilterTests(SynchronousTestCase):
     """BloomFilter."""
 
-    def test_golden(self) -> None:
+    def test_sizes_and_bits_of_names_of_every_length(self) -> None:
         """Sizes, and bits of names of every length, are those Apache's library gives."""
         rows = json.loads(GOLDEN.read_text())
         self.assertGreater(len(rows), 100)
@@ -26,7 +26,7 @@ class BloomFilterTests(SynchronousTestCase):
             for name, positions in row["positions"].items():
                 self.assertEqual(list(bloom.positions(name)), positions, msg=f"{name} {row}")
 
-    def test_hash(self) -> None:
+    def test_murmur3_of_nothing_is_0(self) -> None:
         """Murmur3 of nothing is 0, and every byte counts."""
         self.assertEqual(murmur3_128_low(b""), 0)
         data = bytes(range(40))
@@ -34,7 +34,7 @@ class BloomFilterTests(SynchronousTestCase):
         hashes |= {murmur3_128_low(data[:at] + b"\xff" + data[at + 1:]) for at in range(40)}
         self.assertEqual(len(hashes), 81)
 
-    def test_mask(self) -> None:
+    def test_bit_b_is_bit_b_8_of_byte_b_8(self) -> None:
         """Bit b is bit b % 8 of byte b // 8."""
         self.assertEqual(bit_mask([36, 12, 100]).to_bytes(14, "little").hex(),
                          "0010000010000000000000001000")

@@ -72,7 +72,7 @@ class FiltersTestCase(SynchronousTestCase):
 class RegisterTests(FiltersTestCase):
     """Heartbeats."""
 
-    def test_first(self) -> None:
+    def test_a_groups_expression_holds_from_the_time_it_comes(self) -> None:
         """A group's expression holds from the time it comes; tags are no business of it."""
         self.filters.register("g", [sub("a > 1", 5), sub("x || y", 6, "U", "TAG"),
                                     sub("", 7, "V")])
@@ -83,7 +83,7 @@ class RegisterTests(FiltersTestCase):
             ("a > 1", "SQL92", 5, self.box.now_ms, 0, False, "g", "T"))
         self.assertEqual(list(self.filters.table().filter_data_by_topic), ["T"])
 
-    def test_versions(self) -> None:
+    def test_a_higher_version_changes_the_expression(self) -> None:
         """A higher version changes the expression, the same or a lower one does not."""
         self.filters.register("g", [sub("a > 1", 5)])
         born = self.box.now_ms
@@ -100,7 +100,7 @@ class RegisterTests(FiltersTestCase):
         self.assertEqual((data.expression, data.client_version, data.born_time),
                          ("a > 7", 7, born + 10))
 
-    def test_wrong(self) -> None:
+    def test_a_wrong_expression_is_not_taken(self) -> None:
         """A wrong expression is not taken, and takes away the right one before it."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.filters.register("g", [sub("a >", 5)])
@@ -111,7 +111,7 @@ class RegisterTests(FiltersTestCase):
         self.filters.register("g", [sub("a > 1", 6, kind="SQL93")])
         self.assertEqual(self.refusal(), ResponseCode.FILTER_DATA_NOT_EXIST)
 
-    def test_death(self) -> None:
+    def test_filters_die_with_their_group(self) -> None:
         """Filters die with their group, or when it leaves the topic; and live again."""
         self.filters.register("g", [sub("a > 1", 5), sub("b > 1", 5, "U")])
         self.filters.register("h", [sub("a > 2", 5)])
@@ -130,7 +130,7 @@ class RegisterTests(FiltersTestCase):
                           for topic in "TU"], [(0, False)] * 2)
         self.assertEqual(self.data("U").client_version, 9)
 
-    def test_cleaning(self) -> None:
+    def test_a_group_dead_for_a_day_is_removed_at_the_next_save(self) -> None:
         """Who is dead for a day is forgotten when the file is written."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.filters.unregister("g")
@@ -148,7 +148,7 @@ class RegisterTests(FiltersTestCase):
 class PullTests(FiltersTestCase):
     """Filters of pulls."""
 
-    def test_refusals(self) -> None:
+    def test_a_filter_that_is_missing_or_newer_is_refused(self) -> None:
         """What was not taken does not exist; a version that is not here yet is not the latest."""
         self.filters.register("g", [sub("a > 1", 5)])
         self.assertEqual(self.refusal(6), ResponseCode.FILTER_DATA_NOT_LATEST)
@@ -158,7 +158,7 @@ class PullTests(FiltersTestCase):
         found = self.filters.group_filter("g", "T", 5)
         self.assertEqual([found.match_properties(f"a\x01{n}\x02") for n in (1, 2)], [False, True])
 
-    def test_bitmaps(self) -> None:
+    def test_a_bitmap_counts_when_it_was_made_with_the_filter(self) -> None:
         """A bitmap counts when it was made with the filter, and has its length."""
         self.filters.register("g", [sub("a > 1", 5)])
         born = self.box.now_ms
@@ -178,7 +178,7 @@ class PullTests(FiltersTestCase):
             less[bit // 8] &= ~(1 << bit % 8)
             self.assertFalse(found.match_queue_entry(0, born + 1, bytes(less)))
 
-    def test_describe(self) -> None:
+    def test_a_groups_filter_is_described_for_tools(self) -> None:
         """What a tool shows of a group's filter."""
         self.assertEqual(self.filters.describe("g", "T"), "null")
         self.filters.register("g", [sub("a > 1", 5)])
@@ -190,7 +190,7 @@ class BitmapTests(FiltersTestCase):
 
     settings = {"enableCalcFilterBitMap": "true"}  # noqa: RUF012
 
-    def test_golden(self) -> None:
+    def test_bitmaps_equal_those_of_apaches_broker(self) -> None:
         """They have the bytes that Apache's broker wrote for the same groups and messages."""
         for group, topic, expression, version in CONSUMERS:
             self.filters.register(group, [sub(expression, version, topic)])
@@ -245,7 +245,7 @@ class FileTests(FiltersTestCase):
     def saved(self) -> Any:
         return json.loads(self.disk.read_file(FILE))
 
-    def test_nothing(self) -> None:
+    def test_without_filters_only_an_existing_file_is_emptied(self) -> None:
         """A broker without filters writes none, but empties one that is there."""
         self.filters.persist()
         self.assertFalse(self.disk.exists(FILE))
@@ -255,7 +255,7 @@ class FileTests(FiltersTestCase):
         self.filters.persist()
         self.assertEqual(self.saved(), {"filterDataByTopic": {}})
 
-    def test_golden(self) -> None:
+    def test_apaches_file_is_read(self) -> None:
         """Apache's file is read, and written again as it was."""
         self.box.stop()
         self.disk.write_file_atomically(FILE, (GOLDEN / "consumerFilter.json").read_bytes())
@@ -265,7 +265,7 @@ class FileTests(FiltersTestCase):
         found = self.filters.group_filter("golden_dear", TOPIC, 1700000000001)
         self.assertTrue(found.match_properties("price\x016\x02"))
 
-    def test_restart(self) -> None:
+    def test_filters_survive_a_restart(self) -> None:
         """Filters survive a restart, are dead then, and live on with their bitmaps' time."""
         self.filters.register("g", [sub("a > 1", 5)])
         born = self.box.now_ms
@@ -300,7 +300,7 @@ class FileTests(FiltersTestCase):
         self.start()
         self.assertEqual((self.data().expression, self.data(group="h")), ("a > 1", None))
 
-    def test_damage(self) -> None:
+    def test_a_damaged_filter_file_stops_the_start(self) -> None:
         """A file that is none stops the start, as Apache's broker does."""
         self.box.stop()
         self.disk.write_file_atomically(FILE, b"{")
@@ -331,7 +331,7 @@ class RetryTests(FiltersTestCase):
         self.assertFalse(self.filters.own_filter("g", "T", "SQL92", "a > 100")
                          .match_properties("a\x012\x02"))
 
-    def test_off(self) -> None:
+    def test_without_the_setting_the_retry_topics_own_expression_counts(self) -> None:
         """Otherwise the expression on the retry topic itself."""
         self.restart(filterSupportRetry="false")
         self.filters.register("g", [sub("a > 1", 5), sub("a > 8", 5, "%RETRY%g")])

@@ -40,7 +40,7 @@ class OperationTests(SynchronousTestCase):
             found.append(answer)
         return found
 
-    def test_numbers(self) -> None:
+    def test_every_comparison_works_with_every_number_type(self) -> None:
         """Every sign, with every type; unknown where there is no property."""
         for type_, value in ((INT, 5), (LONG, 5), (DOUBLE, 5.0)):
             for sign, expected in (
@@ -70,7 +70,7 @@ class OperationTests(SynchronousTestCase):
             self.assertEqual(self.answers(Contained("a", ["x", "y"], is_in), "x", "z", None),
                              [is_in, not is_in, None])
 
-    def test_joined(self) -> None:
+    def test_compiled_operations_and_functions(self) -> None:
         """Compiled operations and functions, within each other."""
         low, high = compared(GREATER, "a", INT, 3), compared(LESS, "a", INT, 6)
         self.assertEqual(self.answers(Chain([low, high], False), "3", "4", "6", None),
@@ -87,7 +87,7 @@ class OperationTests(SynchronousTestCase):
 class ExpressionTests(SynchronousTestCase):
     """A whole expression."""
 
-    def test_matches(self) -> None:
+    def test_only_true_matches_and_the_first_error_is_logged(self) -> None:
         """Only what is true; the first error is told, each is no match."""
         told: list[str] = []
         expression = Expression(compared(GREATER, "a", INT, 3),

@@ -25,7 +25,7 @@ class EvaluationTests(SynchronousTestCase):
             return value
         return Operand(ValueType.BOOLEAN, evaluate, name)
 
-    def test_stops(self) -> None:
+    def test_a_chain_is_looked_at_from_the_left_until_it_is_decided(self) -> None:
         """A chain is looked at from the left until it is decided; unknown decides nothing."""
         for chain, values, asked, answer in (
             (made.both, (True, None, False, "error"), "abc", False),
@@ -51,7 +51,7 @@ class EvaluationTests(SynchronousTestCase):
         self.assertIs(made.ordered("<", missing, text).evaluate({}), None)
         self.assertRaises(EvaluationError, made.ordered("<", text, missing).evaluate, {})
 
-    def test_cost(self) -> None:
+    def test_depth_and_number_of_operations_are_counted_through_all_of_them(self) -> None:
         """Depth and number of operations are counted through all of them."""
         one = made.is_null(made.property_value("a"))
         two = made.both([one, made.invert(one)])

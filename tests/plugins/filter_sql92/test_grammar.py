@@ -45,7 +45,7 @@ def answers(expression: str, maps: list[dict[str, str]]) -> str:
 class GoldenTests(SynchronousTestCase):
     """golden/filter/answers.json."""
 
-    def test_answers(self) -> None:
+    def test_each_expression_answers_as_apaches_library(self) -> None:
         """Each of some 600 expressions gives what Apache's library gives, for all properties."""
         golden = json.loads(GOLDEN.read_text())
         self.assertGreater(len(golden["answers"]), 500)
@@ -70,7 +70,7 @@ class RefusalTests(SynchronousTestCase):
     def refusal(self, expression: str) -> str:
         return str(self.assertRaises(ExpressionError, parse, expression))
 
-    def test_places(self) -> None:
+    def test_a_refusal_says_the_fault_and_its_place(self) -> None:
         """A refusal says what is wrong, and where."""
         for expression, text in (
             ("a > 5 AND\n b # 3", "'#' at 2:4 begins no token"),
@@ -84,7 +84,7 @@ class RefusalTests(SynchronousTestCase):
         ):
             self.assertIn(text, self.refusal(expression))
 
-    def test_sizes(self) -> None:
+    def test_long_and_deep_expressions_are_refused(self) -> None:
         """What is long, deep or much is refused; parentheses and signs alone are not deep."""
         self.assertIn("over 65536", self.refusal("a = 1" + " " * TEXT_SIZE_MAX))
         self.assertIn("more than 3000", self.refusal("(" * TOKENS_MAX + "a"))
@@ -105,7 +105,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertIn(f"more than {DOUBLE_MINUSES_MAX} double",
                       self.refusal("1 = " + "--" * DOUBLE_MINUSES_MAX + "1"))
 
-    def test_linear(self) -> None:
+    def test_reading_takes_no_longer_than_the_text_is_long(self) -> None:
         """Reading takes no longer than the text is long, whatever it is."""
         def seconds(text: str) -> float:
             begin = time.process_time()
@@ -260,7 +260,7 @@ class ModelTests(SynchronousTestCase):
             self.assertIs(evaluate(properties), expected, msg=f"{text} {properties}")
 
     @given(CONDITIONS)
-    def test_layout(self, condition: tuple[str, Model]) -> None:
+    def test_case_of_words(self, condition: tuple[str, Model]) -> None:
         """Case of words, comments and line ends change nothing."""
         text = condition[0]
         other = text.replace(" AND ", " and/* and */\r\n").replace(" NOT ", "\tnOt -- not\n")

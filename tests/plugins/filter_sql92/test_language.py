@@ -15,19 +15,19 @@ from twistmq.plugins.filter_sql92.language import Sql92
 class LanguageTests(SynchronousTestCase):
     """Sql92."""
 
-    def test_matches(self) -> None:
+    def test_only_true_matches_and_unknown_does_not(self) -> None:
         """Only what is true matches, not what is unknown."""
         verifyObject(IFilterLanguage, Sql92())
         matches = Sql92().compile("price > 5")
         self.assertEqual([matches(properties) for properties in (
             {"price": "6"}, {"price": "5"}, {})], [True, False, False])
 
-    def test_refusal(self) -> None:
+    def test_a_wrong_expression_is_a_valueerror_that_says_where(self) -> None:
         """A wrong expression is a ValueError that says where."""
         error = self.assertRaises(ValueError, Sql92().compile, "price > LIKE AND")
         self.assertNotIn("\n", str(error))
 
-    def test_cost(self) -> None:
+    def test_an_expression_of_many_operations_says_that_it_takes_longer(self) -> None:
         """An expression of many operations says that it takes longer."""
         many = Sql92().compile(" OR ".join(f"a = {number}" for number in range(64)))
         self.assertEqual([each.cost for each in (Sql92().compile("a > 1"), many)],  # type: ignore
@@ -45,7 +45,7 @@ class LanguageTests(SynchronousTestCase):
                 self.assertEqual(PropertyFilter(matches).match_properties(properties),
                                  matches(parse_properties(properties)), msg=f"{expression}: {a}")
 
-    def test_between(self) -> None:
+    def test_between_equals_two_comparisons(self) -> None:
         """One reading of the property decides as two comparisons do."""
         for low, high in (("-1", "5"), ("1.5", "2.5"), ("1", "5000000000"), ("0", "0")):
             at_once = Sql92().compile(f"a BETWEEN {low} AND {high}")

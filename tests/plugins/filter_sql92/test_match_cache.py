@@ -30,7 +30,7 @@ class KnownAnswersTests(SynchronousTestCase):
     def find(self, offset: int, place: int, count: int = 9, queue_id: int = 0) -> str:
         return "".join(str(each) for each in self.known.find(queue_id, offset, place, count))
 
-    def test_find(self) -> None:
+    def test_forgotten_future_and_foreign_offsets_have_no_answer(self) -> None:
         """What is not known any more, not yet, or of another queue is not said."""
         self.note(5, "10110")
         self.note(5, "0", queue_id=1, place=1050)
@@ -41,7 +41,7 @@ class KnownAnswersTests(SynchronousTestCase):
         for offset, place, queue_id in ((4, 900, 0), (4, 1000, 0), (10, 1500, 0), (5, 1000, 2)):
             self.assertEqual(self.find(offset, place, queue_id=queue_id), "")
 
-    def test_gap(self) -> None:
+    def test_a_gap_in_offsets_clears_the_cache(self) -> None:
         """After a message nobody was asked about it begins anew."""
         self.note(5, "11")
         self.note(8, "00", place=2000)
@@ -54,7 +54,7 @@ class KnownAnswersTests(SynchronousTestCase):
         self.note(0, "00", place=5000)
         self.assertEqual((self.find(0, 5000), self.find(2, 5200)), ("00", ""))
 
-    def test_room(self) -> None:
+    def test_the_older_half_is_forgotten(self) -> None:
         """The older half is forgotten, by eight; what is left is found where it was."""
         answers = "11010010" "01110001" "0010"
         self.note(10, answers)
@@ -102,7 +102,7 @@ class PullTests(FiltersTestCase):
         return (b"".join(decode_record(each).body for each in found.messages).decode(),
                 found.next_begin_offset)
 
-    def test_same(self) -> None:
+    def test_a_pull_gets_the_same_with_and_without_cached_answers(self) -> None:
         """With answers for all, for some and for none a pull gets the same."""
         self.append("02")
         self.filters.register("g", [sub("a > 1", 5)])
@@ -141,7 +141,7 @@ class PullTests(FiltersTestCase):
         self.append("100")
         self.assertEqual(self.pulled(), ("", 3))
 
-    def test_bound(self) -> None:
+    def test_answers_are_as_many_as_there_is_room_for(self) -> None:
         """Answers are as many as there is room for; a pull gets the same without them."""
         self.filters.bitmaps.answers_max = 16
         self.filters.register("g", [sub("a > 1", 5)])

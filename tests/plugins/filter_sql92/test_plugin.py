@@ -88,7 +88,7 @@ class PluginTestCase(SynchronousTestCase):
 class PullTests(PluginTestCase):
     """Pulls of what heartbeats subscribed to."""
 
-    def test_group(self) -> None:
+    def test_a_group_gets_only_matching_messages(self) -> None:
         """A group gets what its expression is true of; what is not is passed over."""
         self.subscribe("n BETWEEN 2 AND 3")
         for number in range(5):
@@ -97,7 +97,7 @@ class PullTests(PluginTestCase):
         self.assertEqual(self.pull(), (ResponseCode.SUCCESS, [b"2", b"3"]))
         self.assertEqual(self.pull(4), (ResponseCode.PULL_RETRY_IMMEDIATELY, []))
 
-    def test_refusals(self) -> None:
+    def test_a_wrong_expression_has_no_filter(self) -> None:
         """A wrong expression has no filter; one that is not here yet is told apart."""
         self.send(b"1")
         self.subscribe("n >")
@@ -126,7 +126,7 @@ class PullTests(PluginTestCase):
                 "T", group="g", expression=expression, expression_type="SQL92")), found,
                 msg=expression)
 
-    def test_waiting(self) -> None:
+    def test_a_waiting_pull_is_woken_only_by_a_matching_message(self) -> None:
         """A pull that waits is woken by what its expression is true of, and by nothing else."""
         self.subscribe("n > 1")
         self.send(b"0", n="0")
@@ -160,14 +160,14 @@ class PullTests(PluginTestCase):
         self.box.ask(RequestCode.HEART_BEAT, None, body, self.consumer)
         self.assertFalse(json_of(self.box.kernel.filters.consumer_filters)["dead"])
 
-    def test_restart(self) -> None:
+    def test_filters_are_there_before_the_first_heartbeat(self) -> None:
         """Filters are there before the first heartbeat, with the file of the stop."""
         self.subscribe("n > 1")
         self.box.stop()
         self.start()
         self.assertEqual(json_of(self.box.kernel.filters.consumer_filters)["expression"], "n > 1")
 
-    def test_saving(self) -> None:
+    def test_filters_are_saved_every_ten_seconds(self) -> None:
         """They are saved every ten seconds."""
         self.subscribe("n > 1")
         [task] = [each for each in self.box.kernel.periodic_tasks
@@ -322,7 +322,7 @@ class OffTests(PluginTestCase):
 class TagTests(PluginTestCase):
     """Tags, which are filtered by their hashes."""
 
-    def test_collision(self) -> None:
+    def test_two_tags_with_one_hash_both_come(self) -> None:
         """Two tags of one hash both come: the client compares the texts."""
         self.assertEqual(java_string_hash("Aa"), java_string_hash("BB"))
         for tag in ("Aa", "BB", "C"):

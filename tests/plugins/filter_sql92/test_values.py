@@ -27,7 +27,7 @@ class ReadTests(SynchronousTestCase):
         for text in texts:
             self.assertRaises(EvaluationError, read, text)
 
-    def test_integers(self) -> None:
+    def test_digits_with_a_sign(self) -> None:
         """Digits with a sign, within their bits; nothing around them."""
         for text, value in (("5", 5), ("+5", 5), ("-0", 0), ("007", 7), ("0" * 9999 + "7", 7),
                             ("-" + "0" * 60 + "7", -7), ("\uff15", 5), ("2147483647", 2**31 - 1),
@@ -40,7 +40,7 @@ class ReadTests(SynchronousTestCase):
             self.refuses(read, "", "+", "-", "--5", " 5", "5 ", "5\n", "1_0", "5.0", "5l", "0x5",
                          "\U0001d7d3", "a")
 
-    def test_doubles(self) -> None:
+    def test_javas_forms(self) -> None:
         """Java's forms: a type's letter at the end, hexadecimal, blanks around it, no words."""
         for text, value in (("5", 5.0), ("5.", 5.0), (".5", 0.5), ("5e1", 50.0), ("5E+1d", 50.0),
                             ("5f", 5.0), ("0x1p2", 4.0), ("0X.8P1F", 1.0), (" \t5\x01\n", 5.0),
@@ -72,7 +72,7 @@ class OrderTests(SynchronousTestCase):
             for other, right in enumerate(line):
                 self.assertEqual(order_doubles(left, right), (at > other) - (at < other))
 
-    def test_types(self) -> None:
+    def test_text_converts_to_the_type_it_is_compared_with(self) -> None:
         """A text becomes what it is compared with; what has no order is never equal."""
         kinds = ValueType
         for left, right, one, other, order in (

@@ -87,7 +87,7 @@ class TimeoutTests(GuardTestCase):
         settings = self.box.kernel.settings
         self.assertEqual((settings.flag(SWITCH), settings.int(PAGE_CACHE)), (True, 1000))
 
-    def test_words(self) -> None:
+    def test_system_busy_with_how_long_it_waited_and_how_many_wait_behind(self) -> None:
         """SYSTEM_BUSY, with how long it waited and how many wait behind it."""
         answer = self.due(201, SEND, SEND, waiting=40)
         self.assertEqual(passed(answer), [])
@@ -96,7 +96,7 @@ class TimeoutTests(GuardTestCase):
              "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
              f"201ms, size of queue: {41 - opaque}") for opaque in (0, 1)])
 
-    def test_limits(self) -> None:
+    def test_each_kind_of_request_has_its_time_limit(self) -> None:
         """Each kind has its own time; what has none is always served."""
         limits = {SEND: 200, RequestCode.CONSUMER_SEND_MSG_BACK: 200, PULL: 5000,
                   RequestCode.LITE_PULL_MESSAGE: 5000, RequestCode.HEART_BEAT: 31_000,
@@ -126,7 +126,7 @@ class TimeoutTests(GuardTestCase):
         self.assertEqual(passed(answer), [0, 2])
         self.assertEqual([r.opaque for r in refusals(answer)], [1])
 
-    def test_oneway(self) -> None:
+    def test_a_refused_one_way_request_is_counted_and_not_answered(self) -> None:
         """Who wants no answer gets none; it is refused and counted all the same."""
         answer = self.control.due(frames(SEND, oneway=True), 200, Waiting())
         self.assertEqual(answer, ([], []))
@@ -141,7 +141,7 @@ class TimeoutTests(GuardTestCase):
             self.assertEqual(self.control.due(answers, waited_ms, Waiting()), (answers, []))
         self.assertEqual(self.control.reject(answers), (answers, []))
 
-    def test_settings(self) -> None:
+    def test_times_change_while_the_broker_runs(self) -> None:
         """Times change while the broker runs; with the switch off nobody is too late."""
         self.set(waitTimeMillsInSendQueue="50")
         self.assertEqual(passed(self.due(50, SEND)), [])
@@ -156,7 +156,7 @@ class OverloadTests(GuardTestCase):
         self.make(sendThreadPoolQueueCapacity="10", adminBrokerThreadPoolQueueCapacity="20",
                   pullThreadPoolQueueCapacity="30", **{"flow_control.queue_bytes_max": "1000"})
 
-    def test_capacity(self) -> None:
+    def test_sends_are_refused_when_so_many_wait(self) -> None:
         """Sends are refused when so many wait, other kinds when more do."""
         answer = self.control.arrived(frames(*[SEND] * 6), 8, Waiting(8))
         self.assertEqual(passed(answer), [0, 1])
@@ -170,19 +170,19 @@ class OverloadTests(GuardTestCase):
             self.assertEqual(
                 len(passed(self.control.arrived(frames(PULL), 20, Waiting(waiting)))), count)
 
-    def test_room(self) -> None:
+    def test_below_the_limit_no_header_is_read(self) -> None:
         """While there is room nothing is looked at."""
         several = frames(*[SEND] * 10)
         self.assertEqual(self.control.arrived(several, 0, Waiting(0)), (several, ()))
         self.assertEqual(self.control.refused, {})
 
-    def test_share(self) -> None:
+    def test_a_connection_below_its_share_is_not_refused(self) -> None:
         """Who has less than its share is not refused for what another has waiting."""
         for own, count in ((0, 2), (1, 1), (2, 0), (9, 0)):
             answer = self.control.arrived(frames(SEND, SEND), own, Waiting(10, connections=4))
             self.assertEqual(len(passed(answer)), count, msg=str(own))
 
-    def test_bytes(self) -> None:
+    def test_sends_are_refused_when_too_many_bytes_wait(self) -> None:
         """Sends are refused when what waits is too large, however few; nothing else is."""
         answer = self.control.arrived(frames(SEND, PULL), 0, Waiting(1, 1000))
         self.assertEqual(passed(answer), [1])
@@ -227,14 +227,14 @@ class RejectTests(GuardTestCase):
                          msg="it came after the append")
         self.assertEqual(passed(self.control.due(frames(SEND), 12, Waiting())), [])
 
-    def test_switch(self) -> None:
+    def test_without_fast_failure_waiting_requests_are_served(self) -> None:
         """Without fast failure what waits is served; what would be appended is still rejected."""
         self.set(brokerFastFailureEnable="false")
         self.slow_append(1400)
         self.assertTrue(self.round())
         self.assertEqual(passed(self.control.due(frames(SEND), 3, Waiting())), [0])
 
-    def test_slave(self) -> None:
+    def test_a_slave_takes_no_sends(self) -> None:
         """A slave takes no sends, and with slaveReadEnable=false no pulls; a master takes both."""
         kernel = self.box.kernel
         kernel.set_role("SLAVE", 1)
@@ -293,7 +293,7 @@ class PeopleTests(GuardTestCase):
         self.assertEqual({value for name, value in info.items() if name.endswith(
             ("QueueSize", "HeadWaitTimeMills"))}, {"0"})
 
-    def test_metrics(self) -> None:
+    def test_a_scrape_shows_the_waiting_requests(self) -> None:
         """A scrape is told what waits now."""
         self.make()
         self.control.begin_round(Waiting(5))
@@ -301,7 +301,7 @@ class PeopleTests(GuardTestCase):
         self.assertEqual(family.name, "rocketmq_processor_watermark")
         self.assertEqual(dict(family.samples)["send",], 5)
 
-    def test_log(self) -> None:
+    def test_a_line_now_and_then_says_how_many_were_refused_since_the_last(self) -> None:
         """A line now and then says how many were refused since the last one."""
         self.make()
         lines: list[str] = []

@@ -60,7 +60,7 @@ class OverloadTests(SynchronousTestCase):
             self.assertEqual(info["sendThreadPoolQueueSize"], "0")
             other.send("T", b"other")
 
-    def test_without(self) -> None:
+    def test_without_the_plugin_nothing_is_refused(self) -> None:
         """Without the plugin nothing is refused: who sends too much waits."""
         with running_broker({"plugins.disabled": "flow_control"},
                             plugins=[("slow", Slow())]) as broker, broker.client() as client:

@@ -33,7 +33,7 @@ class LookTests(SynchronousTestCase):
         self.assertEqual(self.json('{"opaque":5,"x":[{"code":3}],"flag":2,"code":11}'), (11, 5, 2))
         self.assertEqual(self.json('{"code":11}'), (11, 0, 0))
 
-    def test_long(self) -> None:
+    def test_a_header_of_megabytes_is_looked_at(self) -> None:
         """A header of megabytes is looked at, not read."""
         def seconds(size: int) -> float:
             [frame] = FrameDecoder().feed(encode_request(

@@ -31,7 +31,7 @@ class RateLimitTests(SynchronousTestCase):
         return [self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header(topic, 1), b"x",
                              peer or self.peer).code for _ in range(count)]
 
-    def test_client(self) -> None:
+    def test_a_seconds_worth_at_once(self) -> None:
         """A second's worth at once, then so many a second; other clients have their own."""
         self.make(client_rate_max="4")
         self.assertEqual(self.send(6), [0, 0, 0, 0, BUSY, BUSY])
@@ -44,14 +44,14 @@ class RateLimitTests(SynchronousTestCase):
         self.assertEqual(reply.remark, "[RATE_LIMIT]a client may send 4 messages a second, "
                                        "start flow control for a while")
 
-    def test_topic(self) -> None:
+    def test_a_topic_limit_holds_over_all_producers(self) -> None:
         """Whoever sends; a topic that is named has a number of its own, 0 is any."""
         self.make(topic_rate_max="2", topic_rates="Loud=3, Free=0")
         self.assertEqual(self.send(2) + self.send(1, peer=self.box.peer()), [0, 0, BUSY])
         self.assertEqual(self.send(4, "Loud"), [0, 0, 0, BUSY])
         self.assertEqual(self.send(9, "Free"), [0] * 9)
 
-    def test_evenly(self) -> None:
+    def test_a_producer_at_the_rate_is_never_refused(self) -> None:
         """Who sends evenly at the rate is never refused."""
         self.make(client_rate_max="10")
         codes = []
@@ -66,7 +66,7 @@ class RateLimitTests(SynchronousTestCase):
         body = encode_batch([(0, b"x", "")] * count)
         return self.box.ask(RequestCode.SEND_BATCH_MESSAGE, header, body, self.peer).code
 
-    def test_batches(self) -> None:
+    def test_messages_count_not_requests(self) -> None:
         """Messages count, not requests; one of more than a second's worth passes now and then."""
         self.make(client_rate_max="4")
         self.assertEqual([self.batch(3), self.batch(2), self.batch(1)], [0, BUSY, 0])
@@ -75,7 +75,7 @@ class RateLimitTests(SynchronousTestCase):
         self.box.now_ms += 1000
         self.assertEqual(self.batch(1), BUSY, msg="the large one took two seconds' worth")
 
-    def test_none(self) -> None:
+    def test_without_limits_no_hook_is_called(self) -> None:
         """While nothing is limited no hook is called for sends; limits come and go."""
         self.make()
         hooks = self.box.kernel.hooks
@@ -87,7 +87,7 @@ class RateLimitTests(SynchronousTestCase):
         self.assertEqual(hooks.before_send, ())
         self.assertEqual(self.send(2), [0, 0])
 
-    def test_forgotten(self) -> None:
+    def test_a_producer_is_forgotten_after_a_silent_second(self) -> None:
         """Who sent nothing for a second is forgotten."""
         self.make(client_rate_max="4", topic_rate_max="4")
         self.send(2)
@@ -98,7 +98,7 @@ class RateLimitTests(SynchronousTestCase):
         limits.forget(self.box.now_ms + 1001)
         self.assertEqual(limits._left, {})
 
-    def test_wrong(self) -> None:
+    def test_an_invalid_limit_refuses_the_start_or_the_change(self) -> None:
         """What is no topic and number refuses the start, or the change while it runs."""
         for value in ("T", "T=x", "=4", "T=-1"):
             self.assertRaises(SettingsError, self.make, topic_rates=value)

@@ -32,7 +32,7 @@ class WatermarkTests(SynchronousTestCase):
         """What is not 0, by the processor."""
         return {labels[0]: count for labels, count in watermark(waiting).samples if count}
 
-    def test_processors(self) -> None:
+    def test_each_kind_is_counted_under_its_processor(self) -> None:
         """Each kind is counted under the name of its processor, also when nothing waits."""
         for code, processor in PROCESSORS.items():
             self.assertEqual(self.counts(These(frames(code))), {processor: 1}, msg=code.name)
@@ -47,7 +47,7 @@ class WatermarkTests(SynchronousTestCase):
         self.assertEqual(self.counts(These([*found, (JSON, b"{", b"")])),
                          {"send": LOOKS_MAX - 3, "pull": 2})
 
-    def test_many(self) -> None:
+    def test_a_sample_of_many_frames_gives_the_count_by_kind(self) -> None:
         """Of many each that is looked at stands for its neighbours, wherever they are."""
         found = frames(*[RequestCode.SEND_MESSAGE] * 9 * LOOKS_MAX,
                        *[RequestCode.HEART_BEAT] * 3 * LOOKS_MAX)

@@ -83,7 +83,7 @@ class WorkloadTests(MetricsTestCase):
             wanted = [label for label in labels if label not in ABSENT_LABELS.get(name, ())]
             self.assertEqual(ours[name], (kind, wanted), msg=name)
 
-    def test_lag(self) -> None:
+    def test_five_messages_a_commits_and_a_delayed_ones(self) -> None:
         """Five messages, a commit's and a delayed one's; three are consumed, five are pulled."""
         labels = {"consumer_group": GROUP, "topic": TOPIC, "is_retry": "false",
                   "is_system": "false"}
@@ -97,7 +97,7 @@ class WorkloadTests(MetricsTestCase):
         self.assertGreaterEqual(ready, 1)
         self.assertTrue(0 <= queueing <= latency < 60_000, msg=f"{queueing} {latency}")
 
-    def test_counts(self) -> None:
+    def test_each_request_of_the_workload_is_counted_once(self) -> None:
         """What the workload did, each once."""
         for name, value, labels in (
             ("rocketmq_messages_in_total", 7, {"topic": TOPIC, "is_system": "false"}),
@@ -188,7 +188,7 @@ class PagesTests(MetricsTestCase):
     def request(self, path: str, data: bytes | None) -> None:
         urllib.request.urlopen(self.url + path, data, timeout=10).close()
 
-    def test_health(self) -> None:
+    def test_200_while_all_is_well(self) -> None:
         """200 while all is well; else 503, and the reasons."""
         self.start()
         status, page = self.health()
@@ -251,7 +251,7 @@ class SettingsTests(MetricsTestCase):
         for kind in ("OTLP_GRPC", "LOG", "prom"):
             self.assertIn(f"metricsExporterType={kind}", self.refused(metricsExporterType=kind))
 
-    def test_labels(self) -> None:
+    def test_an_invalid_or_reserved_label_is_refused(self) -> None:
         """A label that is none, or one that each sample has already."""
         for label in ("zone", "zone=a", "my-zone:a", "cluster:c", "__x:y", ":a"):
             self.assertIn("metricsLabel=", self.refused(metricsLabel=label), msg=label)
@@ -263,7 +263,7 @@ class SettingsTests(MetricsTestCase):
         self.assertIn(f"metricsPromExporterPort={port} ", self.refused(
             metricsPromExporterPort=port))
 
-    def test_stop(self) -> None:
+    def test_the_port_is_free_again(self) -> None:
         """The port is free again, and a connection that says nothing is cut off."""
         with running_broker({"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}) as (
                 broker):

@@ -63,7 +63,7 @@ class LagTests(FamiliesTestCase):
             "rocketmq_consumer_queueing_latency_milliseconds",
             "rocketmq_consumer_ready_messages"), 0))
 
-    def test_progress(self) -> None:
+    def test_committed_pulled_and_left(self) -> None:
         """Committed, pulled, and left; and how old the first of what is left is."""
         for number in range(6):
             self.sends(b"%d" % number)
@@ -85,7 +85,7 @@ class LagTests(FamiliesTestCase):
         self.kernel.consumer_offset.commit("here", "g", "T", 0, 0)
         self.assertEqual(set().union(*self.lag().values()), set())
 
-    def test_pauses(self) -> None:
+    def test_the_lag_scan_pauses_after_each_queue(self) -> None:
         """There is a pause after each queue."""
         self.sends(b"1")
         self.joins("g", "T")
@@ -98,7 +98,7 @@ class LagTests(FamiliesTestCase):
 class BrokerTests(FamiliesTestCase):
     """What went in and out, who is connected."""
 
-    def test_traffic(self) -> None:
+    def test_traffic_is_counted_by_topic_without_retries(self) -> None:
         """By topic; tries and dead letters are no messages in; system topics say so."""
         stats = self.kernel.stats
         count_put(stats, {"T": (2, 20), "%RETRY%g": (1, 1), "%DLQ%g": (1, 1),
@@ -115,7 +115,7 @@ class BrokerTests(FamiliesTestCase):
             ("T", "g", "false", ""): 5, ("T", "CID_RMQ_SYS_TRANS", "true", ""): 1})
         self.assertEqual(rows["rocketmq_send_to_dlq_messages"], {("T", "g", "false"): 1})
 
-    def test_pops(self) -> None:
+    def test_apart_from_pulls(self) -> None:
         """Apart from pulls; retries under the name of their topic, where pulls of them are not."""
         stats = self.kernel.stats
         count_any(stats)
@@ -133,7 +133,7 @@ class BrokerTests(FamiliesTestCase):
         self.assertEqual(rows["rocketmq_throughput_out"]["T", "g", "false", ""], 50)
         self.assertEqual(rows["rocketmq_throughput_out"]["T", "g", "false", "true"], 40)
 
-    def test_versions(self) -> None:
+    def test_a_clients_version_by_apaches_name(self) -> None:
         """A client's version by Apache's name, a snapshot's too."""
         for number, version in enumerate((479, 478, 411, 195, 194, 63, 0, 611, 612)):
             self.joins(f"g{number}", "T", version=version)
@@ -144,7 +144,7 @@ class BrokerTests(FamiliesTestCase):
         self.assertEqual({(labels[1], *labels[3:]) for labels in rows},
                          {("java", "push", "remoting", "false")})
 
-    def test_storage(self) -> None:
+    def test_storage_families_show_unflushed_bytes_and_message_age(self) -> None:
         """What is not on disk yet, and how old the oldest message is."""
         self.sends(b"1")
         self.box.now_ms += 5000
@@ -159,7 +159,7 @@ class BrokerTests(FamiliesTestCase):
 class ProcessTests(FamiliesTestCase):
     """Ours."""
 
-    def test_figures(self) -> None:
+    def test_process_figures_are_read_at_each_scrape(self) -> None:
         """Those that the process has are told, each is asked when it is wanted."""
         self.kernel.figures["reactor_stalls"] = lambda: 7
         rows = values(list(process_families.collect(self.kernel)))

@@ -127,7 +127,7 @@ class AloneTests(TestCase):
         self.assertEqual(of(samples, "broker_names"), 1)
         self.assertEqual({name for name, _ in samples if name.startswith("rocketmq_")}, set())
 
-    async def test_health(self) -> None:
+    async def test_200_while_all_is_well(self) -> None:
         """200 while all is well; else 503, and the reasons."""
         await self.start()
         status, text = await self.page("/health")
@@ -167,7 +167,7 @@ class AloneTests(TestCase):
         self.assertIsNone(find_exporter(self.name_server))
         await self.start(metricsPromExporterPort=port)
 
-    async def test_off(self) -> None:
+    async def test_without_the_setting_nothing_is_counted_and_no_port_listens(self) -> None:
         """Without the setting nothing is counted by request, and nothing listens."""
         found = boot.namesrv_settings(None, {
             "listenPort": "0", "bindAddress": "127.0.0.1",
@@ -197,7 +197,7 @@ class WithABrokerTests(MetricsTestCase):
         self.assertLessEqual({"name server: answers", "store"}, set(self.health()[1]["checks"]))
         self.assertIsNone(find_exporter(self.broker.service.namesrv.name_server))
 
-    def test_disabled(self) -> None:
+    def test_without_the_plugin_neither_server_has_metrics(self) -> None:
         """Who does without the plugin has neither."""
         found = boot.namesrv_settings(None, {"plugins.disabled": "metrics"})
         self.assertEqual(make_namesrv_service(reactor, found).name_server.hooks.plugin_names, [])

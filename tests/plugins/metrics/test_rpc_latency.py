@@ -49,7 +49,7 @@ class RpcLatencyTests(SynchronousTestCase):
         return {labels[1:]: (value.counts, value.total)  # type: ignore[union-attr]
                 for labels, value in family.samples}
 
-    def test_results(self) -> None:
+    def test_each_result_of_a_request_is_counted(self) -> None:
         """Of a batch each, of a failure, a refusal, a one-way request, codes nobody serves."""
         for code, oneway in ((310, False), (310, False), (310, True), (34, False), (30, False),
                              (40_001, False), (40_002, False)):
@@ -63,7 +63,7 @@ class RpcLatencyTests(SynchronousTestCase):
             ("unknown", "request_code_not_supported", "false", "success"): 2,
         })
 
-    def test_time(self) -> None:
+    def test_latency_is_measured_from_the_read_in_milliseconds(self) -> None:
         """From the read on, in milliseconds; what was held for a message says so."""
         for milliseconds in (0, 2, 150):
             self.client.says(encode_request(RequestCode.PULL_MESSAGE, 1))

@@ -24,7 +24,7 @@ class AckTests(PopTestCase):
                 for message in self.stored(TIMER_TOPIC)
                 if message.properties_map()["TAGS"] != "ck"]
 
-    def test_one(self) -> None:
+    def test_unacknowledged_messages_of_a_pop_come_again(self) -> None:
         """Of three messages one is acknowledged: the others come again."""
         self.send_some(3, 1)
         popped = self.pop()
@@ -44,7 +44,7 @@ class AckTests(PopTestCase):
         self.assertEqual(properties["TIMER_DELIVER_MS"], str(self.box.now_ms + 5000))
         self.assertEqual(properties["UNIQ_KEY"], f"T@0@0@g@{self.box.now_ms}@broker-a@ack")
 
-    def test_together(self) -> None:
+    def test_acknowledgements_of_one_check_point_are_one_record(self) -> None:
         """Those of one read that belong to one check point are one message, all are one append."""
         self.send_some(6)
         popped = self.pop()
@@ -65,7 +65,7 @@ class AckTests(PopTestCase):
         self.pass_time(8000)
         self.assertEqual(self.retries(), [])
 
-    def test_twice(self) -> None:
+    def test_a_second_acknowledgement_changes_nothing(self) -> None:
         """A second acknowledgement changes nothing."""
         self.send(b"x")
         [popped] = self.pop()
@@ -73,7 +73,7 @@ class AckTests(PopTestCase):
         self.pass_time(8000)
         self.assertEqual(self.retries(), [])
 
-    def test_late(self) -> None:
+    def test_a_late_acknowledgement_counts_until_the_revive(self) -> None:
         """One that comes after the time counts as long as the message is not revived."""
         self.send(b"x")
         self.send(b"y")
@@ -83,7 +83,7 @@ class AckTests(PopTestCase):
         self.pass_time(5000)
         self.assertEqual(self.retries(), [b"y"])
 
-    def test_refusals(self) -> None:
+    def test_refusals_have_apaches_codes(self) -> None:
         """In the codes of Apache's broker; a revive queue that is not there makes no queue."""
         self.send(b"x")
         [popped] = self.pop()
@@ -121,7 +121,7 @@ class SyncFlushTests(PopTestCase):
 
     settings = {"flushDiskType": "SYNC_FLUSH"}  # noqa: RUF012
 
-    def test_durable(self) -> None:
+    def test_the_log_is_durable_to_its_end_when_the_answer_is_there(self) -> None:
         """The log is durable to its end when the answer is there."""
         self.send(b"x")
         [popped] = self.pop()
@@ -133,7 +133,7 @@ class SyncFlushTests(PopTestCase):
 class BatchTests(PopTestCase):
     """BATCH_ACK_MESSAGE."""
 
-    def test_some(self) -> None:
+    def test_the_messages_whose_bits_are_set(self) -> None:
         """The messages whose bits are set."""
         self.send_some(4, 1)
         popped = self.pop()
@@ -166,7 +166,7 @@ class BatchTests(PopTestCase):
         self.pass_time(8000)
         self.assertEqual(self.retries(), [])
 
-    def test_refusals(self) -> None:
+    def test_malformed_batches_of_acknowledgements_are_refused(self) -> None:
         """Nothing, no list, bits that are none, a topic that is none."""
         ack = {"c": "g", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1,
                "b": "AQ=="}

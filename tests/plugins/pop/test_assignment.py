@@ -41,7 +41,7 @@ class StrategyTests(SynchronousTestCase):
         self.assertEqual([ids(allocate_by_circle(QUEUES, "abc", index)) for index in range(3)],
                          [[0, 3, 6], [1, 4, 7], [2, 5]])
 
-    def test_pop(self) -> None:
+    def test_every_member_gets_some_queue_to_pop(self) -> None:
         """All queues, or those of some members more; nobody has none."""
         for share in (0, -1, 2, 9):
             self.assertEqual(set(ids(allocate_for_pop(
@@ -88,19 +88,19 @@ class AssignmentTests(PopTestCase):
             "topic": "T", "consumerGroup": "g", "mode": "POP",
             "popShareQueueNum": share}).encode())
 
-    def test_pull(self) -> None:
+    def test_each_member_gets_its_share_of_queues(self) -> None:
         """Each member has its share."""
         self.assertEqual(self.queues("c1"), [("broker-a", 0, "PULL"), ("broker-a", 1, "PULL")])
         self.assertEqual(self.queues("c2"), [("broker-a", 2, "PULL"), ("broker-a", 3, "PULL")])
 
-    def test_pop(self) -> None:
+    def test_all_members_pop_all_queues(self) -> None:
         """All members pop all queues, in the words of 5.3.3."""
         self.pop_mode()
         self.assertEqual(self.query(), (
             b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":-1,'
             b'"topic":"T"},"mode":"POP"}]}'))
 
-    def test_broadcast(self) -> None:
+    def test_a_broadcast_member_gets_all_queues(self) -> None:
         """Who gets all messages has all queues, and so has everybody when a setting says so."""
         self.assertEqual(len(self.queues(messageModel="BROADCASTING") or ()), 4)
         self.restart(serverLoadBalancerEnable="false")
@@ -116,7 +116,7 @@ class AssignmentTests(PopTestCase):
         """Who is no member has nothing."""
         self.assertEqual(self.queues("stranger"), [])
 
-    def test_routes(self) -> None:
+    def test_queues_of_all_brokers(self) -> None:
         """Queues of all brokers, from the name servers; kept for a while."""
         asked: list[str] = []
         answers: list[TopicRouteData | BrokerError | None] = [

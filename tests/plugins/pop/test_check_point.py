@@ -31,7 +31,7 @@ class CheckPointTests(SynchronousTestCase):
         self.assertIn(b'"ro":0,"rp":"3","so":40', data)
         self.assertEqual(CheckPoint.decode(data, "b").put_times, 3)
 
-    def test_acknowledge(self) -> None:
+    def test_each_message_of_a_check_point_is_acknowledged_once(self) -> None:
         """Each of its messages once; others are not its."""
         point = CheckPoint(KEY, [40, 43], 5000)
         self.assertFalse(point.acknowledge(41))
@@ -42,7 +42,7 @@ class CheckPointTests(SynchronousTestCase):
         point.acknowledge(40)
         self.assertTrue(point.is_done)
 
-    def test_wrong(self) -> None:
+    def test_a_malformed_check_point_is_refused(self) -> None:
         """What is none is refused."""
         for old, new in ((b'"t":"T"', b'"t":1'), (b'"c":"g",', b""), (b"[0,3]", b'["0"]'),
                          (b'"q":1', b'"q":1.5'), (b'"so":40', b'"so":true'), (b"}", b""),
@@ -63,7 +63,7 @@ class AckTests(SynchronousTestCase):
         self.assertEqual(decode_ack(ACK.replace(b'"bn":"b",', b""), "mine", False).key.broker_name,
                          "mine")
 
-    def test_wrong(self) -> None:
+    def test_a_malformed_acknowledgement_is_refused(self) -> None:
         """What is none is refused."""
         for data, batch in ((ACK, True), (BATCH.replace(b"43]", b'"43"]'), True),
                             (ACK.replace(b'"ao":43,', b""), False), (b"[]", False)):

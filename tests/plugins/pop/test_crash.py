@@ -104,7 +104,7 @@ class CrashTests(EveryChangeCase, PopTestCase):
         self.assertEqual(self.ask_pop().code, ResponseCode.POLLING_TIMEOUT)
         return sum(count for body, count in came.items() if body in self.acked)
 
-    def test_killed(self) -> None:
+    def test_a_killed_process_keeps_all_it_wrote(self) -> None:
         """All that the process wrote is there."""
         self.killed_at_every_change()
 

@@ -63,7 +63,7 @@ class FamiliesTests(PopTestCase):
         self.assertEqual(self.samples("revive_retry_messages"), {("g", "T", "PUT_OK"): 1})
         self.assertEqual((self.behind(), self.value("offset_buffer_size")), ({}, 0))
 
-    def test_late(self) -> None:
+    def test_lag_of_the_revive_queue_grows_while_retries_fail(self) -> None:
         """While retries cannot be stored, their queue is behind, and later and later."""
         self.send(b"x")
         self.pop()
@@ -79,7 +79,7 @@ class FamiliesTests(PopTestCase):
         self.assertEqual(labels, ("g", "T", "SERVICE_NOT_AVAILABLE"))
         self.assertGreater(count, 1)
 
-    def test_refused(self) -> None:
+    def test_a_check_point_that_cannot_be_stored_is_counted_with_the_reason(self) -> None:
         """A check point that cannot be stored is counted with the reason."""
         self.send(b"x")
         self.box.kernel.store.log_retention.disk_full = True
@@ -103,7 +103,7 @@ class FamiliesTests(PopTestCase):
         self.turn()
         self.assertEqual(sum(scans.counts), before + 1)
 
-    def test_gone(self) -> None:
+    def test_groups_and_topics_that_are_gone_are_forgotten(self) -> None:
         """Groups and topics that are gone are forgotten."""
         kernel = self.box.kernel
         kernel.subscription_group.update(SubscriptionGroupConfig(group_name="g"), {})

@@ -37,7 +37,7 @@ class HoldTests(PopTestCase):
         self.send(b"first")
         self.pop()
 
-    def test_woken(self) -> None:
+    def test_a_message_in_any_queue_wakes_a_pop(self) -> None:
         """By a message, whichever queue it is in."""
         peer = self.box.peer()
         self.wait_pop(peer)
@@ -132,7 +132,7 @@ class HoldTests(PopTestCase):
         self.send(b"y", queue_id=1)
         self.assertEqual(self.got(peer), [b"y"])
 
-    def test_unwanted(self) -> None:
+    def test_a_message_that_its_filter_does_not_want_does_not_end_the_wait(self) -> None:
         """A message that its filter does not want does not end the wait."""
         peer = self.box.peer()
         self.wait_pop(peer, expression="a")
@@ -162,14 +162,14 @@ class HoldTests(PopTestCase):
         self.assertEqual((reply.code, reply.remark),
                          (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"))
 
-    def test_revived(self) -> None:
+    def test_a_retry_ends_the_wait_at_once(self) -> None:
         """A retry ends the wait at once; in Apache's broker the client's next pop finds it."""
         peer = self.box.peer()
         self.wait_pop(peer, poll_ms=20_000)
         self.pass_time(8000)
         self.assertEqual(self.got(peer), [b"first"])
 
-    def test_full(self) -> None:
+    def test_polls_beyond_the_limit_are_refused(self) -> None:
         """More than may wait are told so."""
         self.restart(popPollingSize="1")
         for _ in range(2):
@@ -192,7 +192,7 @@ class HoldTests(PopTestCase):
         self.assertEqual((self.waiting(), self.service.hold.count), (0, 0))
         self.assertEqual(peer.written, [])
 
-    def test_stop(self) -> None:
+    def test_a_broker_that_stops_ends_all_waits(self) -> None:
         """A broker that stops ends all waits."""
         peer = self.box.peer()
         self.wait_pop(peer)

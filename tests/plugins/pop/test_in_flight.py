@@ -12,7 +12,7 @@ class ThresholdTests(PopTestCase):
     settings = {"enablePopMessageThreshold": "true",  # noqa: RUF012
                 "popInflightMessageThreshold": "2"}
 
-    def test_threshold(self) -> None:
+    def test_a_queue_over_the_threshold_gives_out_no_message(self) -> None:
         """Until some is acknowledged, or is to be tried again."""
         self.send_some(8, 1)
         popped = self.pop(count=3)
@@ -25,7 +25,7 @@ class ThresholdTests(PopTestCase):
         self.pass_time(8000)
         self.assertEqual(len(self.pop(0, count=2)), 2)
 
-    def test_order(self) -> None:
+    def test_a_group_that_keeps_order_has_its_own_limit(self) -> None:
         """A group that keeps order has its own limit: the queue is closed."""
         self.send_some(8, 1)
         self.ack(*self.pop(order=True, count=4))

@@ -10,7 +10,7 @@ from twistmq.broker.wire.headers.pop import ChangeInvisibleTimeRequestHeader
 class ChangeTests(PopTestCase):
     """A message is hidden for another time."""
 
-    def test_sooner(self) -> None:
+    def test_a_message_hidden_shorter_comes_again_sooner(self) -> None:
         """It comes again before the others."""
         self.send_some(2, 1)
         popped = self.pop(invisible_ms=20_000)
@@ -20,7 +20,7 @@ class ChangeTests(PopTestCase):
         self.pass_time(19_000)
         self.assertEqual(self.retries(), [b"0", b"1"])
 
-    def test_later(self) -> None:
+    def test_a_message_hidden_longer_comes_again_once(self) -> None:
         """It comes again after the others, once."""
         self.send_some(2, 1)
         popped = self.pop()
@@ -49,7 +49,7 @@ class ChangeTests(PopTestCase):
         self.pass_time(8000)
         self.assertEqual(self.retries(), [b"x"])
 
-    def test_refusals(self) -> None:
+    def test_refusals_have_apaches_codes(self) -> None:
         """In the codes of Apache's broker."""
         self.send(b"x")
         [popped] = self.pop()

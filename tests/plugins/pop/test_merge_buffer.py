@@ -92,7 +92,7 @@ class BufferTests(PopTestCase):
         self.pop(count=1, invisible_ms=60_000)
         self.assertEqual(len(self.service.buffer), 0)
 
-    def test_kill(self) -> None:
+    def test_a_killed_broker_gives_open_messages_out_again(self) -> None:
         """A broker that is killed gives out again what was open, and what was not passed."""
         self.send_some(4, 1)
         self.ack(*self.pop(count=1, invisible_ms=60_000))
@@ -103,7 +103,7 @@ class BufferTests(PopTestCase):
         self.after_kill()
         self.assertEqual([each.body for each in self.pop()], [b"1", b"2", b"3"])
 
-    def test_stop(self) -> None:
+    def test_a_stopped_broker_writes_its_buffer(self) -> None:
         """A broker that stops writes what it has; nothing comes twice."""
         self.send_some(3, 1)
         popped = self.pop(invisible_ms=60_000)

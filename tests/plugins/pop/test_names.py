@@ -27,7 +27,7 @@ class TopicTests(SynchronousTestCase):
                 self.assertEqual(retry_mark(retry), mark)
                 self.assertEqual(real_topic(topic, "g_h", mark), retry)
 
-    def test_others(self) -> None:
+    def test_a_topic_that_holds_no_retries_of_the_group_is_its_own(self) -> None:
         """A topic that holds no retries of the group is its own."""
         for topic in ("T", "%RETRY%g", "%RETRY%other_T"):
             self.assertEqual(normal_topic(topic, "g"), topic)
@@ -48,7 +48,7 @@ class ReceiptTests(SynchronousTestCase):
         self.assertFalse(receipt.is_order)
         self.assertTrue(receipt._replace(revive_queue=999).is_order)
 
-    def test_wrong(self) -> None:
+    def test_a_malformed_receipt_is_refused(self) -> None:
         """What is none is refused."""
         for text in ("", "1 2 3 4 0", "x 2 3 4 0 b", "1 2 3 4.0 0 b", f"1 {9 * 10**18} 3 4 0 b",
                      "1  2 3 4 0 b"):

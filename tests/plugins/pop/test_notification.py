@@ -34,14 +34,14 @@ class NotificationTests(PopTestCase):
         self.assertEqual(len(self.pop()), 1)
         self.assertFalse(self.has_message())
 
-    def test_retries(self) -> None:
+    def test_retries_count(self) -> None:
         """Retries count."""
         self.send(b"x")
         self.pop()
         self.pass_time(8000)
         self.assertTrue(self.has_message())
 
-    def test_order(self) -> None:
+    def test_a_queue_that_is_closed_has_nothing(self) -> None:
         """A queue that is closed has nothing."""
         self.send(b"x")
         self.pop(order=True)
@@ -49,7 +49,7 @@ class NotificationTests(PopTestCase):
         self.box.now_ms += 6000
         self.assertTrue(self.has_message(order=True))
 
-    def test_wait(self) -> None:
+    def test_a_notification_waits_for_a_message_a_retry_or_its_time(self) -> None:
         """Until a message comes, a retry does, or the time is up."""
         self.send(b"x")
         self.pop()
@@ -75,7 +75,7 @@ class NotificationTests(PopTestCase):
         self.send(b"y")
         self.assertEqual([self.told(peer) for peer in peers], [[], [True]])
 
-    def test_full(self) -> None:
+    def test_polls_beyond_the_limit_are_refused(self) -> None:
         """More than may wait are told so."""
         self.send(b"x")
         self.pop()
@@ -84,7 +84,7 @@ class NotificationTests(PopTestCase):
         reply = self.box.ask(RequestCode.NOTIFICATION, self.header(5000))
         self.assertTrue(reply.header(NotificationResponseHeader).polling_full)
 
-    def test_refused(self) -> None:
+    def test_a_notification_has_the_refusals_of_a_pop(self) -> None:
         """As a pop is."""
         self.assertEqual(self.box.ask(RequestCode.NOTIFICATION, self.header()).code,
                          ResponseCode.TOPIC_NOT_EXIST)

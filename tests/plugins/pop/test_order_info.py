@@ -21,7 +21,7 @@ FILE = "/store/config/consumerOrderInfo.json"
 class OrderTests(PopTestCase):
     """A queue gives out no more until what it gave out is acknowledged."""
 
-    def test_closed(self) -> None:
+    def test_a_queue_in_order_is_closed_to_its_group_only(self) -> None:
         """It is closed to the group, whoever asks; other groups are not touched."""
         self.send_some(4, 1)
         popped = self.pop(order=True, count=2)
@@ -39,7 +39,7 @@ class OrderTests(PopTestCase):
         self.pop(0, order=True)
         self.assertEqual([each.body for each in self.pop(order=True)], [b"1", b"3"])
 
-    def test_again(self) -> None:
+    def test_after_the_time_all_that_is_open_comes_again(self) -> None:
         """After the time all that is open comes again, in order, with the count of its tries."""
         self.send_some(3, 1)
         popped = self.pop(order=True)
@@ -99,7 +99,7 @@ class OrderTests(PopTestCase):
         self.assertIn(b'"T@g"', self.disk.read_file(FILE))
         done.callback(None)
 
-    def test_restart(self) -> None:
+    def test_the_order_info_survives_a_stop_and_a_kill(self) -> None:
         """It is closed after a stop, and after a kill once that was saved."""
         self.send_some(2, 1)
         popped = self.pop(order=True, count=1)
@@ -111,7 +111,7 @@ class OrderTests(PopTestCase):
         self.ack(*popped)
         self.assertEqual([each.body for each in self.pop(order=True)], [b"1"])
 
-    def test_file(self) -> None:
+    def test_the_order_file_has_the_form_of_5_3_3(self) -> None:
         """As 5.3.3 writes it."""
         self.send_some(3, 1)
         now_ms = self.box.now_ms
@@ -135,7 +135,7 @@ class OrderTests(PopTestCase):
         self.disk.remove(FILE)
         self.box = self.start()
 
-    def test_forgotten(self) -> None:
+    def test_topics_groups_and_queues_that_are_gone(self) -> None:
         """Topics, groups and queues that are gone, and who is gone for a day."""
         for number in range(3):
             self.send(b"x", queue_id=number)

@@ -51,7 +51,7 @@ class PopTests(PopTestCase):
         for group in ("g", "other"):
             self.assertEqual([each.body for each in self.pop(group=group)], bodies)
 
-    def test_header(self) -> None:
+    def test_the_reply_header_equals_that_of_5_3_3(self) -> None:
         """It says what an acknowledgement needs, as 5.3.3 does."""
         self.send_some(4)
         header = self.ask_pop().header(PopMessageResponseHeader)
@@ -96,7 +96,7 @@ class PopTests(PopTestCase):
         self.assertEqual([each.body for each in self.pop(group="newest", init=1)], [b"3"])
         self.assertEqual(self.offset(group="newest"), 3)
 
-    def test_tags(self) -> None:
+    def test_only_messages_with_the_tags_come(self) -> None:
         """Those with the tags that are asked for; others are passed for good."""
         for number in range(6):
             self.send(b"%d" % number, tag="ab"[number % 2])
@@ -119,7 +119,7 @@ class PopTests(PopTestCase):
         self.assertEqual(self.ask_pop(expression="||").code,
                          ResponseCode.SUBSCRIPTION_PARSE_FAILED)
 
-    def test_refusals(self) -> None:
+    def test_refusals_have_apaches_words(self) -> None:
         """In the words of Apache's broker."""
         self.send(b"x")
         for how, code, words in (
@@ -270,7 +270,7 @@ class RetryTests(PopTestCase):
         # It was in the first topic, and stays there.
         self.assertEqual(self.retries(), [b"old", b"old"])
 
-    def test_counted(self) -> None:
+    def test_retries_count_under_their_topic(self) -> None:
         """Retries count under their topic, told apart."""
         self.send_some(3, 1)
         self.pop()

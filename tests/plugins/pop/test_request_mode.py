@@ -26,7 +26,7 @@ class ModeTests(PopTestCase):
         found = self.service.modes.mode_of(topic, group)
         return found.mode, found.pop_share_queue_num
 
-    def test_set(self) -> None:
+    def test_a_mode_holds_at_once_and_after_a_kill(self) -> None:
         """It holds at once, after a kill, and until it is set again."""
         self.send(b"x")
         self.assertEqual(self.mode(), (RequestMode.PULL, 0))
@@ -50,7 +50,7 @@ class ModeTests(PopTestCase):
         self.assertEqual(reply.body, b'{"messageRequestModeMap":{"T":{"g":{"consumerGroup":"g",'
                                      b'"mode":"POP","popShareQueueNum":8,"topic":"T"}}}}')
 
-    def test_refusals(self) -> None:
+    def test_refusals_have_apaches_codes(self) -> None:
         """In the codes of Apache's broker."""
         self.send(b"x")
         self.assertEqual(self.set_mode("no"), ResponseCode.TOPIC_NOT_EXIST)
@@ -59,13 +59,13 @@ class ModeTests(PopTestCase):
         self.restart(autoCreateSubscriptionGroup="false")
         self.assertEqual(self.set_mode(group="no"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
-    def test_default(self) -> None:
+    def test_without_a_mode_the_default_holds_and_retry_topics_are_pulled(self) -> None:
         """What holds where nobody set it; retry topics are pulled."""
         self.restart(defaultMessageRequestMode="POP", defaultPopShareQueueNum="3")
         self.assertEqual(self.mode(), (RequestMode.POP, 3))
         self.assertEqual(self.mode("%RETRY%g"), (RequestMode.PULL, 0))
 
-    def test_gone(self) -> None:
+    def test_topics_and_groups_that_are_gone_are_forgotten_with_the_next(self) -> None:
         """Topics and groups that are gone are forgotten with the next change."""
         for topic in ("T", "U"):
             self.send(b"x", topic)
@@ -77,7 +77,7 @@ class ModeTests(PopTestCase):
         table = self.service.modes._saved.message_request_mode_map
         self.assertEqual({topic: sorted(groups) for topic, groups in table.items()}, {"T": ["g"]})
 
-    def test_damaged(self) -> None:
+    def test_a_file_that_cannot_be_read_stops_the_start(self) -> None:
         """A file that cannot be read stops the start."""
         self.disk.make_directory("/store/config")
         self.disk.write_file_atomically(FILE, b"[", keep_backup=False)

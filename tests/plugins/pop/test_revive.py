@@ -35,7 +35,7 @@ class ReviveTests(PopTestCase):
             self.pass_time(8000)
         self.assertEqual([each.reconsume_times for each in self.stored(RETRY_TOPIC)], [1, 2, 3, 4])
 
-    def test_progress(self) -> None:
+    def test_the_revive_groups_offset_is_that_of_the_last_message(self) -> None:
         """The revive group's offset is that of the last message that is done with."""
         self.send_some(2, 1)
         popped = self.pop(count=1)
@@ -59,7 +59,7 @@ class ReviveTests(PopTestCase):
         self.pass_time(2000)
         self.assertEqual(self.revived_to(), before)
 
-    def test_restart(self) -> None:
+    def test_the_next_broker_goes_on(self) -> None:
         """The next broker goes on; nothing comes twice."""
         self.send_some(4, 1)
         popped = [self.pop(count=1)[0] for _ in range(4)]
@@ -176,7 +176,7 @@ class ReviveTests(PopTestCase):
         self.pass_time(6000)
         self.assertEqual(self.retries(), [b"0", b"1", b"2"])
 
-    def test_many(self) -> None:
+    def test_many_messages_are_revived_in_several_reads(self) -> None:
         """More than are read, or stored, at once."""
         for number in range(400):
             self.send(b"%d" % number)
@@ -192,7 +192,7 @@ class RoleTests(PopTestCase):
 
     settings = {"enablePopBufferMerge": "true"}  # noqa: RUF012
 
-    def test_slave(self) -> None:
+    def test_a_slave_revives_nothing_and_a_new_master_starts_fresh(self) -> None:
         """It writes nothing and forgets what waits in memory; as master it begins anew."""
         self.send_some(2, 1)
         self.pop(count=1)

@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 class DelayLevelsTests(SynchronousTestCase):
     """DelayLevels."""
 
-    def test_default(self) -> None:
+    def test_the_18_levels_every_client_knows(self) -> None:
         """The 18 levels every client knows."""
         [text] = [row.default for row in schedule.register_settings()
                   if row.name == "messageDelayLevel"]
@@ -24,11 +24,11 @@ class DelayLevelsTests(SynchronousTestCase):
                          [1000, 5000, 30_000, 60_000, 600_000, HOUR_MS, 2 * HOUR_MS])
         self.assertEqual(levels.due_ms(19, 0), 2 * HOUR_MS)
 
-    def test_days(self) -> None:
+    def test_a_level_may_take_days(self) -> None:
         """A level may take days, or no time."""
         self.assertEqual(DelayLevels("40d 0s").lengths_ms, {1: 40 * 24 * HOUR_MS, 2: 0})
 
-    def test_refused(self) -> None:
+    def test_an_invalid_delay_level_is_refused_with_the_part(self) -> None:
         """What is no list of numbers with units is refused with the part that is wrong."""
         for text in ("", "1s  5s", "1x", "s", "1", "-1s", "1s,5s", "1.5s", " 1s", "1S"):
             error = self.assertRaises(SettingsError, DelayLevels, text)

@@ -132,7 +132,7 @@ class DeliveryTests(DelayTestCase):
         self.let_pass(1)
         self.assertEqual(self.bodies()[2:], [b"highest"])
 
-    def test_record(self) -> None:
+    def test_a_delivered_record_equals_the_message_sent(self) -> None:
         """What comes is what was sent: topic, queue, tag, key, times; the reply names its queue."""
         sent_ms = self.box.now_ms
         reply = self.send(b"body", 1, queue_id=3)
@@ -152,7 +152,7 @@ class DeliveryTests(DelayTestCase):
         [entry] = self.box.kernel.store.queue_entries("T", 3, 0, 1)
         self.assertEqual(entry[2], message(tag="red").tags_code)
 
-    def test_many(self) -> None:
+    def test_more_than_one_batch_is_delivered_in_order(self) -> None:
         """More than one batch comes in one go, in order."""
         bodies = [b"%d" % number for number in range(3 * BATCH_COUNT + 1)]
         for body in bodies:
@@ -190,7 +190,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.box.kernel.append([record]), {})
         self.assertEqual(self.bodies(), [b"x"])
 
-    def test_slave(self) -> None:
+    def test_a_slave_delivers_nothing_until_it_is_the_master(self) -> None:
         """A slave delivers nothing until it is the master."""
         self.send(b"late", 1)
         self.box.kernel.set_role("SLAVE", 1)
@@ -219,7 +219,7 @@ class ProgressTests(DelayTestCase):
         self.let_pass(4000)
         self.assertEqual(self.bodies(), [b"first", b"second"])
 
-    def test_kill(self) -> None:
+    def test_after_a_kill_everything_comes(self) -> None:
         """After a kill everything comes, and nothing twice that was saved before."""
         self.send(b"first", 1)
         self.let_pass(1000)
@@ -269,7 +269,7 @@ class ProgressTests(DelayTestCase):
         self.let_pass(1000)
         self.assertEqual(self.bodies(), [b"late"])
 
-    def test_damaged(self) -> None:
+    def test_a_file_that_cannot_be_read_stops_the_start(self) -> None:
         """A file that cannot be read stops the start: from 0 on everything would come again."""
         self.save()
         self.box.stop()
@@ -290,7 +290,7 @@ class ProgressTests(DelayTestCase):
         self.assertRaises(SettingsError, update, {"messageDelayLevel": "1 second"})
         update({"messageDelayLevel": "1s 2s"})
 
-    def test_told(self) -> None:
+    def test_a_slave_and_an_operator_get_the_delay_progress(self) -> None:
         """A slave and an operator are told how far each level has come."""
         self.send(b"1", 1)
         self.send(b"2", 1)

@@ -83,7 +83,7 @@ class CommandTests(SynchronousTestCase):
                     return bodies
                 offset = header.next_begin_offset
 
-    def test_life(self) -> None:
+    def test_a_topic_is_made(self) -> None:
         """A topic is made, used, enlarged, moved, read over both brokers, and deleted."""
         self.assertEqual(self.update(3, A), {A: (3, 3, 3), B: (0, 0, 0)})
         self.assertEqual(self.leads(), dict.fromkeys(range(3), A))
@@ -105,7 +105,7 @@ class CommandTests(SynchronousTestCase):
                                      DeleteTopicRequestHeader(TOPIC))
         self.assertEqual(self.brokers[A].service.namesrv.name_server.routes.tables.mappings, {})
 
-    def test_files(self) -> None:
+    def test_plans_are_files_and_an_interrupted_plan_is_resumed(self) -> None:
         """What was, and what is to be, lies in files; what broke off is done by its file."""
         self.update(2, A)
         with mock.patch.object(admin_commands, "_tell", side_effect=BrokerError("broke off")):
@@ -124,7 +124,7 @@ class CommandTests(SynchronousTestCase):
         self.assertIn("Can't accept data with small epoch", str(error))
         self.assertEqual(self.update(2, file=oldest, force=True)[A], (2, 2, 2))
 
-    def test_refused(self) -> None:
+    def test_an_impossible_plan_is_refused_and_sent_to_no_broker(self) -> None:
         """What cannot be is said, and nothing is told to anybody."""
         for error, call in (
             (AdminError, lambda: self.update(2, None, "nowhere")),

@@ -53,13 +53,13 @@ class CheckCase(SynchronousTestCase):
 class ItemsTests(CheckCase):
     """The parts of one queue."""
 
-    def test_good(self) -> None:
+    def test_valid_parts_are_accepted(self) -> None:
         """Nothing, one part, and parts with growing generations and offsets."""
         for parts in ([], [item(0, A, 0, -1)], [item(0, A, 0, 0), item(3, B, 0, 10)],
                       [item(0, A, 0, 0, end_offset=9), item(1, B, 0, 10), item(2, A, 1, -1)]):
             check_items(parts)
 
-    def test_bad(self) -> None:
+    def test_each_fault_of_a_part_has_apaches_words(self) -> None:
         """Each fault is told in Apache's words."""
         for why, parts in (
             ("should not be negative", [item(-1, A, 0, 0)]),
@@ -80,7 +80,7 @@ class MergeTests(CheckCase):
     def setUp(self) -> None:
         self.old = detail([item(0, A, 0, 0)], [item(0, A, 1, 0)])
 
-    def test_first(self) -> None:
+    def test_a_first_mapping_is_accepted_if_it_is_consistent(self) -> None:
         """Where there was none, any is taken that holds in itself."""
         self.assertEqual(merged(self.old, None, False), self.old)
         self.refused("negative", merged, detail([item(-1, A, 0, 0)]), None, True)
@@ -91,7 +91,7 @@ class MergeTests(CheckCase):
                            (detail([item(0, A, 0, 0)], epoch=0), True)):
             self.assertEqual(merged(new, self.old, force).hosted_queues, self.old.hosted_queues)
 
-    def test_refused(self) -> None:
+    def test_an_older_or_contradicting_mapping_is_refused(self) -> None:
         """What is older, of another scope, or says other things of what was."""
         for why, new in (
             ("Can't accept data with small epoch 0 < 1", detail(epoch=0)),
@@ -125,13 +125,13 @@ class MergeTests(CheckCase):
 class WholeTests(CheckCase):
     """What all brokers say."""
 
-    def test_good(self) -> None:
+    def test_the_epoch_and_each_queue_as_its_leader_has_it(self) -> None:
         """The epoch, and each queue as its leader has it."""
         epoch, queues = check_whole(TOPIC, configs())
         self.assertEqual((epoch, [(q.number, q.bname, len(q.items)) for q in queues.values()]),
                          (7, [(0, B, 2), (1, B, 1)]))
 
-    def test_brokers(self) -> None:
+    def test_all_brokers_must_agree(self) -> None:
         """They agree on all that is not their own."""
         for why, field, value in (
             ("The broker name is not equal", "bname", "x"), ("is dirty", "dirty", True),
@@ -147,7 +147,7 @@ class WholeTests(CheckCase):
         self.refused(f"Mapping info should not be null in broker {A}", check_brokers, TOPIC, broken)
         self.refused("topic name is not match", check_brokers, "other", configs())
 
-    def test_queues(self) -> None:
+    def test_each_logical_queue_has_one_leader(self) -> None:
         """Each number is led once, and no physical queue is used twice."""
         def change(queues: dict[int, Parts]) -> dict[str, TopicConfigAndQueueMapping]:
             broken = configs()

@@ -42,7 +42,7 @@ class EmptyPartTests(CleanCase):
     def parts(self) -> list[str]:
         return [part.bname for part in self.mappings().table[TOPIC].hosted_queues[0]]
 
-    def test_empty(self) -> None:
+    def test_the_broker_that_has_it_says_that_it_is_empty(self) -> None:
         """The broker that has it says that it is empty; that is saved."""
         self.clean()
         self.assertEqual(self.parts(), [A])

@@ -21,7 +21,7 @@ PARTS = [FIRST, SECOND, LAST]
 class ItemTests(SynchronousTestCase):
     """One part."""
 
-    def test_offsets(self) -> None:
+    def test_a_physical_offset_is_counted_from_where_the_part_begins(self) -> None:
         """A physical offset is counted from where the part begins, and never before it."""
         part = item(1, B, 2, 10_000, start_offset=5, end_offset=25)
         self.assertEqual([part.logical(offset) for offset in (0, 5, 6, 25, 30)],
@@ -31,7 +31,7 @@ class ItemTests(SynchronousTestCase):
         self.assertEqual([part.physical(offset) for offset in (10_000, 10_020, 9_999)], [5, 25, 4])
         self.assertEqual((part.logical_end, part.offset_delta), (10_020, 9_995))
 
-    def test_decided(self) -> None:
+    def test_a_part_without_logical_offset_decides_nothing(self) -> None:
         """A part without logical offset tells none; one without end ends where it begins."""
         self.assertEqual((LAST.is_decided, LAST.logical_inside(7)), (False, -1))
         self.assertEqual((SECOND.is_decided, SECOND.is_end_decided, SECOND.logical_end),
@@ -43,7 +43,7 @@ class ItemTests(SynchronousTestCase):
 class QueueTests(SynchronousTestCase):
     """All parts of a queue."""
 
-    def test_find(self) -> None:
+    def test_an_offset_lies_in_the_last_decided_part_that_begins(self) -> None:
         """An offset lies in the last decided part that begins at it or before."""
         for offset, expected in ((-5, FIRST), (0, FIRST), (9_999, FIRST), (10_000, SECOND),
                                  (2**62, SECOND)):
@@ -53,13 +53,13 @@ class QueueTests(SynchronousTestCase):
         self.assertIsNone(find_item([], 3))
         self.assertIs(latest_item(PARTS), SECOND)
 
-    def test_next(self) -> None:
+    def test_after_a_part_comes_the_one_of_the_next_generation(self) -> None:
         """After a part comes the one of the next generation, once it is decided."""
         self.assertIs(next_item(PARTS, FIRST), SECOND)
         self.assertIsNone(next_item(PARTS, SECOND))
         self.assertIsNone(next_item(PARTS, LAST))
 
-    def test_detail(self) -> None:
+    def test_a_broker_leads_the_queues_whose_last_part_it_has(self) -> None:
         """A broker leads the queues whose last part it has; name servers are told these."""
         detail = TopicQueueMappingDetail(
             topic="S", total_queues=3, bname=A, epoch=9,

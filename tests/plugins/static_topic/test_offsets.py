@@ -94,7 +94,7 @@ class BoundTests(OffsetCase):
         self.assertEqual((reply.code, reply.remark), (0, None))
         return reply.header(headers.SearchOffsetResponseHeader).offset
 
-    def test_bounds(self) -> None:
+    def test_the_queue_ends_where_its_last_part_does(self) -> None:
         """The queue ends where its last part does, and begins where the first does."""
         self.assertEqual(self.maximum(), 10_002)
         reply = self.ask(RequestCode.GET_MIN_OFFSET, headers.GetMinOffsetRequestHeader(TOPIC, 0))
@@ -128,7 +128,7 @@ class BoundTests(OffsetCase):
             self.assertEqual((reply.code, reply.remark),
                              (ResponseCode.NOT_LEADER_FOR_QUEUE, remark))
 
-    def test_forwarded(self) -> None:
+    def test_the_physical_queues_end(self) -> None:
         """The physical queue's end."""
         reply = self.ask(RequestCode.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader(TOPIC, 2),
                          B, lo="false")

@@ -42,7 +42,7 @@ def leaders(configs: Configs) -> dict[str, int]:
 class GrowingTests(SynchronousTestCase):
     """A topic is made, and gets more queues."""
 
-    def test_new(self) -> None:
+    def test_the_queues_are_shared_evenly(self) -> None:
         """The queues are shared evenly, each in a physical queue of its own."""
         plan = grown(7, [A, B, C])
         self.assertEqual(sorted(leaders(plan.broker_config_map).values()), [2, 2, 3])
@@ -53,7 +53,7 @@ class GrowingTests(SynchronousTestCase):
             self.assertEqual((part.gen, part.logic_offset, part.start_offset, part.end_offset),
                              (0, 0, 0, -1))
 
-    def test_more(self) -> None:
+    def test_the_old_queues_stay_where_they_are(self) -> None:
         """The old queues stay where they are, and the new ones even it out."""
         configs = grown(3, [A]).broker_config_map
         assert configs[A].mapping_detail is not None
@@ -65,7 +65,7 @@ class GrowingTests(SynchronousTestCase):
         self.assertEqual(plan.epoch, NOW_MS + 2000)
         self.assertEqual(grown(7, [A, B], configs, NOW_MS + 10**6).epoch, NOW_MS + 10**6)
 
-    def test_refused(self) -> None:
+    def test_fewer_queues_as_many(self) -> None:
         """Fewer queues, as many, a broker left out, or an ordinary topic."""
         for total, targets, why in (
             (2, [A], "Cannot decrease the queue num for static topic 2 < 3"),
@@ -136,7 +136,7 @@ class DecidedTests(SynchronousTestCase):
                                  (10_000, 20_000)):
             self.assertEqual(round_up(offset, 10_000), expected, msg=str(offset))
 
-    def test_decided(self) -> None:
+    def test_behind_where_the_old_part_ended(self) -> None:
         """Behind where the old part ended, told to who leads it and who led it."""
         configs = grown(2, [A]).broker_config_map
         plan = moved(configs, [B])

@@ -30,7 +30,7 @@ class PluginTests(ClusterCase):
             self.assertEqual((infos[TOPIC].curr_id_map, infos[TOPIC].bname, infos[TOPIC].epoch,
                               infos[TOPIC].total_queues), ({0: 2}, A, 1, 4))
 
-    def test_restart(self) -> None:
+    def test_the_mapping_is_loaded_before_the_broker_answers(self) -> None:
         """What was saved is loaded before the broker answers."""
         self.updated(A, [item(0, B, 0, 0), item(1, A, 2, 10_000)])
         self.send(b"x")

@@ -41,7 +41,7 @@ class RewrittenTests(SynchronousTestCase):
         self.assertEqual(self.answer(RETRY, 15, 1), (RETRY, 7, 1))
         self.assertEqual(self.answer(NOT_FOUND, 20, 1), (RETRY, 0, 2))
 
-    def test_leader(self) -> None:
+    def test_the_leaders_end_has_no_message_yet(self) -> None:
         """At its end there is nothing yet."""
         self.assertEqual(self.answer(MOVED, 5, 2), (RETRY, 10, 2))
         self.assertEqual(self.answer(NOT_FOUND, 20, 2), (NOT_FOUND, 7, 2))
@@ -72,13 +72,13 @@ class HeaderTests(SynchronousTestCase):
         self.assertEqual(header.queue_id, 5)
         return found
 
-    def test_offsets(self) -> None:
+    def test_queue_and_offset_are_physical(self) -> None:
         """Queue and offset are physical."""
         for part, offset, queue, physical in ((0, 7, 0, 7), (1, 107, 1, 7), (2, 200, 2, 0)):
             found = self.header(part, offset)
             self.assertEqual((found.queue_id, found.queue_offset), (queue, physical))
 
-    def test_flags(self) -> None:
+    def test_only_at_the_last_part_it_may_wait(self) -> None:
         """Only at the last part it may wait; what is committed is of the part that is read."""
         self.assertEqual([self.header(part, 0, sys_flag=6).sys_flag for part in range(3)],
                          [4, 4, 6])
@@ -87,7 +87,7 @@ class HeaderTests(SynchronousTestCase):
         self.assertEqual(self.header(2, 210, sys_flag=7, commit=105).sys_flag, 6)
         self.assertEqual(self.header(0, 5, sys_flag=7, commit=3).sys_flag, 4)
 
-    def test_count(self) -> None:
+    def test_no_more_than_a_part_has_whose_end_is_known(self) -> None:
         """No more than a part has whose end is known."""
         ended = item(0, A, 0, 0, end_offset=4)
         detail = TopicQueueMappingDetail(topic=TOPIC, bname=A)
@@ -112,7 +112,7 @@ class PullTests(ClusterCase):
         for n in range(2):
             self.send(b"new %d" % n)
 
-    def test_here(self) -> None:
+    def test_messages_of_the_part_that_is_here(self) -> None:
         """Messages of the part that is here, with logical offsets."""
         code, header, bodies = self.pulled(10_000)
         self.assertEqual((code, bodies), (FOUND, [b"new 0", b"new 1"]))
@@ -120,7 +120,7 @@ class PullTests(ClusterCase):
                           header.offset_delta), (10_002, 10_000, 10_002, 10_000))
         self.assertEqual(self.asked, [])
 
-    def test_there(self) -> None:
+    def test_messages_of_a_remote_part_are_asked_for_without_waiting(self) -> None:
         """Those of the other part are asked for there, without waiting."""
         code, header, bodies = self.pulled(1)
         self.assertEqual((code, bodies), (FOUND, [b"old 1", b"old 2"]))
@@ -141,7 +141,7 @@ class PullTests(ClusterCase):
         self.assertEqual((bodies, offset),
                          ([b"old 0", b"old 1", b"old 2", b"new 0", b"new 1"], 10_002))
 
-    def test_waits(self) -> None:
+    def test_a_pull_at_the_end_waits_for_the_next_message(self) -> None:
         """A pull at the end waits for the next message, which has its logical offset."""
         peer = self.boxes[A].peer()
         self.assertIsNone(self.pull(10_002, peer=peer, hold_ms=1000))
@@ -159,7 +159,7 @@ class PullTests(ClusterCase):
             ResponseCode.NOT_LEADER_FOR_QUEUE,
             f"S-0 cannot find mapping item in request process of current broker {B}"))
 
-    def test_forwarded(self) -> None:
+    def test_offsets_and_queue_of_a_forwarded_pull_are_taken_as_they_are(self) -> None:
         """Offsets and queue of a forwarded pull are taken as they are."""
         code, header, bodies = self.pulled(0, 2, B, lo="false")
         self.assertEqual((code, len(bodies), header.offset_delta), (FOUND, 3, None))
@@ -177,7 +177,7 @@ class PullTests(ClusterCase):
         self.assertEqual(self.pulled(0)[0], FOUND)
         self.assertEqual(self.found, [B, B])
 
-    def test_commit(self) -> None:
+    def test_a_pulls_commit_is_kept_at_its_part(self) -> None:
         """What a pull commits is kept beside the part it is about."""
         header = pull_header(TOPIC, 10_001)
         header.sys_flag |= 1

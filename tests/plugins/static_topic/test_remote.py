@@ -16,14 +16,14 @@ from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
 class ForwardedTests(ClusterCase):
     """The fields of a forwarded request."""
 
-    def test_fields(self) -> None:
+    def test_its_own_and_how_it_is_forwarded(self) -> None:
         """Its own, and how it is forwarded."""
         self.assertEqual(ext_fields_of(forwarded(GetMaxOffsetRequestHeader(TOPIC, 3), B)), {
             "topic": TOPIC, "queueId": "3", "committed": "true", "lo": "false", "bname": B})
         self.assertEqual(ext_fields_of(forwarded(
             GetMaxOffsetRequestHeader(TOPIC, 3), B, logical=True))["lo"], "true")
 
-    def test_namespace(self) -> None:
+    def test_the_namespace_is_forwarded(self) -> None:
         """What a request said of its namespace goes along."""
         self.updated(A, [item(0, B, 0, 0), item(1, A, 1, -1)])
         self.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(TOPIC, 0), ns="n",
@@ -44,14 +44,14 @@ class AskTests(ClusterCase):
             name, RequestCode.GET_MAX_OFFSET,
             forwarded(GetMaxOffsetRequestHeader(TOPIC, 0), name)))
 
-    def test_answer(self) -> None:
+    def test_name_servers_are_asked_once(self) -> None:
         """Name servers are asked once."""
         for _ in range(2):
             reply = self.successResultOf(self.asking())
             self.assertEqual(reply.header(GetMaxOffsetResponseHeader).offset, 0)
         self.assertEqual(self.found, [B])
 
-    def test_unknown(self) -> None:
+    def test_a_broker_that_no_name_server_knows(self) -> None:
         """A broker that no name server knows, and no name server at all."""
         error = self.failureResultOf(self.asking("broker-z"), BrokerError).value
         self.assertEqual(str(error), "cannot find addr for broker broker-z")
@@ -60,7 +60,7 @@ class AskTests(ClusterCase):
         self.boxes[A].kernel.ask_server = None
         self.failureResultOf(self.asking(), BrokerError)
 
-    def test_refused(self) -> None:
+    def test_an_unexpected_code_is_an_error_that_names_it(self) -> None:
         """Another code than those that are taken is an error that says which."""
         asked = Deferred.fromCoroutine(self.others.ask(
             B, 30_000, forwarded(GetMaxOffsetRequestHeader(TOPIC, 0), B)))

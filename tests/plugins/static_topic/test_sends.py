@@ -70,7 +70,7 @@ class SendTests(ClusterCase):
         """A sender that names none gets one that is led here."""
         self.assertEqual(self.send(b"x", -1), (0, 0))
 
-    def test_forwarded(self) -> None:
+    def test_a_forwarded_queue_is_the_physical_one(self) -> None:
         """A queue is the physical one for who says so."""
         self.assertEqual(self.send(b"x", 0, lo="false"), (0, 0))
         self.assertEqual([m.body for m in self.boxes[A].stored(TOPIC, 0)], [b"x"])
@@ -92,7 +92,7 @@ class SendTests(ClusterCase):
             answer.header(SendMessageResponseHeader) for answer in answers if not answer.code)]
         self.assertEqual(places, [(2, 10_000), (2, 0), (0, 0), (2, 10_001)])
 
-    def test_batch(self) -> None:
+    def test_a_batch_has_one_answer(self) -> None:
         """A batch has one answer."""
         header = send_header(TOPIC, 1, queue_id=2)
         header.batch = True
@@ -109,7 +109,7 @@ class SyncFlushTests(ClusterCase):
 
     settings: ClassVar = {"flushDiskType": "SYNC_FLUSH"}
 
-    def test_held(self) -> None:
+    def test_answers_held_for_the_disk_name_the_logical_queue(self) -> None:
         """They name the logical queue as well."""
         self.updated(A, [item(0, B, 0, 0), item(1, A, 2, 10_000)])
         box = self.boxes[A]

@@ -69,7 +69,7 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(self.disk.read_file(PATH), data.replace(
             b'"counter":%d,' % (counter - 1), b'"counter":%d,' % counter))
 
-    def test_damaged(self) -> None:
+    def test_a_damaged_or_foreign_mapping_file_stops_the_start(self) -> None:
         """What cannot be read stops the start, and so does what is another broker's."""
         for data in (b"{", b'{"topicQueueMappingInfoMap":{"S":{"topic":"T","bname":"broker-a"}}}',
                      b'{"topicQueueMappingInfoMap":{"S":null}}'):

@@ -19,7 +19,7 @@ FIRST = item(0, A, 0, 0)
 class UpdateTests(ClusterCase):
     """513, UPDATE_AND_CREATE_STATIC_TOPIC."""
 
-    def test_new(self) -> None:
+    def test_topic_and_mapping_are_there(self) -> None:
         """Topic and mapping are there, saved, and name servers are told of both."""
         told: list[dict[int, int]] = []
         kernel = self.boxes[A].kernel
@@ -58,7 +58,7 @@ class UpdateTests(ClusterCase):
         assert config is not None
         self.assertEqual(config.write_queue_nums, 4)
 
-    def test_force(self) -> None:
+    def test_an_older_mapping_is_taken(self) -> None:
         """An older mapping is taken; queues that it leaves out stay."""
         self.updated(A, [FIRST], [item(0, A, 1, 0)], epoch=5)
         reply = self.update(A, {0: [item(3, A, 2, 0)]}, epoch=4, force=True)
@@ -100,7 +100,7 @@ class OtherRequestTests(ClusterCase):
         super().setUp()
         self.updated(A, [FIRST])
 
-    def test_delete(self) -> None:
+    def test_the_mapping_goes_with_the_topic(self) -> None:
         """The mapping goes with the topic, before name servers are told."""
         kernel = self.boxes[A].kernel
         tables: list[int] = []
@@ -115,7 +115,7 @@ class OtherRequestTests(ClusterCase):
         self.assertEqual(self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, create).code, 0)
         self.assertEqual(self.send(b"x", 3), (3, 0))
 
-    def test_config(self) -> None:
+    def test_the_configuration_shows_the_logical_queues(self) -> None:
         """The logical queues are told who asks for them."""
         header = GetTopicConfigRequestHeader(topic=TOPIC)
         reply = self.ask(RequestCode.GET_TOPIC_CONFIG, header, lo="true")
@@ -130,7 +130,7 @@ class OtherRequestTests(ClusterCase):
                            lo="true")
         self.assertEqual(missing.code, ResponseCode.TOPIC_NOT_EXIST)
 
-    def test_progress(self) -> None:
+    def test_1_where_a_group_has_no_offset(self) -> None:
         """-1 where a group has no offset; of other topics it is 0 as ever."""
         kernel = self.boxes[A].kernel
         kernel.topic_config.update(TopicConfig("T", 1, 1), {})

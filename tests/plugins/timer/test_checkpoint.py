@@ -32,7 +32,7 @@ class TimerCheckpointTests(SynchronousTestCase):
         self.is_there = file.load()
         return file
 
-    def test_golden(self) -> None:
+    def test_a_file_of_apaches_broker_is_read(self) -> None:
         """A file of Apache's broker is read, and is not taken for one of this broker's."""
         data = GOLDEN.read_bytes()
         self.disk.write_file(PATH, data)

@@ -108,7 +108,7 @@ class CrashTests(EveryChangeCase, TimerTestCase):
                                 f"before the end; {least} to {most} are allowed")
         return sum(count - 1 for count in seen.values())
 
-    def test_killed(self) -> None:
+    def test_the_process_ends(self) -> None:
         """The process ends; all that it wrote is there."""
         self.killed_at_every_change()
 

@@ -16,13 +16,13 @@ FILE = "/store/config/timermetrics"
 class TimerMetricsTests(TimerTestCase):
     """They follow the messages, and a stop."""
 
-    def test_golden(self) -> None:
+    def test_a_file_of_apaches_broker_is_read(self) -> None:
         """A file of Apache's broker is read."""
         saved = TimerMetricsSerializeWrapper.decode_saved(GOLDEN.read_bytes())
         self.assertEqual(set(json.loads(saved.encode_standard())),
                          {"dataVersion", "timingCount"})
 
-    def test_counted(self) -> None:
+    def test_waiting_messages_are_counted_over_a_restart(self) -> None:
         """While they wait; also over a restart, and as a slave is told."""
         for number in range(3):
             self.send(b"%d" % number, TIMER_DELAY_MS="4500")

@@ -14,7 +14,7 @@ class RatesTests(SynchronousTestCase):
         """Nothing is known yet."""
         self.assertEqual(Rates().of(1000, 7, 8), (0.0, 0.0))
 
-    def test_window(self) -> None:
+    def test_counts_older_than_ten_seconds_are_forgotten(self) -> None:
         """What is older than ten seconds does not count."""
         rates = Rates()
         for second in range(20):

@@ -21,11 +21,11 @@ HANDLE = RecallHandle("T", "broker-a", "1700000009001", "KEY")
 class HandleTests(SynchronousTestCase):
     """The text a client keeps."""
 
-    def test_text(self) -> None:
+    def test_a_handle_has_apaches_text(self) -> None:
         """As Apache's broker writes it."""
         self.assertEqual(encode_handle(HANDLE), "djEgVCBicm9rZXItYSAxNzAwMDAwMDA5MDAxIEtFWQ==")
 
-    def test_round(self) -> None:
+    def test_a_handle_is_read_with_padding_and_both_alphabets(self) -> None:
         """Also without the signs that fill it, with more behind, and with the other alphabet."""
         text = encode_handle(HANDLE)
         self.assertEqual(decode_handle(text), HANDLE)
@@ -149,7 +149,7 @@ class RecallTests(TimerTestCase):
         self.assertEqual(self.bodies(), [b"stays"])
         self.assertEqual(self.service.metrics.count("T"), 0)
 
-    def test_refusals(self) -> None:
+    def test_refusals_come_in_apaches_order_and_words(self) -> None:
         """In Apache's order and words."""
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         other = ResponseCode.ILLEGAL_OPERATION
@@ -167,7 +167,7 @@ class RecallTests(TimerTestCase):
             self.assertEqual(self.refusal(encode_handle(good._replace(timestamp=text))),
                              (other, "recall failed, timestamp invalid"), msg=text)
 
-    def test_switches(self) -> None:
+    def test_recall_is_off_by_default_and_can_be_allowed(self) -> None:
         """It is forbidden by default, and can be where sends are."""
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         self.restart(recallMessageEnable="false")

@@ -56,7 +56,7 @@ class AskingTests(SynchronousTestCase):
         self.assertIsNone(
             asks_for_time(record(sys_flag=SYS_TRANSACTION_PREPARED, TIMER_DELAY_MS="1")))
 
-    def test_when(self) -> None:
+    def test_seconds_win_over_milliseconds(self) -> None:
         """Seconds win over milliseconds, and those over a time."""
         for fields, expected in (
             ({"TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "5"}, NOW_MS + 2000),
@@ -97,7 +97,7 @@ class WayTests(SynchronousTestCase):
         self.assertEqual(due.keys, ["k"])
         self.assertIsNone(asks_for_time(due))
 
-    def test_roll(self) -> None:
+    def test_a_rolled_record_stays_in_the_timer_topic(self) -> None:
         """It stays in the timer topic, and says how often it was rolled."""
         stored = decode_record(encode_record(self.waiting(TIMER_DELAY_MS="5")))
         rolled = rolled_record(stored, stored.properties_map(), 7, 9)

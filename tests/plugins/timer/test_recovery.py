@@ -233,6 +233,6 @@ class RecoveryTests(TimerTestCase):
         self.run_task("remove old timer log files")
         self.assertEqual(self.service.timer_log.begin, 8 * UNIT_SIZE + 20)
 
-    def test_states(self) -> None:
+    def test_the_two_are_apart(self) -> None:
         """The two are apart."""
         self.assertNotEqual(CLEAN, RUNNING)

@@ -62,7 +62,7 @@ class DeliveryTests(TimerTestCase):
         self.send(b"b", TIMER_DELAY_MS="300")
         self.assertEqual(self.come_at(), {b"a": 200, b"b": 300})
 
-    def test_order(self) -> None:
+    def test_messages_of_one_tick_come_as_they_were_sent(self) -> None:
         """Messages of one tick come as they were sent."""
         bodies = [b"%d" % number for number in range(300)]
         for body in bodies:
@@ -132,7 +132,7 @@ class DeliveryTests(TimerTestCase):
             pass
         self.assertEqual(len(self.bodies()), 300)
 
-    def test_properties(self) -> None:
+    def test_delivered_properties_equal_apaches(self) -> None:
         """As Apache's broker leaves them."""
         self.send(TIMER_DELAY_MS="2500", UNIQ_KEY="U")
         begin_ms = self.box.now_ms
@@ -227,7 +227,7 @@ class RefusalTests(TimerTestCase):
         self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
         self.assertIn("10000ms", remark or "")
 
-    def test_disabled(self) -> None:
+    def test_without_the_wheel_times_are_refused(self) -> None:
         """Without the wheel times are refused, as without the plugin."""
         self.restart(timerWheelEnable="false")
         self.assertEqual(self.refused(TIMER_DELAY_SEC="1"), (
@@ -240,7 +240,7 @@ class RefusalTests(TimerTestCase):
         self.assertNotIn("timerReadBehind",
                          self.box.kernel.hooks.runtime_info(self.box.kernel))
 
-    def test_congestion(self) -> None:
+    def test_over_the_limit_some_of_a_tick_are_refused(self) -> None:
         """Over the limit some of a tick are refused, the more the fuller, then all."""
         self.restart(timerCongestNumEachSlot="10")
         taken = refused = 0
@@ -452,7 +452,7 @@ class FigureTests(TimerTestCase):
         self.save()
         self.assertGreater(self.disk.sync_count, before)
 
-    def test_slave(self) -> None:
+    def test_a_slave_leaves_delivery_to_its_master(self) -> None:
         """It leaves all to its master."""
         self.send(TIMER_DELAY_MS="500")
         self.box.kernel.set_role("SLAVE", 1)

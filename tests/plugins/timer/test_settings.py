@@ -14,17 +14,17 @@ class TimerSettingsTests(SynchronousTestCase):
     def read(self, **overrides: str) -> TimerSettings:
         return TimerSettings.read(Settings.load(TIMER_SETTINGS, overrides=overrides))
 
-    def test_defaults(self) -> None:
+    def test_defaults_are_apaches(self) -> None:
         """A tick of a second, a window of two days."""
         self.assertEqual(self.read(), TimerSettings(True, 1000, 172_800, 104_857_600))
 
-    def test_ticks(self) -> None:
+    def test_four_lengths(self) -> None:
         """Four lengths; others are rounded down, but not below the shortest."""
         for text, tick_ms in (("0", 100), ("100", 100), ("199", 100), ("200", 200), ("499", 200),
                               ("500", 500), ("999", 500), ("1000", 1000), ("5000", 1000)):
             self.assertEqual(self.read(timerPrecisionMs=text).tick_ms, tick_ms, msg=text)
 
-    def test_window(self) -> None:
+    def test_a_time_beyond_the_wheel_counts_as_its_end(self) -> None:
         """What the wheel does not hold counts as all it does."""
         for text, ticks in (("1", 604_740), ("2", 2), ("604740", 604_740), ("604741", 604_740),
                             ("-1", 604_740)):

@@ -24,14 +24,14 @@ class WholeTests(TimerStoreCase):
         self.assertEqual(report.problems, 0)
         return dict(report.counts)
 
-    def test_stopped(self) -> None:
+    def test_a_cleanly_stopped_store_has_no_finding(self) -> None:
         """A clean store: all files, units and slots that wait are looked at."""
         self.fill()
         self.stop()
         counts = self.whole()
         self.assertEqual((counts[FILES], counts[UNITS], counts[SLOTS]), (4, 20, 6))
 
-    def test_nothing(self) -> None:
+    def test_a_store_in_which_nothing_waits(self) -> None:
         """A store in which nothing waits, and one that never had a timed message."""
         self.turns(2000)
         self.stop()
@@ -40,7 +40,7 @@ class WholeTests(TimerStoreCase):
             (self.root / name).unlink(missing_ok=True)
         self.whole()
 
-    def test_running(self) -> None:
+    def test_no_finding_at_any_moment_of_a_life(self) -> None:
         """At every moment of a life, saved or not; and the store of a broker that is killed then.
 
         What the next broker makes of it is whole too, before and after its own stop.
@@ -68,7 +68,7 @@ class WholeTests(TimerStoreCase):
         self.stop()
         self.assertGreater(self.whole("stopped")[UNITS], 40)
 
-    def test_ticks(self) -> None:
+    def test_the_length_of_a_tick_is_found_out(self) -> None:
         """The length of a tick is found out, with our mark and without it."""
         for count, tick_ms in enumerate((100, 200, 500), 1):
             self.stop()
@@ -119,7 +119,7 @@ class DamageTests(TimerStoreCase):
 
     # --- units
 
-    def test_previous(self) -> None:
+    def test_a_unit_that_leads_past_another_one_of_its_slot(self) -> None:
         """A unit that leads past another one of its slot."""
         places = self.of_slot(14)
         place = self.put_unit(places[5], "previous", "q", places[3])
@@ -147,7 +147,7 @@ class DamageTests(TimerStoreCase):
             f"timerlog/{path.name} byte {at}: expected a unit of 52 bytes, found zeros",
             f"timerlog/{path.name} byte {at}: the same 1 more times behind it"])
 
-    def test_place(self) -> None:
+    def test_a_unit_that_leads_to_no_record(self) -> None:
         """A unit that leads to no record, or behind the log."""
         unit = dict(self.units())[self.of_slot(14)[2]]
         position = self.of_slot(14)[2]
@@ -180,7 +180,7 @@ class DamageTests(TimerStoreCase):
         place = self.put_unit(self.of_slot(14)[2], "topic_hash", "i", 85)
         self.is_named(f"{place}: expected the code 84 of topic 'T', found 85")
 
-    def test_magic(self) -> None:
+    def test_a_unit_that_takes_a_message_back_where_the_message_does_not(self) -> None:
         """A unit that takes a message back where the message does not; the count is wrong too."""
         places = self.of_slot(14)
         place = self.put_unit(places[2], "magic", "i", 1 | MAGIC_DELETE)
@@ -190,7 +190,7 @@ class DamageTests(TimerStoreCase):
             f"timerwheel byte {at + 24}: expected count to be 10, as its units say (slot of "
             f"{self.slot_of(places[2])[1]} ticks), found 12")
 
-    def test_time(self) -> None:
+    def test_a_unit_in_the_wrong_slot_is_found(self) -> None:
         """A unit, alone in its slot, that says another time: it is in no slot, the slot in none."""
         position, unit = next((p, u) for p, u in self.units()
                               if p not in self.of_slot(14) and not u.is_rolled and p > 0)
@@ -214,14 +214,14 @@ class DamageTests(TimerStoreCase):
         self.assertIn(f"timerlog/{LOG_FILE_SIZE:020d}: expected a file, found none",
                       check(self.root)[0])
 
-    def test_length(self) -> None:
+    def test_a_file_of_another_length_is_found(self) -> None:
         """A file of another length."""
         path = self.root / "timerlog" / f"{LOG_FILE_SIZE:020d}"
         path.write_bytes(path.read_bytes()[:330])
         self.is_named(f"timerlog/{path.name}: expected 340 bytes as the others have, found 330 "
                       "bytes")
 
-    def test_blank(self) -> None:
+    def test_a_wrong_mark_at_the_end_of_a_file_is_found(self) -> None:
         """The mark at the end of a file."""
         self.put(self.root / "timerlog" / f"{LOG_FILE_SIZE:020d}", 312, b"\1")
         [line] = check(self.root)[0]
@@ -230,7 +230,7 @@ class DamageTests(TimerStoreCase):
 
     # --- the wheel
 
-    def test_last(self) -> None:
+    def test_a_slot_that_leads_to_an_older_unit_of_its_own(self) -> None:
         """A slot that leads to an older unit of its own, and to one of another slot."""
         places = self.of_slot(14)
         at, ticks, _ = self.slot_of(places[0])
@@ -239,7 +239,7 @@ class DamageTests(TimerStoreCase):
             self.is_named(f"timerwheel byte {at + 16}: expected last to be the slot's newest unit, "
                           f"the one at {places[-1]} (slot of {ticks} ticks), found {wrong}")
 
-    def test_first(self) -> None:
+    def test_a_slot_that_says_another_first_unit(self) -> None:
         """A slot that says another first unit."""
         places = self.of_slot(14)
         at, ticks, _ = self.slot_of(places[0])
@@ -248,7 +248,7 @@ class DamageTests(TimerStoreCase):
         self.is_named(f"timerwheel byte {at + 8}: expected first to be {places[0]}, as its units "
                       f"say (slot of {ticks} ticks), found {places[1]}")
 
-    def test_count(self) -> None:
+    def test_a_slot_that_says_another_number(self) -> None:
         """A slot that says another number: twelve and one are messages, one is taken back."""
         at, ticks, slot = self.slot_of(self.of_slot(14)[0])
         self.assertEqual(slot.count, 12)
@@ -340,7 +340,7 @@ class DamageTests(TimerStoreCase):
         path.unlink()
         self.assertIn(f"{CHECK_POINT}: expected a check point, found none", check(self.root)[0])
 
-    def test_metrics(self) -> None:
+    def test_metrics_that_are_no_json(self) -> None:
         """Metrics that are no JSON, or JSON of another kind; an empty file has its backup."""
         path = self.root / "config" / "timermetrics"
         whole = path.read_bytes()

@@ -30,7 +30,7 @@ class RowsTests(TimerStoreCase):
         self.assertEqual(len(lines), problems, msg=lines)
         return found
 
-    def test_states(self) -> None:
+    def test_waiting_rolled_taken_back(self) -> None:
         """Waiting, rolled, taken back; by the time they come at; what was delivered is not."""
         self.fill()
         self.stop()
@@ -66,7 +66,7 @@ class RowsTests(TimerStoreCase):
             self.assertEqual([row["slotTime"] for row in rows], [None, None])
         self.assertEqual([row["timerQueueOffset"] for row in rows], [20, 21])
 
-    def test_wanted(self) -> None:
+    def test_rows_are_selected_by_topic_queue_key_and_time(self) -> None:
         """By topic, queue, place, key and the time they are due at."""
         self.fill()
         self.stop()
@@ -80,7 +80,7 @@ class RowsTests(TimerStoreCase):
         ):
             self.assertEqual(self.rows(wanted), expected, msg=str(wanted))
 
-    def test_damage(self) -> None:
+    def test_damaged_units_are_named_and_the_rest_is_listed(self) -> None:
         """A unit that is none, and one that leads to no message: named, the others are listed."""
         self.fill()
         self.stop()
@@ -95,7 +95,7 @@ class RowsTests(TimerStoreCase):
         self.stop()
         self.assertEqual(self.rows(), [])
 
-    def test_text(self) -> None:
+    def test_unprintable_text_is_escaped(self) -> None:
         """A line each: what is unprintable is escaped."""
         self.fill()
         self.stop()
@@ -118,7 +118,7 @@ class CommandTests(TimerStoreCase):
             status = main(["store", *arguments])
         return status, out.getvalue().splitlines(), err.getvalue()
 
-    def test_dump(self) -> None:
+    def test_lines_json_the_options_of_other_dumps(self) -> None:
         """Lines, JSON, the options of other dumps."""
         self.fill()
         status, lines, err = self.call("dump", str(self.root), "--view", "timers")
@@ -133,7 +133,7 @@ class CommandTests(TimerStoreCase):
         self.assertEqual((status, lines), (2, []))
         self.assertIn("'nothing' is not one of timers", err)
 
-    def test_check(self) -> None:
+    def test_the_files_are_counted(self) -> None:
         """The files are counted, and what is wrong is a line and the status."""
         self.fill()
         self.stop()

@@ -76,7 +76,7 @@ class TimerLogTests(SynchronousTestCase):
             self.assertIsNone(self.log.unit(position), msg=position)
         self.assertEqual(self.places(self.log.begin), [4])
 
-    def test_truncate(self) -> None:
+    def test_truncated_units_are_gone_after_a_reopen(self) -> None:
         """What is behind is gone, for who opens it next too."""
         self.write(*range(10))
         for end, left in ((552, 9), (500, 8), (302, 5), (250, 4), (104, 2), (0, 0)):
@@ -106,7 +106,7 @@ class TimerLogTests(SynchronousTestCase):
         self.assertEqual(self.write(3), [52])
         self.assertEqual(self.places(), [1, 3])
 
-    def test_sync(self) -> None:
+    def test_a_sync_writes_new_units_and_new_directories(self) -> None:
         """What was written since the last time, and the directory when files came."""
         self.write(1)
         before = self.disk.sync_count

@@ -40,7 +40,7 @@ class TimerWheelTests(SynchronousTestCase):
         at = time_ms // 1000 % RING_SLOTS * SLOT_SIZE
         return struct.unpack(">qqqii", self.disk.read_file(PATH)[at:at + SLOT_SIZE])
 
-    def test_slots(self) -> None:
+    def test_the_first_unit_stays_the_first(self) -> None:
         """The first unit stays the first, the last is the last, what takes back counts down."""
         for position, magic in ((0, 1), (52, 1), (104, 1 | MAGIC_DELETE)):
             self.wheel.add(position, unit(NOW_MS + 5000, magic))
@@ -55,7 +55,7 @@ class TimerWheelTests(SynchronousTestCase):
         self.wheel.finish(NOW_MS + 5000)
         self.assertEqual((self.wheel.count, self.wheel.next_ms), (0, None))
 
-    def test_file(self) -> None:
+    def test_a_slot_has_its_place_by_its_time(self) -> None:
         """A slot has its place by its time; the rest of the file is empty."""
         self.wheel.add(52, unit(NOW_MS + 5000))
         self.wheel.add(104, unit(NOW_MS + 6000))
@@ -89,7 +89,7 @@ class TimerWheelTests(SynchronousTestCase):
         self.write()
         self.assertEqual(self.loaded(), {NOW_MS: Slot(0, 0, 1)})
 
-    def test_load(self) -> None:
+    def test_slots_load_from_a_time_on_across_the_files_end(self) -> None:
         """From a time on; on the last slot of the file and the first too."""
         last = NOW_MS // 1000 // RING_SLOTS * RING_SLOTS * 1000 + (
             RING_SLOTS - 1) * 1000

@@ -25,13 +25,13 @@ class HostTests(SynchronousTestCase):
         return {each.check: each.level for each in host_findings(replace(GOOD, **changes))
                 if each.level is not Level.OK}
 
-    def test_good(self) -> None:
+    def test_a_good_host_has_no_finding(self) -> None:
         """Nothing to say; the soft limit of open files is raised by a start."""
         self.assertEqual(self.levels(), {})
         unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         self.assertEqual(self.levels(open_files=unlimited, maps_max=None), {})
 
-    def test_worse(self) -> None:
+    def test_each_limit_has_its_warning_and_its_error(self) -> None:
         """Each limit, where it is a warning and where it is too low."""
         for changes, found in (
             ({"open_files": (1024, 4096)}, {"open files": Level.WARN}),
@@ -47,7 +47,7 @@ class HostTests(SynchronousTestCase):
         ):
             self.assertEqual(self.levels(**changes), found, msg=str(changes))
 
-    def test_here(self) -> None:
+    def test_this_host_has_numbers_for_all_of_it(self) -> None:
         """This host has numbers for all of it."""
         host = Host.here()
         self.assertGreater(host.memory, 1 << 20)

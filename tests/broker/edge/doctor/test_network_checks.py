@@ -35,7 +35,7 @@ class AddressTests(SynchronousTestCase):
         self.assertEqual(self.address().level, Level.OK)
         self.assertIn(own, self.address().text)
 
-    def test_up(self) -> None:
+    def test_an_address_for_this_host_only_is_fine_under_up(self) -> None:
         """For this host only, and meant so."""
         self.assertIs(self.address(kind="up").level, Level.OK)
         self.assertIs(self.address(kind="up", bindAddress="0.0.0.0").level, Level.BROKEN)
@@ -63,7 +63,7 @@ class AddressTests(SynchronousTestCase):
         self.assertIs(finding.level, Level.BROKEN)
         self.assertIn("bindAddress=127.0.0.1 only", finding.text)
 
-    def test_container(self) -> None:
+    def test_its_own_address_is_reached_inside_its_network_only(self) -> None:
         """Its own address is reached inside its network only, unless another is told."""
         if local_address() == "127.0.0.1":
             return

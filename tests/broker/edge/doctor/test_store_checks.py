@@ -34,7 +34,7 @@ class StoreTests(SynchronousTestCase):
                 if each.check == "disk" and "tmpfs" not in each.text
                 and "overlay" not in each.text}
 
-    def test_room(self) -> None:
+    def test_a_broker_refuses_messages_from_90_on(self) -> None:
         """A broker refuses messages from 90 % on, and removes whatever it finds from 85 % on."""
         self.assertEqual(self.disk(50 * GIB, 0.5), {Level.OK})
         self.assertEqual(self.disk(14 * GIB, 0.86), {Level.WARN})

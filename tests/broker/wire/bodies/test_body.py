@@ -44,7 +44,7 @@ GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 class SizeTests(SynchronousTestCase):
     """What is no plain JSON is read slowly: from a peer only up to a limit."""
 
-    def test_limit(self) -> None:
+    def test_over_it_a_body_is_refused_unread(self) -> None:
         """Over it a body is refused unread, and so is plain JSON of the wrong type."""
         table = ",".join(f'"T{number}@g":{{0:1}}' for number in range(40_000))
         data = f'{{"offsetTable":{{{table}}}}}'.encode()
@@ -73,7 +73,7 @@ class SizeTests(SynchronousTestCase):
             self.assertEqual(BrokerData.decode(body % 2**60).broker_addrs, {2**60: "a"})
             self.assertRaises(WireError, BrokerData.decode, body % 2**63)
 
-    def test_plain(self) -> None:
+    def test_plain_json_has_no_limit_but_the_frames(self) -> None:
         """Plain JSON has no limit but the frame's."""
         data = b'{"clientID":"c","x":"%s"}' % (b"x" * DIALECT_SIZE_MAX)
         self.assertEqual(HeartbeatData.decode(data).client_id, "c")
@@ -265,12 +265,12 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(sum(offsets.offset_table["T@G"].values()), 10)
         self.assertIsNone(offsets.data_version)
 
-    def test_heartbeats(self) -> None:
+    def test_clients_of_every_kind_say_the_same_with_different_bytes(self) -> None:
         """Clients of every kind say the same with different bytes."""
         for name, data in HEARTBEATS.items():
             self.assertEqual(HeartbeatData.decode(data), HEARTBEAT, msg=name)
 
-    def test_defaults(self) -> None:
+    def test_a_missing_heartbeat_field_has_javas_default(self) -> None:
         """What a heartbeat leaves out is as in Java."""
         body = HeartbeatData.decode(b'{"clientID":"C","consumerDataSet":[{"groupName":"G",'
                                     b'"consumeFromWhere":"","subscriptionDataSet":[{"topic":"T"}'
@@ -297,7 +297,7 @@ class BodyTests(SynchronousTestCase):
         )
         self.assertEqual(body.mq_set, (MessageQueue("T", "b", 1), MessageQueue("T", "b", 0)))
 
-    def test_malformed(self) -> None:
+    def test_a_malformed_body_is_a_wire_error_that_names_it(self) -> None:
         """What does not fit is a WireError that names the body."""
         for name, body_type, data in MALFORMED:
             with self.assertRaises(WireError, msg=name) as caught:
@@ -313,7 +313,7 @@ class BodyTests(SynchronousTestCase):
 
     @settings(max_examples=200)
     @given(any_body, st.data())
-    def test_damage(self, body: Body, data: st.DataObject) -> None:
+    def test_a_damaged_body_is_read_or_a_wire_error(self, body: Body, data: st.DataObject) -> None:
         """A damaged body is read or is a WireError, nothing else."""
         encoded = bytearray(body.encode())
         place = data.draw(st.integers(0, len(encoded) - 1))

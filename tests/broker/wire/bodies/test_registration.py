@@ -117,7 +117,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         self.assertEqual(body, RegisterBrokerBody(TopicConfigSerializeWrapper(
             {"T": TopicConfig("T", 4, 4)}, DataVersion(0, 5, 1))))
 
-    def test_malformed(self) -> None:
+    def test_each_malformed_part_is_refused_with_its_name(self) -> None:
         """Each wrong part is refused with a text that names it."""
         for name, inflated, part in MALFORMED:
             error = self.assertRaises(
@@ -133,7 +133,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         for data in (b"", b"\0", b"no zlib at all", b"\x78\xda\xff\xff"):
             self.assertRaises(WireError, RegisterBrokerBody.decode, data, True, 479)
 
-    def test_bomb(self) -> None:
+    def test_a_body_that_inflates_without_end_is_refused_at_the_limit(self) -> None:
         """A body that inflates without end is refused at the limit."""
         bomb = zlib.compress(bytes(REGISTRATION_SIZE_MAX + 1), 9)
         self.assertLess(len(bomb), 100_000)
@@ -220,7 +220,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
             self.assertEqual(pauses, 0, msg=what)
 
     @given(st.integers(0, len(INFLATED) - 1), st.binary(max_size=6))
-    def test_damage(self, place: int, patch: bytes) -> None:
+    def test_a_damaged_body_is_read_or_is_a_wireerror(self, place: int, patch: bytes) -> None:
         """A damaged body is read or is a WireError, nothing else."""
         data = INFLATED[:place] + patch + INFLATED[place + len(patch) :]
         for version in (MAPPING_VERSION_MIN - 1, MAPPING_VERSION_MIN):

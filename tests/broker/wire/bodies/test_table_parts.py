@@ -57,7 +57,7 @@ def reordered(body: RegisterBrokerBody, *, last: str = "", indent: int | None = 
 class LongTableTests(SynchronousTestCase):
     """RegisterBrokerBody.decoding."""
 
-    def test_same(self) -> None:
+    def test_decoding_in_parts_equals_one_call_of_the_decoder(self) -> None:
         """It is what one call of the decoder reads, in parts of PART_BYTES."""
         for body in (long_body(), long_body(attributes=ATTRIBUTES), long_body(order=True)):
             data = body.encode()
@@ -99,7 +99,7 @@ class LongTableTests(SynchronousTestCase):
                     if not body.topic_config_serialize_wrapper.topic_config_table["T1"].attributes:
                         self.assertGreater(pauses, 5, msg=f"{last} {indent}")
 
-    def test_short(self) -> None:
+    def test_a_short_body_is_read_in_one_call(self) -> None:
         """A short body is read in one call."""
         body = RegisterBrokerBody(TopicConfigSerializeWrapper({"T": TopicConfig("T")}))
         self.assertEqual(drain(body.encode()), (body, 0))
@@ -112,7 +112,7 @@ class LongTableTests(SynchronousTestCase):
         self.assertEqual(drain(other + body.encode()[1:])[0], body)
         self.assertEqual(drain(other + b'"filterServerList":[]}')[0], RegisterBrokerBody())
 
-    def test_damaged(self) -> None:
+    def test_a_damaged_long_table_is_refused_wherever_the_damage_is(self) -> None:
         """What is no JSON is refused wherever the damage is, and what has other types."""
         # Long enough not to be read as the dialect.
         data = long_body().encode() + b" " * 1_000

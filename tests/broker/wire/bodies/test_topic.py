@@ -43,7 +43,7 @@ class DataVersionTests(SynchronousTestCase):
                 self.assertTrue(newer.is_newer_than(older))
                 self.assertFalse(older.is_newer_than(newer))
 
-    def test_assign(self) -> None:
+    def test_a_version_that_is_assigned_is_equal(self) -> None:
         """A version that is assigned is equal, and goes its own way after."""
         one, other = DataVersion(), DataVersion(1, 2, 3)
         one.assign(other)
@@ -55,7 +55,7 @@ class DataVersionTests(SynchronousTestCase):
 class TopicTextTests(SynchronousTestCase):
     """TopicConfig as a compressed registration holds it."""
 
-    def test_form(self) -> None:
+    def test_the_text_is_apaches(self) -> None:
         """The text is Apache's."""
         topic = TopicConfig("T", 4, 8, 6, attributes={"message.type": "FIFO"})
         self.assertEqual(topic.encode_text(), 'T 4 8 6 SINGLE_TAG {"message.type":"FIFO"}')
@@ -74,7 +74,7 @@ class TopicTextTests(SynchronousTestCase):
             self.assertEqual(TopicConfig.decode_text(old),
                              TopicConfig("T", 4, 8, 6, TopicFilterType.MULTI_TAG))
 
-    def test_malformed(self) -> None:
+    def test_a_wrong_piece_is_named(self) -> None:
         """A wrong piece is named."""
         for name, wrong, part in MALFORMED:
             error = self.assertRaises(WireError, TopicConfig.decode_text, wrong)
