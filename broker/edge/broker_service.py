@@ -87,9 +87,9 @@ class BrokerService(Service):
         self.slow = SlowRequests(now_ms, settings)
         self._in_flight, self._kept = InFlight(), KeptBytes()
         self._connections = connections or ConnectionCount(connections_max)
-        self._turn = IdleSpin(reactor)
-        self._turns = RunQueue(reactor, monotonic)
-        sync = QuickSync(reactor, self._threads, monotonic, self._turn.is_lone)
+        self._idle_spin = IdleSpin(reactor)
+        self._run_queue = RunQueue(reactor, monotonic)
+        sync = QuickSync(reactor, self._threads, monotonic, self._idle_spin.is_lone)
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
                              self._threads.do, sync.run, monotonic_ms)
         self.kernel = Kernel(settings, store, hooks, now_ms, SteadyClock(monotonic_ms))
@@ -132,7 +132,7 @@ class BrokerService(Service):
             self.settings.check()
             await self.kernel.start()
             self._kernel_started = True
-            self._turns.start(self.kernel.flow_control)
+            self._run_queue.start(self.kernel.flow_control)
             await self._listen()
             self._start_periodic_tasks()
             fetched = self.name_server_list.fetch()
@@ -189,8 +189,9 @@ class BrokerService(Service):
     def _listener(self, port: int, dispatcher: Dispatcher, purpose: str) -> ListenerService:
         factory = RemotingFactory(
             self._reactor, dispatcher, self.kernel.channels, now_ms, monotonic, self._in_flight,
-            self.stalls, self._security.stages, self._kept, self._connections, turn=self._turn,
-            slow=self.slow, turns=self._turns, steady=self.kernel.steady)
+            self.stalls, self._security.stages, self._kept, self._connections,
+            idle_spin=self._idle_spin, slow=self.slow, run_queue=self._run_queue,
+            steady=self.kernel.steady)
         return ListenerService(self._reactor, port, self.settings.text("bindAddress"),
                                self.settings.int("serverSocketBacklog"), factory, purpose)
 
@@ -341,7 +342,7 @@ class BrokerService(Service):
             await self.kernel.stop()
         for listener in self._listeners:
             await listener.stopService()
-        self._turns.stop()
+        self._run_queue.stop()
         await self.client.close()
         if self._threads.started:
             # They are idle once the store is stopped.

@@ -1,4 +1,4 @@
-"""What the connections of one port share: dispatcher, registry, clocks, limits."""
+"""The factory of a port's connections: dispatcher, registry, clocks and limits they share."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["InFlight", "RemotingFactory", "StallWatch"]
 
 
 class InFlight:
-    """Bytes of requests that wait for their replies, over all connections."""
+    """The bytes of requests that were not answered yet, over all connections."""
 
     def __init__(self, maximum_bytes: int = TOTAL_BYTES_IN_FLIGHT_MAX) -> None:
         self.maximum_bytes = maximum_bytes
         self.total_bytes = 0
-        #: Connections that do not read because of the total.
+        #: Connections that are not read because of the total.
         self.paused: set[RemotingProtocol] = set()
 
     def add(self, size_bytes: int) -> bool:
-        """Count a request; :returns: whether the total is over its limit."""
+        """Add a request; :returns: whether the total exceeds its limit."""
         self.total_bytes += size_bytes
         return self.total_bytes > self.maximum_bytes
 
     def remove(self, size_bytes: int) -> Sequence[RemotingProtocol]:
-        """Uncount a request; :returns: the connections that may read again."""
+        """Subtract a request; :returns: the connections that may be read again."""
         self.total_bytes -= size_bytes
         assert self.total_bytes >= 0
         if not self.paused or self.total_bytes > self.maximum_bytes // 2:
@@ -49,9 +49,9 @@ class InFlight:
 
 
 class StallWatch:
-    """Counts and logs work that held the reactor for too long.
+    """Counts and logs work that blocked the reactor for too long.
 
-    ``count`` and ``longest_seconds`` are figures for whoever watches the process.
+    ``count`` and ``longest_seconds`` are metrics of the process.
     """
 
     log = Logger()
@@ -67,14 +67,14 @@ class StallWatch:
         self.count += 1
         self.longest_seconds = max(self.longest_seconds, seconds)
         if seconds < STALL_WARN_SECONDS:
-            self.log.debug("{what} held the reactor for {milliseconds} ms", what=what,
+            self.log.debug("{what} blocked the reactor for {milliseconds} ms", what=what,
                            milliseconds=round(seconds * 1000))
             return
         self._long_count += 1
-        # Every power of two: the first ones at once, a flood of them without flooding the log.
+        # Log at each power of two: the first stalls at once, and a flood in few lines.
         if self._long_count & (self._long_count - 1) == 0:
-            self.log.warn("{what} held the reactor for {milliseconds} ms, long stall number "
-                          "{count}; {all} of over {limit} ms", what=what, all=self.count,
+            self.log.warn("{what} blocked the reactor for {milliseconds} ms, long stall number "
+                          "{count}; {all} stalls of over {limit} ms", what=what, all=self.count,
                           milliseconds=round(seconds * 1000), count=self._long_count,
                           limit=round(STALL_SECONDS * 1000))
 
@@ -85,12 +85,12 @@ class RemotingFactory(ServerFactory):
     :param reactor: for time-outs.
     :param now_ms: the clock, Unix ms.
     :param monotonic: a clock in seconds that never jumps.
-    :param passes_over_long_replies: whether a reply longer than a frame fails its call alone, not
+    :param passes_over_long_replies: whether a reply longer than a frame fails its call only, not
         the connection.
-    :param turn: is told what is being run.
-    :param slow: is told what took long.
-    :param turns: who is served next; ports of one process share it.
-    :param steady: for the silence of peers; None: ``monotonic``.
+    :param idle_spin: polls briefly after a single request.
+    :param slow: logs slow requests.
+    :param run_queue: the run queue, shared by the ports of one process.
+    :param steady: measures the silence of peers; by default it follows ``monotonic``.
     """
 
     noisy = False
@@ -101,9 +101,9 @@ class RemotingFactory(ServerFactory):
         in_flight: InFlight | None = None, stalls: StallWatch | None = None,
         first_bytes: Sequence[FirstBytesStage] = (TlsRefused(),),
         kept: KeptBytes | None = None, connections: ConnectionCount | None = None,
-        passes_over_long_replies: bool = False, turn: IdleSpin | None = None,
+        passes_over_long_replies: bool = False, idle_spin: IdleSpin | None = None,
         slow: SlowRequests | None = None,
-        turns: RunQueue | None = None, steady: SteadyClock | None = None,
+        run_queue: RunQueue | None = None, steady: SteadyClock | None = None,
     ) -> None:
         self.reactor = reactor
         self.dispatcher = dispatcher
@@ -117,14 +117,14 @@ class RemotingFactory(ServerFactory):
         self.kept = kept or KeptBytes()
         self.connections = connections or ConnectionCount(lambda: sys.maxsize)
         self.passes_over_long_replies = passes_over_long_replies
-        self.turn = turn or IdleSpin(reactor)
+        self.idle_spin = idle_spin or IdleSpin(reactor)
         self.slow = slow or SlowRequests(now_ms)
-        self.turns = turns or RunQueue(reactor, monotonic)
-        #: Looked at for each read.
-        self.flow_control: IFlowControl | None = self.turns.flow_control
+        self.run_queue = run_queue or RunQueue(reactor, monotonic)
+        #: Read at each read of a connection.
+        self.flow_control: IFlowControl | None = self.run_queue.flow_control
 
     def buildProtocol(self, addr: object) -> RemotingProtocol | None:  # type: ignore[override]
-        """Make a connection's protocol; None closes it: there are too many."""
+        """Make a connection's protocol, or return None, which closes it: there are too many."""
         if not self.connections.may_add():
             return None
         protocol = RemotingProtocol()
@@ -132,17 +132,17 @@ class RemotingFactory(ServerFactory):
         return protocol
 
     def close_idle(self, idle_max_ms: int) -> None:
-        """Close connections that are silent, and cut off those that take nothing; periodic."""
+        """Close silent connections and cut off stalled ones; runs periodically."""
         now_ms = self.steady.awake_ms()
         for channel in self.channels:
             if not isinstance(channel, RemotingProtocol):
                 continue
             if channel.is_stalled():
-                channel.abort("takes no replies")
+                channel.abort("reads no replies")
             elif now_ms - channel.heard_ms <= idle_max_ms:
                 continue
             elif channel.closing:
-                channel.abort("does not take what was sent before the close")
+                channel.abort("does not read the data sent before the close")
             else:
                 channel.log.info("connection of {peer} closed: idle", peer=channel.remote_address)
                 channel.close()

@@ -1,4 +1,4 @@
-"""What the reactor is at: the read of one connection, and whether others wait for theirs."""
+"""A brief poll after a read, for a synchronous producer that sends again at once."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["LINGER_SECONDS", "PASSES_MAX", "IdleSpin"]
+__all__ = ["SKIPS_MAX", "SPIN_SECONDS", "IdleSpin"]
 
-#: How long the next request of who sends one at a time is waited for without sleeping, seconds.
-LINGER_SECONDS: Final = 0.0002
-#: After a wait in vain so many lone requests pass without one, at most; twice as many each time.
-PASSES_MAX: Final = 1023
+#: How long a spin polls for the next request before the process sleeps, seconds.
+SPIN_SECONDS: Final = 0.0002
+#: Back-off limit: how many single requests skip the spin after a miss; doubles per miss.
+SKIPS_MAX: Final = 1023
 
 
 class IdleSpin:
-    """The turn of a connection that is being read.
+    """Polls the reactor's epoll object for a moment after a single request was served.
 
-    :param reactor: whose turn; of one without an epoll object it is not known who waits.
+    :param reactor: a reactor without an epoll object never spins.
     :param monotonic: a clock in seconds.
-    :param processors: on how many the process may run.
+    :param processors: the number of CPUs the process may use.
     """
 
     def __init__(
         self, reactor: Any, monotonic: Callable[[], float] = time.monotonic,
         processors: int | None = None,
     ) -> None:
-        #: Requests that are being run together; 0 outside of a read.
+        #: The number of requests in the slice that runs now; 0 outside of a read.
         self.request_count = 0
         self._reactor = reactor
         self._readable: select.poll | None = None
         self._monotonic = monotonic
         self._processors = processors or os.cpu_count() or 1
         self._was_lone = False
-        #: Waits of ``linger`` in vain, in a row, and the requests that pass because of them.
-        self._vain = self._passes = 0
+        #: The back-off after the last misses in a row, and how many requests still skip the spin.
+        self._back_off = self._skips = 0
 
     def is_lone(self) -> bool:
-        """Whether one request is all there is: it has the turn alone and no connection waits.
+        """Return whether the slice has one request and no other connection has input.
 
-        An epoll object can be polled itself, and is readable when anything it watches is. What
-        was read is not, and what the reactor has yet to read still is.
+        An epoll object can itself be polled: it is readable when a socket that it watches is. A
+        socket that was read is not readable any more; one that the reactor has not read yet is.
         """
         if self.request_count != 1:
             return False
@@ -55,25 +55,24 @@ class IdleSpin:
         self._was_lone = not self._readable.poll(0)
         return self._was_lone
 
-    def linger(self) -> bool:
-        """At the end of a turn: if it was found to be lone, wait for who comes next.
+    def spin(self) -> bool:
+        """Poll briefly for the next request at the end of a slice that had one request.
 
-        To fall asleep and be woken takes longer than most need who send one message at a time and
-        wait for each. Where nobody comes so soon, it is tried ever more rarely. The processor is
-        another's who needs it when there is but one.
+        A synchronous producer usually sends again sooner than one sleep/wake-up takes. After a
+        miss the spin backs off exponentially. It never runs on a single CPU.
 
-        :returns: whether somebody came.
+        :returns: whether a connection has input.
         """
         if not self._was_lone:
             return False
         self._was_lone = False
-        if self._passes or self._processors < 2 or self._readable is None:
-            self._passes = max(self._passes - 1, 0)
+        if self._skips or self._processors < 2 or self._readable is None:
+            self._skips = max(self._skips - 1, 0)
             return False
-        ends = self._monotonic() + LINGER_SECONDS
+        ends = self._monotonic() + SPIN_SECONDS
         while not self._readable.poll(0):
             if self._monotonic() >= ends:
-                self._vain = self._passes = min(2 * self._vain + 1, PASSES_MAX)
+                self._back_off = self._skips = min(2 * self._back_off + 1, SKIPS_MAX)
                 return False
-        self._vain = 0
+        self._back_off = 0
         return True

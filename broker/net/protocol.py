@@ -1,12 +1,12 @@
 """A connection: bytes in, frames to the dispatcher, replies out.
 
-Back-pressure inwards: while requests whose replies are awaited hold more bytes than a connection,
-or all of them together, may, reading stops. Back-pressure outwards: while the peer does not take
-its replies, reading stops as well; what still comes (woken pulls) is bounded, and a peer that
-takes nothing for too long is cut off. What one read brought runs for a few milliseconds at a time,
-and no further than its replies are taken; the rest waits for another turn, see ``turns``. With flow
-control what a busy broker reads waits as a whole, and what is too much of it is refused. Other
-connections never notice any of it.
+Back-pressure inwards: reading stops while the requests in flight exceed the byte limit of the
+connection or of all connections together. Back-pressure outwards: reading also stops while the
+peer does not read its replies. Replies that are still written then (of woken pulls) are bounded,
+and a peer that reads nothing for too long is cut off. The requests of one read run in slices of a
+few milliseconds, and only as far as their replies are read; the rest waits in the run queue, see
+``run_queue``. With flow control all requests that a busy broker reads wait, and excess requests
+are rejected. Other connections never notice.
 
 Source: NettyRemotingServer, NettyRemotingAbstract @5.3.3; design of twistmq.
 """
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
 
 __all__ = ["RemotingProtocol"]
 
-#: Why reading is paused: the peer takes no replies; its requests, or everybody's, wait; what was
-#: read before is not done; a stage that looks at the first bytes has to wait for something.
+#: Why reading is paused: the peer reads no replies; its requests in flight, or those of all
+#: connections, are too many; earlier requests still wait; a protocol-detection stage is waiting.
 _UNSENT: Final = 1
 _CONNECTION_FULL: Final = 2
 _TOTAL_FULL: Final = 4
 _BACKLOG: Final = 8
 _STAGE: Final = 16
 
-#: Reads of one connection in a row, when nobody else has anything to read: timers wait meanwhile,
-#: a few milliseconds.
+#: Reads of one connection in a row while no other connection has input. Timers are late by a few
+#: milliseconds meanwhile.
 _READS_AT_ONCE_MAX: Final = 16
 
 _channel_ids = count(1)
@@ -93,39 +93,39 @@ class RemotingProtocol(Protocol):
         self.active = False
         self.heard_ms = 0
         self._decoder = FrameDecoder()
-        #: What looks at the first bytes; None once it has.
+        #: Protocol detection; None once it is done.
         self._first_bytes: FirstBytes | None = None
-        #: What bytes pass through on a connection that speaks TLS; None: they are sent as they are.
+        #: The TLS layer; None on a plain connection.
         self._tls: TlsLayer | None = None
         self._opaques = count(1)
         self._pending: dict[int, tuple[Deferred[RemotingCommand], IDelayedCall]] = {}
         self._held_bytes = 0
         self._paused_for = 0
-        #: Bytes the transport has for the peer, and since when they are too many.
+        #: Bytes in the transport's write buffer, and since when they exceed the limit.
         self.unsent_bytes = 0
         self._unsent_since_ms = 0
-        #: Sends at once what the socket takes, see twisted.internet.tcp.Connection.
+        #: Writes as much as the socket accepts, see twisted.internet.tcp.Connection.
         self._write_some: Callable[[bytes], int | Exception] | None = None
-        #: What is noted in the factory's KeptBytes.
+        #: The bytes recorded for this connection in the factory's KeptBytes.
         self._kept_bytes = 0
-        #: What the layer of TLS takes while it shakes hands.
+        #: The memory of the TLS layer during its handshake.
         self._handshake_bytes = 0
-        #: What is left of frames whose turn was over; those that had none yet, behind it.
+        #: Frames left from the interrupted slice; frames not yet started are in ``_waiting``.
         self._backlog: Sequence[Frame] = ()
         self._waiting: WaitingFrames | None = None
-        #: While a read takes more than Twisted asks for, because the last one was full.
+        #: Whether reads are longer than Twisted's, because the last one was full.
         self._reads_much = False
-        self._turn_ends = 0.0
-        self._turn_reply_bytes = 0
-        #: True once it was said that the connection is to be closed: nothing is sent any more.
+        self._slice_ends = 0.0
+        self._slice_reply_bytes = 0
+        #: True after ``close()``: nothing more is sent.
         self.closing = False
 
-    # --- what Twisted calls
+    # --- called by Twisted
 
     def connectionMade(self) -> None:
         transport = self._transport()
         transport.setTcpNoDelay(True)
-        # The transport tells through the producer interface when its buffer is empty.
+        # By the producer interface the transport says when its buffer is empty.
         transport.registerProducer(self, False)
         # A transport that wraps another, as TLS does, has no such method.
         self._write_some = getattr(transport, "writeSomeData", None)
@@ -144,9 +144,9 @@ class RemotingProtocol(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self._take(data)
-        # Who sends one request at a time need not wait for the reactor's next round.
+        # A client that sends one request at a time need not wait for the reactor's next round.
         for _ in range(_READS_AT_ONCE_MAX):
-            if not self.factory.turn.linger():
+            if not self.factory.idle_spin.spin():
                 return
             data = self._read_some()
             if not data:
@@ -154,7 +154,8 @@ class RemotingProtocol(Protocol):
             self._take(data)
 
     def _read_some(self) -> bytes:
-        """Read what came meanwhile; nothing when it is for the reactor to find out why not."""
+        """Read input that came meanwhile; empty if the reactor has to find out why there is none.
+        """
         socket = getattr(self.transport, "socket", None)
         if socket is None or self._tls is not None or self._paused_for or (
                 self.closing or not self.active):
@@ -166,7 +167,7 @@ class RemotingProtocol(Protocol):
         return found
 
     def _take(self, data: bytes) -> None:
-        """Serve what was read."""
+        """Serve the requests of one read."""
         factory = self.factory
         begin = factory.monotonic()
         self.heard_ms = round(begin * 1000) - factory.steady.asleep_ms
@@ -176,11 +177,11 @@ class RemotingProtocol(Protocol):
                 self._first_bytes = None
         frames = self._decoder.feed(data)
         if frames and self._kept_bytes:
-            # The half frame that was noted is whole; the next one begins now.
+            # The half frame that was recorded is complete; the next one begins now.
             self._note_kept(0)
         if frames:
             if self._backlog or self._waiting or (
-                factory.flow_control is not None and factory.turns.is_behind(
+                factory.flow_control is not None and factory.run_queue.is_behind(
                     begin, len(data) if self._tls is None else len(data) + TLS_RECORD_SIZE)
             ):
                 self._wait(frames, begin)
@@ -188,7 +189,7 @@ class RemotingProtocol(Protocol):
                 self._run(frames, factory.now_ms(), begin)
         if self._reads_much and not self._waiting and len(data) < READ_SIZE - TLS_RECORD_SIZE:
             self._read_at_once(READ_SIZE)
-        self._after_turn()
+        self._after_slice()
         factory.stalls.observe("requests", factory.monotonic() - begin)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -209,19 +210,19 @@ class RemotingProtocol(Protocol):
         self.factory.channels.remove(self)
 
     def set_remote_address(self, ip: str, port: int) -> None:
-        """Say who the peer is; a stage does it when a proxy stands between."""
+        """Set the peer's address; the PROXY-protocol stage does so for a proxied client."""
         self.remote_address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         self.remote_host = host_bytes(ip, port)
 
     # --- TLS
 
     def start_tls(self, layer: TlsLayer, data: bytes = b"") -> None:
-        """Have all bytes from now on pass through a layer of TLS.
+        """Pass all bytes from now on through a TLS layer.
 
-        The layer takes this protocol's place at the transport. What pauses reading, counts unsent
-        bytes and closes goes on as without it, on encrypted bytes.
+        The layer takes this protocol's place at the transport. Pausing, counting unsent bytes and
+        closing work as before, on encrypted bytes.
 
-        :param data: what came of them.
+        :param data: encrypted bytes that were read already.
         """
         assert self._tls is None, "TLS within TLS"
         self._first_bytes = None
@@ -233,33 +234,33 @@ class RemotingProtocol(Protocol):
             self._note_kept()
 
     def handshake_done(self) -> None:
-        """The handshake of TLS is over."""
+        """The TLS handshake is complete."""
         self._handshake_bytes = 0
         self._note_kept()
 
     def write_encrypted(self, data: bytes) -> None:
-        """Send what the layer of TLS has to say for itself: handshakes and alerts."""
+        """Send bytes of the TLS layer itself: handshakes and alerts."""
         if self.active:
             self._send_later(data)
 
-    def hold_stage(self) -> None:
-        """Read nothing while a stage waits for what it needs."""
+    def pause_for_stage(self) -> None:
+        """Stop reading while a protocol-detection stage waits for its data."""
         self._pause(_STAGE)
 
-    def release_stage(self) -> None:
-        """Read on; the stage has what it needs."""
+    def resume_after_stage(self) -> None:
+        """Read again: the stage has its data."""
         self._resume(_STAGE)
 
-    # --- turns
+    # --- slices
 
     def _run(self, frames: Sequence[Frame], now_ms: int, begin: float) -> None:
-        """Run frames for a turn and write the replies that are ready."""
+        """Run frames for one slice and write the replies that are ready."""
         flow_control = self.factory.flow_control
         if flow_control is not None and flow_control.rejects:
             frames = self._sorted(flow_control.reject(frames))
-        self._turn_ends = begin + TURN_SECONDS
-        self._turn_reply_bytes = 0
-        turn = self.factory.turn
+        self._slice_ends = begin + TURN_SECONDS
+        self._slice_reply_bytes = 0
+        turn = self.factory.idle_spin
         turn.request_count = len(frames)
         try:
             ready = self.factory.dispatcher.execute(self, frames, now_ms)
@@ -273,9 +274,9 @@ class RemotingProtocol(Protocol):
             self.write(b"".join(ready))
 
     def may_go_on(self, reply_bytes: int) -> bool:
-        self._turn_reply_bytes += reply_bytes
-        return (not self._paused_for and self._turn_reply_bytes < TURN_REPLY_BYTES_MAX
-                and self.factory.monotonic() < self._turn_ends)
+        self._slice_reply_bytes += reply_bytes
+        return (not self._paused_for and self._slice_reply_bytes < TURN_REPLY_BYTES_MAX
+                and self.factory.monotonic() < self._slice_ends)
 
     def waited(self, requests: Sequence[Request[Any]]) -> None:
         factory = self.factory
@@ -286,48 +287,48 @@ class RemotingProtocol(Protocol):
         self._pause(_BACKLOG)
 
     def _wait(self, frames: Sequence[Frame], begin: float) -> None:
-        """Let what a read brought wait; with flow control, as far as it is not too much."""
+        """Queue the frames of a read; flow control rejects excess requests."""
         factory = self.factory
         waiting = self._waiting
         if waiting is None:
-            waiting = self._waiting = WaitingFrames(factory.turns)
+            waiting = self._waiting = WaitingFrames(factory.run_queue)
         flow_control = factory.flow_control
         if flow_control is not None:
             frames = self._sorted(
-                flow_control.arrived(frames, waiting.request_count, factory.turns))
+                flow_control.arrived(frames, waiting.request_count, factory.run_queue))
             self._read_at_once(READ_SIZE_BEHIND)
         waiting.add(frames, begin)
         if not self._may_read():
             self._pause(_BACKLOG)
 
     def _may_read(self) -> bool:
-        """Whether what waits here leaves room for more."""
+        """Return whether the waiting requests leave room for more."""
         if self._backlog:
             return False
         return not self._waiting or (
             self.factory.flow_control is not None
-            and self.factory.turns.size_bytes < WAITING_BYTES_TOTAL_MAX)
+            and self.factory.run_queue.size_bytes < WAITING_BYTES_TOTAL_MAX)
 
     def _read_at_once(self, size_bytes: int) -> None:
-        """Say how much a read takes from the socket; a transport around another has no say."""
+        """Set how much a read takes from the socket; a wrapping transport ignores it."""
         self._reads_much = size_bytes > READ_SIZE
         transport = self._transport()
         if hasattr(transport, "bufferSize"):
             transport.bufferSize = size_bytes
 
     def _sorted(self, found: tuple[Sequence[Frame], Sequence[bytes]]) -> Sequence[Frame]:
-        """Answer what flow control refuses; :returns: what it lets pass."""
+        """Answer the requests that flow control rejects; :returns: the accepted frames."""
         frames, refusals = found
         if refusals:
             self.write(b"".join(refusals))
         return frames
 
-    def _after_turn(self) -> None:
-        """See to what the turn left: frames, a broken stream, half a frame."""
+    def _after_slice(self) -> None:
+        """Handle the rest of a slice: waiting frames, a broken stream, half a frame."""
         if not self.active or self.closing:
             self._drop_waiting()
         elif self._backlog or self._waiting:
-            self._take_turn_soon()
+            self._queue_slice()
         elif self._decoder.failure:
             self.log.warn("connection of {peer} closed: {failure}", peer=self.remote_address,
                           failure=self._decoder.failure)
@@ -336,22 +337,23 @@ class RemotingProtocol(Protocol):
             self._note_kept()
 
     def _drop_waiting(self) -> None:
-        """Nobody is there to read the replies to what waits."""
+        """Drop waiting requests: the peer can read no replies any more."""
         self._backlog = ()
         if self._waiting is not None:
             self._waiting.clear()
             self._waiting = None
-            self.factory.turns.remove(self)
+            self.factory.run_queue.remove(self)
 
-    def _take_turn_soon(self) -> None:
-        """Go on with what waits when others had their turn, unless reading is paused anyway."""
+    def _queue_slice(self) -> None:
+        """Queue this connection's waiting requests, unless reading is paused for another reason.
+        """
         if not self._paused_for & ~_BACKLOG:
             if self._waiting is None:
-                self._waiting = WaitingFrames(self.factory.turns)
-            self.factory.turns.add(self, self._waiting)
+                self._waiting = WaitingFrames(self.factory.run_queue)
+            self.factory.run_queue.add(self, self._waiting)
 
-    def take_turn(self) -> None:
-        """Run what is left of the last turn, or a piece of what waits; the others follow."""
+    def run_slice(self) -> None:
+        """Run the rest of the interrupted slice, or one piece of the waiting requests."""
         if not self.active or self.closing:
             self._drop_waiting()
             return
@@ -364,8 +366,8 @@ class RemotingProtocol(Protocol):
             came, frames = self._waiting.take()
             if factory.flow_control is not None:
                 frames = self._sorted(factory.flow_control.due(
-                    frames, round((begin - came) * 1000), factory.turns))
-        # Not resumed before: what is run may pause for a reason of its own.
+                    frames, round((begin - came) * 1000), factory.run_queue))
+        # Reading resumes afterwards only: these requests may pause it for another reason.
         was_paused = self._paused_for & _BACKLOG
         self._paused_for &= ~_BACKLOG
         if frames:
@@ -374,11 +376,11 @@ class RemotingProtocol(Protocol):
             self._paused_for |= _BACKLOG
             if self._may_read():
                 self._resume(_BACKLOG)
-        self._after_turn()
+        self._after_slice()
         factory.stalls.observe("requests", factory.monotonic() - begin)
 
     def _note_kept(self, size_bytes: int | None = None) -> None:
-        """Tell the factory what is kept for the peer; this may cut the connection off."""
+        """Record the memory kept for the peer; this may cut the connection off."""
         if size_bytes is None:
             size_bytes = self._decoder.pending_bytes + self.unsent_bytes
             if size_bytes <= KEPT_BYTES_LEAST:
@@ -397,7 +399,7 @@ class RemotingProtocol(Protocol):
         if self._tls is not None:
             data = self._tls.encrypt(data)
         if not self.unsent_bytes and self._write_some is not None:
-            # What the socket takes at once needs no other turn of the reactor.
+            # Bytes that the socket accepts at once need no other round of the reactor.
             taken = self._write_some(data)
             if taken == len(data):
                 return
@@ -406,7 +408,7 @@ class RemotingProtocol(Protocol):
         self._send_later(data)
 
     def _send_later(self, data: bytes) -> None:
-        """Have the transport send what the socket has no room for; too much stops reading."""
+        """Give the transport the bytes that the socket did not accept; too many stop reading."""
         self.unsent_bytes += len(data)
         self._transport().write(data)
         if self.unsent_bytes <= CONNECTION_BYTES_UNSENT_FREE:
@@ -454,7 +456,7 @@ class RemotingProtocol(Protocol):
         answer.callback(command)
 
     def _reply_too_long(self, serialize_type: int, header: bytes) -> bool:
-        """Fail the call that a reply longer than a frame is for; its body is passed over."""
+        """Fail the call whose reply is longer than a frame; its body is skipped."""
         try:
             command = decode_command((serialize_type, header, b""))
         except HeaderError:
@@ -474,7 +476,7 @@ class RemotingProtocol(Protocol):
         answer.errback(RemotingTimeout(f"{self.remote_address} did not answer in time"))
 
     def close(self) -> None:
-        """Close the connection once what is buffered was sent."""
+        """Close the connection once the write buffer is sent."""
         if self.active and not self.closing:
             self.closing = True
             if self._tls is not None:
@@ -483,14 +485,14 @@ class RemotingProtocol(Protocol):
             self._transport().loseConnection()
 
     def abort(self, why: str) -> None:
-        """Cut the connection off, whatever is buffered."""
+        """Cut the connection off and log why; the write buffer is lost."""
         if self.active:
             self.log.warn("connection of {peer} cut off: it {why}", peer=self.remote_address,
                           why=why)
             self.cut_off()
 
     def cut_off(self) -> None:
-        """Do so when it was said already, or is not worth a line."""
+        """Cut the connection off without a log line."""
         if self.active:
             self.active = False
             self._drop_waiting()
@@ -517,7 +519,7 @@ class RemotingProtocol(Protocol):
             channel._resume(_TOTAL_FULL)
 
     def resumeProducing(self) -> None:
-        """The peer took what the transport had for it. So are pull producers told."""
+        """The write buffer is empty; Twisted calls pull producers then."""
         self.unsent_bytes = 0
         if self._kept_bytes:
             self._note_kept()
@@ -527,7 +529,7 @@ class RemotingProtocol(Protocol):
         """The connection is lost; connectionLost follows."""
 
     def is_stalled(self) -> bool:
-        """Whether the peer has taken nothing for too long."""
+        """Return whether the peer has read nothing for too long."""
         return bool(self._paused_for & _UNSENT) and (
             self.factory.steady.awake_ms() - self._unsent_since_ms > WRITE_STALL_MAX_MS)
 
@@ -543,11 +545,11 @@ class RemotingProtocol(Protocol):
                 self._transport().resumeProducing()
             if (self._backlog or self._waiting) and reason != _BACKLOG:
                 if self._waiting:
-                    # It waited for its own peer.
-                    self._waiting.wait_anew(self.factory.monotonic())
-                self._take_turn_soon()
+                    # Until now it waited for its own peer.
+                    self._waiting.restart_wait(self.factory.monotonic())
+                self._queue_slice()
 
     def _transport(self) -> Any:
-        # It is a TCP transport and a producer of bytes at once; no interface says both.
+        # It is a TCP transport and a push producer; no interface covers both.
         assert self.transport is not None
         return self.transport

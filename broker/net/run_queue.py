@@ -1,12 +1,13 @@
-"""Requests that wait for their turn, and who has it next.
+"""The run queue: connections whose requests wait to be run, in round-robin order.
 
-What one read brought is run at once while the broker keeps up. It waits when the rest of an earlier
-read still does; with flow control also when the broker is behind: others wait, the socket had more
-than one read takes, or the reactor's round has been going on for too long. What waits is then in
-this process, where it is counted and its wait is known, not in the kernel's buffers, where it is
-neither. Connections take turns, a few milliseconds together, with everybody's reads in between.
+While the broker keeps up, the requests of one read run at once. They wait when the rest of an
+earlier read still waits. With flow control they also wait when the broker is behind: when other
+connections wait, when the socket had more than one read returns, or when the reactor's round has
+lasted too long. Requests that wait in this process are counted and their waiting time is known;
+in the operating system's buffers they would be neither. Each step of the queue serves connections
+for a few milliseconds; then the reactor reads all sockets again.
 
-Source: the executors and queues of BrokerController @5.3.3, as far as one thread has them.
+Source: the executors and queues of BrokerController @5.3.3, as far as they apply to one thread.
 """
 
 from __future__ import annotations
@@ -28,40 +29,40 @@ if TYPE_CHECKING:
 __all__ = ["PIECE_FRAMES_MAX", "READ_SIZE", "READ_SIZE_BEHIND", "TLS_RECORD_SIZE", "RunQueue",
            "WaitingFrames"]
 
-#: Bytes that Twisted asks a socket for at a time; a read of so many left something there.
+#: Bytes that Twisted reads from a socket at a time. After a full read the socket may hold more.
 READ_SIZE: Final = 65_536
-#: What a full read may lack once it is decrypted: the rest of a record, and what encrypting added.
+#: How much shorter a full read may be once it is decrypted: an incomplete record, and overhead.
 TLS_RECORD_SIZE: Final = 18 * 1024
-#: What is asked for instead while the broker is behind: what came is to be known soon.
+#: Bytes to read at a time while the broker is behind, so that flow control sees the requests soon.
 READ_SIZE_BEHIND: Final = 1024 * 1024
-#: Requests of one turn: sends are one piece of work, and so many take two or three milliseconds.
+#: Requests in one piece. The sends of a piece are one batch; this many take two or three ms.
 PIECE_FRAMES_MAX: Final = 256
-#: Reads no further apart than this are one piece, when they are small, seconds.
+#: Small reads at most this far apart are joined into one piece, seconds.
 _TOGETHER_SECONDS: Final = 0.020
-#: How often it is noted that the reactor begins a round, seconds.
+#: How often the queue records that the reactor begins a round, seconds.
 _TICK_SECONDS: Final = 0.010
-#: A round that has been going on for so long, and a tick, lets what it reads wait.
+#: Requests read later than this (and one tick) after the begin of a round wait, seconds.
 _ROUND_SECONDS: Final = 0.020
 
 
 class Connection(Protocol):
-    """What is served here."""
+    """A connection as the run queue sees it."""
 
-    def take_turn(self) -> None:
-        """Run a piece of what waits, if there is any, and ask for another turn if there is more."""
+    def run_slice(self) -> None:
+        """Run one piece of the waiting requests, and queue again if more are left."""
 
 
 class WaitingFrames:
-    """The requests of one connection that wait, in the order they came.
+    """The waiting requests of one connection, in order of arrival.
 
-    :param turns: where they are counted.
+    :param run_queue: counts them over all connections.
     """
 
-    __slots__ = ("_pieces", "_turns", "request_count", "size_bytes")
+    __slots__ = ("_pieces", "_run_queue", "request_count", "size_bytes")
 
-    def __init__(self, turns: RunQueue) -> None:
-        self._turns = turns
-        #: When each piece came, seconds; its frames; its bytes.
+    def __init__(self, run_queue: RunQueue) -> None:
+        self._run_queue = run_queue
+        #: For each piece: time of arrival in seconds, frames, bytes.
         self._pieces: deque[tuple[float, Sequence[Frame], int]] = deque()
         self.request_count = 0
         self.size_bytes = 0
@@ -70,7 +71,7 @@ class WaitingFrames:
         return bool(self._pieces)
 
     def add(self, frames: Sequence[Frame], came: float) -> None:
-        """Let frames wait, behind those that do."""
+        """Append frames."""
         for begin in range(0, len(frames), PIECE_FRAMES_MAX):
             piece = frames[begin:begin + PIECE_FRAMES_MAX]
             size = sum([len(header) + len(body) for _, header, body in piece])
@@ -78,9 +79,9 @@ class WaitingFrames:
             self._count(len(piece), size)
 
     def take(self) -> tuple[float, Sequence[Frame]]:
-        """Take the piece that waits longest, with what came at about the same time.
+        """Remove the oldest piece, joined with pieces that came at about the same time.
 
-        :returns: when it came, and its frames.
+        :returns: the time of arrival, and the frames.
         """
         pieces = self._pieces
         came, piece, size = pieces.popleft()
@@ -96,32 +97,32 @@ class WaitingFrames:
         return came, piece
 
     def frames(self) -> Iterator[Frame]:
-        """Them all; not to be kept."""
+        """All waiting frames; do not keep references to them."""
         return chain.from_iterable(piece for _, piece, _ in self._pieces)
 
     def head_came(self) -> float | None:
-        """When the piece that waits longest came, seconds."""
+        """The time of arrival of the oldest piece, seconds."""
         return self._pieces[0][0] if self._pieces else None
 
-    def wait_anew(self, now: float) -> None:
-        """Forget how long they wait: it was not for the broker."""
+    def restart_wait(self, now: float) -> None:
+        """Restart the waiting time: so far the frames waited for their own peer."""
         self._pieces = deque((now, piece, size) for _, piece, size in self._pieces)
 
     def clear(self) -> None:
-        """Drop them: nobody is there to read the replies."""
+        """Drop all frames: the peer can read no replies any more."""
         self._count(-self.request_count, -self.size_bytes)
         self._pieces.clear()
 
     def _count(self, requests: int, size: int) -> None:
         self.request_count += requests
         self.size_bytes += size
-        self._turns.request_count += requests
-        self._turns.size_bytes += size
+        self._run_queue.request_count += requests
+        self._run_queue.size_bytes += size
         assert self.request_count >= 0 and self.size_bytes >= 0
 
 
 class RunQueue:
-    """The connections with requests that wait, the next to be served in front.
+    """The connections with waiting requests, the next to run in front.
 
     :param reactor: for its rounds.
     :param monotonic: a clock in seconds that never jumps.
@@ -130,41 +131,41 @@ class RunQueue:
     def __init__(self, reactor: IReactorTime, monotonic: Callable[[], float]) -> None:
         self._reactor = reactor
         self._monotonic = monotonic
-        #: In order; a mapping for leaving from the middle.
+        #: In order. A mapping, so that a connection can leave from the middle.
         self._connections: OrderedDict[Connection, WaitingFrames] = OrderedDict()
         self._step_call: IDelayedCall | None = None
         self._tick_call: IDelayedCall | None = None
         self._late_at = 0.0
-        #: Requests that wait, and their bytes, over all connections.
+        #: The number of waiting requests, and their bytes, over all connections.
         self.request_count = 0
         self.size_bytes = 0
-        #: Who refuses what is too much; None: reading stops while something waits.
+        #: Rejects requests under overload. If None, reading stops while requests wait.
         self.flow_control: IFlowControl | None = None
 
     @property
     def connection_count(self) -> int:
-        """Connections whose requests wait for their turn."""
+        """The number of connections with waiting requests."""
         return len(self._connections)
 
     def head_wait_ms(self) -> int:
-        """How long the request that waits longest does, ms."""
+        """The waiting time of the oldest request, ms."""
         came = [head for waiting in self._connections.values()
                 if (head := waiting.head_came()) is not None]
         return round((self._monotonic() - min(came)) * 1000) if came else 0
 
     def frames(self) -> Iterator[Frame]:
-        """The requests that wait, each connection's by themselves; not to be kept."""
+        """The waiting requests, grouped by connection; do not keep references to them."""
         return chain.from_iterable(waiting.frames() for waiting in self._connections.values())
 
     def start(self, flow_control: IFlowControl | None) -> None:
-        """Begin to watch how long the reactor's rounds take, where somebody makes use of it."""
+        """Begin to measure the reactor's rounds, if there is flow control to use the figure."""
         if flow_control is not None and self._tick_call is None:
             self.flow_control = IsolatedFlowControl(flow_control)
             self._late_at = self._monotonic() + _TICK_SECONDS + _ROUND_SECONDS
             self._tick_call = self._reactor.callLater(_TICK_SECONDS, self._tick)
 
     def stop(self) -> None:
-        """Watch and serve no more."""
+        """Stop measuring, and forget all connections."""
         self.flow_control = None
         for call in (self._tick_call, self._step_call):
             if call is not None:
@@ -173,22 +174,22 @@ class RunQueue:
         self._connections.clear()
 
     def is_behind(self, begin: float, read_bytes: int) -> bool:
-        """Whether what a read brought has to wait, when flow control is in use.
+        """Return whether the requests of a read must wait, when flow control is in use.
 
         :param begin: when the read began, seconds.
-        :param read_bytes: what it brought.
+        :param read_bytes: the length of the read.
         """
         return bool(self._connections) or read_bytes >= READ_SIZE or begin > self._late_at
 
     def add(self, connection: Connection, waiting: WaitingFrames) -> None:
-        """Give a connection a turn when the others had theirs."""
+        """Queue a connection behind the connections that wait already."""
         if connection not in self._connections:
             self._connections[connection] = waiting
         if self._step_call is None:
             self._step_call = self._reactor.callLater(0, self._step)
 
     def remove(self, connection: Connection) -> None:
-        """A connection has nothing that waits any more."""
+        """Remove a connection that has no waiting requests any more."""
         self._connections.pop(connection, None)
         if not self._connections and self._step_call is not None:
             self._step_call.cancel()
@@ -204,14 +205,14 @@ class RunQueue:
         self._begin_round(self._monotonic())
 
     def _step(self) -> None:
-        """Serve connections in turn, for as long as a turn is."""
+        """Serve connections in order, for the length of one slice."""
         self._step_call = None
         now = self._monotonic()
         self._begin_round(now)
         end = now + TURN_SECONDS
         while self._connections:
             connection, _ = self._connections.popitem(last=False)
-            connection.take_turn()
+            connection.run_slice()
             if self._monotonic() >= end:
                 break
         if self._connections and self._step_call is None:

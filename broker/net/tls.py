@@ -122,7 +122,7 @@ class TlsServer:
         elif self._make is not None:
             self._begin(connection, data)
         else:
-            connection.hold_stage()
+            connection.pause_for_stage()
             self._waiting.append((connection, data))
             if len(self._waiting) == 1:
                 self._in_thread(self._load).addCallbacks(self._loaded, self._not_loaded)
@@ -160,7 +160,7 @@ class TlsServer:
         for connection, data in waiting:
             if connection.active and not connection.closing:
                 self._begin(connection, data)
-            connection.release_stage()
+            connection.resume_after_stage()
 
     def _not_loaded(self, failure: Failure) -> None:
         waiting, self._waiting = self._waiting, []

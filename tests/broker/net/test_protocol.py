@@ -301,11 +301,11 @@ class ReadAgainTests(ProtocolTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.lingered = 0
-        self.patch(self.server.turn, "linger", self.linger)
+        self.spins = 0
+        self.patch(self.server.idle_spin, "spin", self.spin)
 
-    def linger(self) -> bool:
-        self.lingered += 1
+    def spin(self) -> bool:
+        self.spins += 1
         return True
 
     def say(self, *came: bytes) -> list[int]:
@@ -319,7 +319,7 @@ class ReadAgainTests(ProtocolTestCase):
         """What comes is served at once, until nothing does."""
         requests = [encode_request(ECHO, number) for number in range(2, 5)]
         self.assertEqual(self.say(*requests), [1, 2, 3, 4])
-        self.assertEqual(self.lingered, 4)
+        self.assertEqual(self.spins, 4)
 
     def test_not_for_ever(self) -> None:
         """After some reads it is the turn of timers."""
@@ -329,7 +329,7 @@ class ReadAgainTests(ProtocolTestCase):
     def test_somebody_else_came(self) -> None:
         """Then the reactor has to look who."""
         self.assertEqual(self.say(), [1])
-        self.assertEqual(self.lingered, 1)
+        self.assertEqual(self.spins, 1)
 
     def test_end_of_the_stream(self) -> None:
         """It is for the reactor to find as well."""
@@ -350,9 +350,9 @@ class ReadAgainTests(ProtocolTestCase):
         self.client.says(b"".join([encode_request(BIG, number) for number in range(1, 9)]))
         self.assertEqual(len(self.socket.came), 1)
 
-    def test_nobody_lingers(self) -> None:
+    def test_without_a_spin_a_read_is_one_piece(self) -> None:
         """Without a lone request nothing is read again."""
-        self.patch(self.server.turn, "linger", lambda: False)
+        self.patch(self.server.idle_spin, "spin", lambda: False)
         self.assertEqual(self.say(encode_request(ECHO, 2)), [1])
 
 
@@ -619,9 +619,9 @@ class FlowControlTests(ProtocolTestCase):
         clock = self.server.reactor
         assert isinstance(clock, Clock)
         self.clock = clock
-        self.server.turns.start(self.control)  # type: ignore[arg-type]
-        self.addCleanup(self.server.turns.stop)
-        self.server.flow_control = self.server.turns.flow_control
+        self.server.run_queue.start(self.control)  # type: ignore[arg-type]
+        self.addCleanup(self.server.run_queue.stop)
+        self.server.flow_control = self.server.run_queue.flow_control
 
     def full_read(self, first: int, body: bytes = b"b" * 1024) -> int:
         """Requests of more than one read's bytes; :returns: how many."""
@@ -643,10 +643,10 @@ class FlowControlTests(ProtocolTestCase):
         self.assertTrue(self.client.connection.is_reading)
         self.client.says(encode_request(ECHO, 999))
         self.assertEqual(self.control.asked, [("arrived", 0), ("arrived", count)])
-        self.assertEqual(self.server.turns.request_count, count + 1)
+        self.assertEqual(self.server.run_queue.request_count, count + 1)
         self.clock.advance(0.001)
         self.assertEqual([opaque for opaque, _ in self.client.hears()], [*range(count), 999])
-        self.assertEqual(self.server.turns.request_count, 0)
+        self.assertEqual(self.server.run_queue.request_count, 0)
         self.assertEqual(self.control.asked[2:], [("due", 1)])
         self.client.says(encode_request(ECHO, 1000))
         self.assertEqual(self.client.hears(), [(1000, 0)], msg="it keeps up again")
@@ -721,6 +721,7 @@ class FlowControlTests(ProtocolTestCase):
         """Nothing runs for a connection that is gone, and nothing of it is counted."""
         self.full_read(0)
         self.client.connection.drop()
-        self.assertEqual((self.server.turns.request_count, self.server.turns.size_bytes), (0, 0))
+        queue = self.server.run_queue
+        self.assertEqual((queue.request_count, queue.size_bytes), (0, 0))
         self.clock.advance(0)
         self.assertEqual(self.client.connection.taken, b"")

@@ -20,20 +20,20 @@ def frames(count: int, first: int = 0) -> list[Frame]:
 class Member:
     """A connection whose turns take some time."""
 
-    def __init__(self, turns: RunQueue, seconds: list[float], cost: float, pieces: int) -> None:
-        self.turns, self.seconds, self.cost = turns, seconds, cost
-        self.waiting = WaitingFrames(turns)
+    def __init__(self, run_queue: RunQueue, seconds: list[float], cost: float, pieces: int) -> None:
+        self.run_queue, self.seconds, self.cost = run_queue, seconds, cost
+        self.waiting = WaitingFrames(run_queue)
         for number in range(pieces):
             self.waiting.add(frames(PIECE_FRAMES_MAX), float(number))
         self.served = 0
-        turns.add(self, self.waiting)
+        run_queue.add(self, self.waiting)
 
-    def take_turn(self) -> None:
+    def run_slice(self) -> None:
         self.waiting.take()
         self.served += 1
         self.seconds[0] += self.cost
         if self.waiting:
-            self.turns.add(self, self.waiting)
+            self.run_queue.add(self, self.waiting)
 
 
 class Watching:
@@ -52,12 +52,12 @@ class WaitingFramesTests(SynchronousTestCase):
     """The frames of one connection."""
 
     def setUp(self) -> None:
-        self.turns = RunQueue(Clock(), lambda: 0.0)
-        self.waiting = WaitingFrames(self.turns)
+        self.run_queue = RunQueue(Clock(), lambda: 0.0)
+        self.waiting = WaitingFrames(self.run_queue)
 
     def counts(self) -> tuple[int, int]:
         self.assertEqual((self.waiting.request_count, self.waiting.size_bytes),
-                         (self.turns.request_count, self.turns.size_bytes))
+                         (self.run_queue.request_count, self.run_queue.size_bytes))
         return self.waiting.request_count, self.waiting.size_bytes
 
     def test_order_and_counts(self) -> None:
@@ -88,19 +88,19 @@ class WaitingFramesTests(SynchronousTestCase):
     def test_wait_anew(self) -> None:
         """Time that a connection itself was to blame for does not count."""
         self.waiting.add(frames(1), 1.0)
-        self.waiting.wait_anew(7.0)
+        self.waiting.restart_wait(7.0)
         self.assertEqual(self.waiting.take(), (7.0, frames(1)))
 
     def test_cleared_frames_are_not_counted_any_more(self) -> None:
         """What nobody can read the replies of is not counted any more."""
-        other = WaitingFrames(self.turns)
+        other = WaitingFrames(self.run_queue)
         other.add(frames(1), 1.0)
         self.waiting.add(frames(5), 1.0)
         self.assertEqual(list(self.waiting.frames()), frames(5))
         self.waiting.clear()
         self.assertEqual(list(self.waiting.frames()), [])
         self.assertFalse(self.waiting)
-        self.assertEqual((self.turns.request_count, self.turns.size_bytes), (1, 5))
+        self.assertEqual((self.run_queue.request_count, self.run_queue.size_bytes), (1, 5))
 
 
 class TurnsTests(SynchronousTestCase):
@@ -109,15 +109,15 @@ class TurnsTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.seconds = [0.0]
-        self.turns = RunQueue(self.clock, lambda: self.seconds[0])
-        self.addCleanup(self.turns.stop)
+        self.run_queue = RunQueue(self.clock, lambda: self.seconds[0])
+        self.addCleanup(self.run_queue.stop)
 
     def test_in_turn(self) -> None:
         """Each has a piece served before one has two; a step is as long as a turn."""
-        members = [Member(self.turns, self.seconds, TURN_SECONDS / 3.9, 3) for _ in range(3)]
-        self.assertEqual(self.turns.connection_count, 3)
+        members = [Member(self.run_queue, self.seconds, TURN_SECONDS / 3.9, 3) for _ in range(3)]
+        self.assertEqual(self.run_queue.connection_count, 3)
         watching = Watching()
-        self.turns.start(watching)  # type: ignore[arg-type]
+        self.run_queue.start(watching)  # type: ignore[arg-type]
         begun: list[int] = []
 
         def begin_round(waiting: object) -> None:
@@ -129,66 +129,66 @@ class TurnsTests(SynchronousTestCase):
         # This clock runs a call for now at once, where a reactor has reads before it.
         self.clock.advance(0)
         self.assertEqual((begun, sum(member.served for member in members)), ([0, 4, 8], 9))
-        self.turns.stop()
+        self.run_queue.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_the_loop_is_behind_when_others_wait_or_a_read_was_full(self) -> None:
         """It is behind when others wait, when a read was full, and late in a round."""
-        self.turns.start(Watching())  # type: ignore[arg-type]
-        self.assertFalse(self.turns.is_behind(0.0, READ_SIZE - 1))
-        self.assertTrue(self.turns.is_behind(0.0, READ_SIZE))
-        self.assertTrue(self.turns.is_behind(0.2, 1))
+        self.run_queue.start(Watching())  # type: ignore[arg-type]
+        self.assertFalse(self.run_queue.is_behind(0.0, READ_SIZE - 1))
+        self.assertTrue(self.run_queue.is_behind(0.0, READ_SIZE))
+        self.assertTrue(self.run_queue.is_behind(0.2, 1))
         self.seconds[0] = 0.2
         self.clock.advance(0.01)
-        self.assertFalse(self.turns.is_behind(0.2, 1), msg="a new round began")
-        Member(self.turns, self.seconds, 0.0, 1)
-        self.assertTrue(self.turns.is_behind(0.2, 1))
+        self.assertFalse(self.run_queue.is_behind(0.2, 1), msg="a new round began")
+        Member(self.run_queue, self.seconds, 0.0, 1)
+        self.assertTrue(self.run_queue.is_behind(0.2, 1))
         self.clock.advance(0)
-        self.assertFalse(self.turns.is_behind(0.2, 1))
+        self.assertFalse(self.run_queue.is_behind(0.2, 1))
 
     def test_flow_control_runs_each_ten_milliseconds(self) -> None:
         """Flow control is told of rounds: each ten milliseconds, and before turns."""
         watching = Watching()
-        self.turns.start(watching)  # type: ignore[arg-type]
+        self.run_queue.start(watching)  # type: ignore[arg-type]
         for _ in range(5):
             self.clock.advance(0.01)
         self.assertEqual(watching.rounds, 5)
-        Member(self.turns, self.seconds, 0.0, 1)
+        Member(self.run_queue, self.seconds, 0.0, 1)
         self.clock.advance(0)
         self.assertEqual(watching.rounds, 6)
-        self.turns.stop()
+        self.run_queue.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_nobody_watches(self) -> None:
         """Without flow control there are no rounds to be watched."""
-        self.turns.start(None)
+        self.run_queue.start(None)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_head_wait(self) -> None:
         """How long the longest wait is, over all connections."""
-        self.assertEqual(self.turns.head_wait_ms(), 0)
+        self.assertEqual(self.run_queue.head_wait_ms(), 0)
         for came in (3.0, 2.0):
-            member = Member(self.turns, self.seconds, 0.0, 0)
+            member = Member(self.run_queue, self.seconds, 0.0, 0)
             member.waiting.add(frames(1), came)
         self.seconds[0] = 4.5
-        self.assertEqual(self.turns.head_wait_ms(), 2500)
+        self.assertEqual(self.run_queue.head_wait_ms(), 2500)
 
     def test_cost_of_many(self) -> None:
         """Who is next is found at once, however many had their turn."""
         def prepare(count: int) -> Callable[[], object]:
             clock = Clock()
-            turns = RunQueue(clock, lambda: 0.0)
+            run_queue = RunQueue(clock, lambda: 0.0)
             for _ in range(count):
-                Member(turns, [0.0], 0.0, 0)
+                Member(run_queue, [0.0], 0.0, 0)
             return lambda: clock.advance(0)
 
-        self.patch(Member, "take_turn", lambda member: None)
+        self.patch(Member, "run_slice", lambda member: None)
         self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_a_connection_that_is_gone_has_no_turn(self) -> None:
         """A connection that is gone has no turn."""
-        member = Member(self.turns, self.seconds, 0.0, 1)
-        self.turns.remove(member)
+        member = Member(self.run_queue, self.seconds, 0.0, 1)
+        self.run_queue.remove(member)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.clock.advance(0)
         self.assertEqual(member.served, 0)
