@@ -1,4 +1,4 @@
-"""Closing a connection so that it is gone soon, whatever its peer does."""
+"""Closing a connection within a bounded time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from twistmq.broker.remoting.messages import Channel
 
 __all__ = ["CLOSE_SECONDS", "close_connection"]
 
-#: How long a peer gets to take what was sent to it, seconds.
+#: How long a peer may take to read the write buffer, seconds.
 CLOSE_SECONDS: Final = 3.0
 
 
 def close_connection(channel: RemotingProtocol, factory: RemotingFactory) -> Deferred[None]:
-    """Close a connection of a factory's; fires when it is gone.
+    """Close a connection of the factory; fires when it is lost.
 
-    One whose peer does not take what is buffered for it is cut off.
+    A connection whose peer does not read the write buffer in time is cut off.
     """
     done: Deferred[None] = Deferred()
     timeout = factory.reactor.callLater(CLOSE_SECONDS, channel.abort, "does not close")

@@ -1,4 +1,4 @@
-"""A port that speaks HTTP, for pages of plugins: few connections, small requests, no log."""
+"""An HTTP port for pages of plugins: few connections, small requests, no access log."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from twistmq.broker.config.port_checks import LISTENING
 
 __all__ = ["HttpPort"]
 
-#: Whoever watches needs one or two, and a person a few more.
+#: A monitoring system needs one or two connections, a browser a few more.
 _CONNECTIONS_MAX: Final = 64
-#: A connection that is silent for so long is closed, seconds.
+#: A connection without a request for this long is closed, seconds.
 _IDLE_SECONDS: Final = 60
-#: A request that has not come as a whole after so long is given up, seconds; they are one packet.
+#: A request must be complete within this time, seconds; usually it is one packet.
 _REQUEST_SECONDS: Final = 10
-#: Requests that may come at a time over one connection, in what one read brings. Nobody who watches
-#: sends one before the last is answered, and thousands of them would hold everybody for seconds.
+#: Requests of one connection in one read. A monitoring system sends one request at a time;
+#: thousands in one read would block the reactor for seconds.
 _REQUESTS_MAX: Final = 8
 
 
 class _Request(Request):
-    """A request whose body nobody reads: it is not kept either.
+    """A request whose body is not read and not kept.
 
-    It tells its connection when it is there, and when it is answered.
+    It notifies its connection when it is complete and when it is answered.
     """
 
     def process(self) -> None:
@@ -48,16 +48,16 @@ class _Request(Request):
         self.content = BytesIO()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Forget a part of the body."""
+        """Discard a part of the body."""
 
 
 class _Site(Site):
-    """The pages of one port; nobody reads a line for each scrape, so there is no log of them."""
+    """The pages of one port, without an access log: a line for each scrape is of no use."""
 
     noisy = False
 
     def startFactory(self) -> None:
-        """Do without the clock of a log."""
+        """Start no clock for an access log."""
 
     def stopFactory(self) -> None:
         """See above."""
@@ -67,9 +67,9 @@ class _Site(Site):
 
 
 class _Connection(ProtocolWrapper):
-    """A connection that is closed when a request takes too long, or too many come at a time.
+    """A connection that is closed when a request is too slow, or too many come in one read.
 
-    ``waits`` says that no request of it is being answered; ``ended``, that it was closed.
+    ``waits`` is True while no request of it is being answered; ``ended``, after it was closed.
     """
 
     def __init__(self, factory: _Connections, wrapped_protocol: IProtocol) -> None:
@@ -78,7 +78,7 @@ class _Connection(ProtocolWrapper):
         self._coming: IDelayedCall | None = None
         self.waits = True
         self.ended = False
-        #: Requests that the last read brought.
+        #: The number of requests in the last read.
         self._count = 0
 
     def dataReceived(self, data: bytes) -> None:
@@ -88,7 +88,7 @@ class _Connection(ProtocolWrapper):
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def request_came(self) -> None:
-        """All of a request is there."""
+        """A request is complete."""
         self.waits = False
         self._forget_time()
         self._count += 1
@@ -96,16 +96,16 @@ class _Connection(ProtocolWrapper):
             self.end()
 
     def request_answered(self) -> None:
-        """Its answer is written; the next may come."""
+        """The answer is written; the next request may come."""
         self.waits = True
-        # Of those that wait it is now the one that waits shortest.
+        # Of the waiting connections it is now the last.
         if self.factory.protocols.pop(self, None) is not None:
             self.factory.protocols[self] = 1
 
     def end(self) -> None:
         """Cut the connection off."""
         self.ended = True
-        # So that no more of what was read is looked at.
+        # Twisted then ignores the rest of the read.
         self.disconnecting = 1
         cast(Any, self.transport).abortConnection()
 
@@ -120,10 +120,10 @@ class _Connection(ProtocolWrapper):
 
 
 class _Connections(WrappingFactory[_Connection]):
-    """The connections of one port, those that wait in the order of how long they do.
+    """The connections of one port; those that wait for a request are in order of waiting time.
 
-    When there is one too many, the one that waits longest for a request is closed; the new one
-    where all have one that is being answered.
+    When there is one too many, the connection that has waited longest is closed. If all have a
+    request that is being answered, the new one is closed.
     """
 
     noisy = False
@@ -148,7 +148,7 @@ class HttpPort:
 
     :param port: 0 lets the system choose; ``port`` then holds the real one.
     :param interface: the address to bind to.
-    :raises OSError: when the port cannot be had.
+    :raises OSError: when the port cannot be bound.
     """
 
     def __init__(self, reactor: Any, resource: Any, port: int, interface: str) -> None:
@@ -163,7 +163,7 @@ class HttpPort:
         LISTENING.add(self.port)
 
     def stop(self) -> Deferred[None]:
-        """Listen no more, and cut off the connections there are."""
+        """Stop listening, and cut off the connections."""
         LISTENING.discard(self.port)
         stopped: Deferred[None] = maybeDeferred(self._listening.stopListening)
         for protocol in list(self._connections.protocols):

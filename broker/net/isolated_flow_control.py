@@ -1,4 +1,4 @@
-"""Flow control whose faults touch nobody: what raises lets pass, and is logged."""
+"""Isolates a plugin's flow control: if it raises, all requests pass, and the error is logged."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Sorted = tuple[Sequence[Frame], Sequence[bytes]]
 
 @implementer(IFlowControl)
 class IsolatedFlowControl:
-    """A plugin's, asked in its place.
+    """Calls a plugin's flow control and catches its exceptions.
 
-    :param own: the plugin's.
+    :param own: the plugin's flow control.
     """
 
     log = Logger()
@@ -58,7 +58,7 @@ class IsolatedFlowControl:
             return self._failed("reject", frames)
 
     def _failed(self, what: str, frames: Sequence[Frame] = ()) -> Sorted:
-        """Log the first fault, the second, the fourth: it may raise a hundred times a second."""
+        """Log at each power of two: the plugin may raise a hundred times a second."""
         self.fault_count += 1
         if self.fault_count & (self.fault_count - 1) == 0:
             self.log.failure("flow control raised in {what}, fault number {count}", what=what,

@@ -1,7 +1,7 @@
-"""What connections may take of the process together: memory kept for them, descriptors.
+"""Limits over all connections of the process: memory kept for them, and descriptors.
 
-Apache has a bound for neither: each half frame may grow to 16 MiB, and connections are taken until
-the process has no descriptor left for its own files.
+Apache's broker limits neither: each half frame may grow to 16 MiB, and connections are accepted
+until the process has no descriptor left for its own files.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ __all__ = ["ConnectionCount", "KeptBytes"]
 
 
 class Keeper(Protocol):
-    """A connection, as it is seen here."""
+    """A connection, as far as this module uses it."""
 
     def abort(self, why: str) -> None:
         """Cut it off."""
 
 
 class KeptBytes:
-    """Half frames, and replies that are not taken, over all connections.
+    """The memory of half frames and of unread replies, over all connections.
 
-    When they are too much, those go first that keep the process waiting longest: who sends one
-    large frame after the other is never among them while others let theirs lie.
+    Beyond the limit, the connections that have kept the process waiting longest are cut off first.
+    A client that sends one large frame after another finishes each, so it is not among them while
+    other clients leave theirs unfinished.
 
     :param maximum_bytes: over all connections.
     """
@@ -40,7 +41,7 @@ class KeptBytes:
         self._sizes: OrderedDict[Keeper, int] = OrderedDict()
 
     def set(self, connection: Keeper, size_bytes: int) -> None:
-        """Note what is kept for a connection now; this may cut off this one or others."""
+        """Record the memory kept for a connection; this may cut off this or other connections."""
         self.total_bytes += size_bytes - self._sizes.get(connection, 0)
         assert self.total_bytes >= 0
         if not size_bytes:
@@ -50,14 +51,14 @@ class KeptBytes:
         while self.total_bytes > self.maximum_bytes:
             longest, kept_bytes = self._sizes.popitem(last=False)
             self.total_bytes -= kept_bytes
-            longest.abort("keeps the broker waiting, with half a frame or replies it does not take,"
-                          " longer than all others")
+            longest.abort("has left a frame half sent or its replies unread for longer than any "
+                          "other connection")
 
 
 class ConnectionCount:
-    """How many connections a process has, and how many it may have.
+    """The number of connections of the process, and its limit.
 
-    :param maximum: asked at each connection.
+    :param maximum: returns the limit; called for each connection.
     """
 
     log = Logger()
@@ -68,12 +69,12 @@ class ConnectionCount:
         self.refused = 0
 
     def may_add(self) -> bool:
-        """Whether there is room for one more; a refusal is counted and, now and then, logged."""
+        """Return whether one more is allowed; a refusal is counted and logged at a limited rate."""
         maximum = self._maximum()
         if self.count < maximum:
             return True
         self.refused += 1
-        # Every power of two, so that a flood of connections is no flood of lines.
+        # Log at each power of two: a flood of connections gives few lines.
         if self.refused & (self.refused - 1) == 0:
             self.log.warn("connection refused: there are {count}, as many as the limit of open "
                           "files allows; number {refused}", count=self.count,

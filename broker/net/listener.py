@@ -23,7 +23,7 @@ class ListenerService(Service):
 
     :param port: 0 lets the system choose; ``port`` then holds the real one once it listens.
     :param interface: the address to bind to.
-    :param purpose: whose port it is and what sets it, for who has to choose another.
+    :param purpose: the server and the setting of the port, for the error message.
     """
 
     log = Logger()
@@ -41,7 +41,7 @@ class ListenerService(Service):
         self._listening: Any = None
 
     def startService(self) -> None:
-        """:raises BrokerError: when the port cannot be had; the text says which and why."""
+        """:raises BrokerError: when the port cannot be bound; the text says which and why."""
         try:
             self._listening = self._reactor.listenTCP(
                 self.port, self.factory, self._backlog, self.interface)
@@ -53,7 +53,7 @@ class ListenerService(Service):
         super().startService()  # type: ignore[no-untyped-call]
 
     def stop_listening(self) -> Deferred[object]:
-        """Take no more connections; those there are stay."""
+        """Accept no more connections; existing ones stay."""
         listening, self._listening = self._listening, None
         if listening:
             LISTENING.discard(self.port)

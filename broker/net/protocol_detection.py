@@ -1,8 +1,8 @@
-"""The first bytes of a connection: stages look at them, and then step aside.
+"""Protocol detection: stages examine the first bytes of a connection.
 
-Stages follow each other: a proxy's header comes before TLS, TLS before frames. Once the last has
-looked, a connection's bytes go to the frame decoder, or to what a stage put in its place, and
-nothing of this is asked again.
+The stages run in order: the PROXY header comes before TLS, and TLS before frames. After the last
+stage, the bytes of the connection go to the frame decoder, or to the layer that a stage put in
+front of it, and no stage runs again.
 
 Source: NettyRemotingServer.HandshakeHandler @5.3.3.
 """
@@ -25,22 +25,22 @@ __all__ = ["FirstBytes", "FirstBytesStage", "TlsRefused"]
 
 
 class FirstBytesStage(Interface):
-    """Looks at a new connection's first bytes: TLS, the PROXY protocol."""
+    """Detects one protocol by a connection's first bytes: TLS, the PROXY protocol."""
 
     def recognise(self, data: bytes) -> bool | None:
-        """:returns: whether the connection is this stage's; None when more bytes are needed."""
+        """:returns: whether the bytes are this stage's protocol; None if it needs more bytes."""
 
     def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
-        """Do the stage's work; :returns: the bytes that are for the next."""
+        """Do the stage's work; :returns: the bytes for the next stage."""
 
 
 class TlsRefused:
-    """Says clearly why a TLS client gets nowhere, instead of calling its hello a bad frame."""
+    """Closes TLS clients of a port without TLS, with a log line that says so."""
 
     log = Logger()
 
     def recognise(self, data: bytes) -> bool | None:
-        # 0x16 is a TLS handshake record; as a frame's length it would be 369 MB.
+        # 0x16 begins a TLS handshake record. As a frame's length it would be 369 MB.
         return data[:1] == b"\x16"
 
     def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
@@ -51,11 +51,11 @@ class TlsRefused:
 
 
 class FirstBytes:
-    """Those of one connection.
+    """Protocol detection of one connection.
 
-    ``done`` is True once all stages have looked.
+    ``done`` is True after the last stage.
 
-    :param stages: in their order.
+    :param stages: in the order in which they run.
     """
 
     def __init__(self, connection: RemotingProtocol, stages: Sequence[FirstBytesStage]) -> None:
@@ -66,9 +66,9 @@ class FirstBytes:
         self._end: IDelayedCall | None = None
 
     def look(self, data: bytes) -> bytes:
-        """Ask the stages, each in turn, whether this connection is theirs.
+        """Run the stages on the bytes received so far.
 
-        :returns: what is left for the frame decoder; nothing while a stage needs more.
+        :returns: the bytes for the frame decoder; empty while a stage needs more bytes.
         """
         data, self._data = self._data + data, b""
         while self._stages and data:
@@ -97,4 +97,4 @@ class FirstBytes:
 
     def _too_slow(self) -> None:
         self._end = None
-        self._connection.abort("takes too long over its first bytes")
+        self._connection.abort("sends its first bytes too slowly")

@@ -1,16 +1,17 @@
-"""The PROXY protocol: a proxy in front of a port says whose connection it hands on.
+"""The PROXY protocol: a proxy in front of a port sends the address of its client.
 
-Version 1 is a line of text, version 2 a binary header; either comes before all else, on the same
-port as connections without one, and the first bytes tell them apart from frames and from TLS. The
-address in it is then the client's: in logs, for access control, in the table of clients.
+Version 1 is a line of text, version 2 a binary header. Either precedes all other bytes. Proxied
+and direct connections share a port: the first bytes distinguish the header from frames and TLS.
+The address in the header becomes the client's address in logs, access control and client tables.
 
-Who can reach the port can send such a header. So it is believed of those that ``proxy.trusted``
-names, or of everybody where nothing hangs on addresses (see :func:`proxy_stage`).
+Any peer that reaches the port can send such a header. It is therefore accepted from the addresses
+in ``proxy.trusted`` only, or from all peers if access does not depend on addresses (see
+:func:`proxy_stage`).
 
-Differs from Apache: a header that speaks of UDP is refused; a connection by it is nobody's.
+Differs from Apache: a header for UDP is refused, since no UDP connection reaches a port of ours.
 
 Source: HAProxy's "The PROXY protocol", versions 1 and 2; NettyRemotingServer.HandshakeHandler
-@5.3.3, which believes everybody and keeps the additional fields, for plugins of its own.
+@5.3.3, which trusts all peers and keeps the additional fields for its plugins.
 """
 
 from __future__ import annotations
@@ -32,36 +33,35 @@ if TYPE_CHECKING:
 
 __all__ = ["ProxyHeader", "ProxyHeaderError", "ProxyProtocol", "parse_proxy_header", "proxy_stage"]
 
-#: What a header of each version begins with.
+#: The first bytes of a header of each version.
 _TEXT: Final = b"PROXY "
 _BINARY: Final = b"\r\n\r\n\x00\r\nQUIT\n"
-#: Bytes of the longest line of version 1, with its end.
+#: Length of the longest line of version 1, with its line end, bytes.
 _LINE_SIZE_MAX: Final = 107
-#: Bytes of a header of version 2 before its addresses: the beginning above, then version and
-#: command (4 bits each), family and transport (4 bits each), uint16 length of what follows.
+#: Bytes of a version 2 header before its addresses: the first bytes above, version and command
+#: (4 bits each), family and transport (4 bits each), uint16 length of the rest.
 _FIXED_SIZE: Final = 16
-#: Family and transport, and the bytes of an address. TCP over IPv4 and IPv6: no other connection
-#: comes by a port of ours.
+#: Family and transport -> bytes of an address. TCP over IPv4 and over IPv6 only.
 _ADDRESS_SIZES: Final = {0x11: 4, 0x21: 16}
-#: Families that a proxy may name where it has no address to tell: unspecified, Unix sockets.
+#: Families of a header without an address: unspecified, Unix sockets.
 _WITHOUT_ADDRESS: Final = (0x00, 0x31)
 _PORT_MAX: Final = 65_535
-#: What a setting says for every address.
+#: Stands for every address in the setting.
 _ANY: Final = "*"
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ProxyHeaderError(ValueError):
-    """What begins like a PROXY header and is none."""
+    """A malformed PROXY header."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
     """One header.
 
-    :param size: its bytes; what follows is the client's.
-    :param ip: the client's address; empty where the proxy speaks for itself or cannot tell.
+    :param size: the length of the header; the bytes after it are the client's.
+    :param ip: the client's address; empty if the proxy connects for itself or does not know it.
     """
 
     size: int
@@ -87,7 +87,7 @@ def _parse_text(data: bytes) -> ProxyHeader | None:
     size = len(line) + len(end)
     words = line.split(b" ")
     if words[1:2] == [b"UNKNOWN"]:
-        # The proxy does not know, and what else stands in the line has no meaning.
+        # The proxy does not know the address; the rest of the line is ignored.
         return ProxyHeader(size)
     if len(words) != 6 or words[1] not in (b"TCP4", b"TCP6"):
         raise ProxyHeaderError("its line is not: PROXY TCP4|TCP6 source destination port port")
@@ -109,7 +109,7 @@ def _text_address(word: bytes, family: bytes) -> str:
 
 def _text_port(word: bytes) -> int:
     if not word.isdigit() or len(word) > 5 or int(word) > _PORT_MAX:
-        raise ProxyHeaderError("a port in it is no port")
+        raise ProxyHeaderError("a port in it is not valid")
     return int(word)
 
 
@@ -122,14 +122,14 @@ def _parse_binary(data: bytes) -> ProxyHeader | None:
         raise ProxyHeaderError(f"version {version} with command {command} is not known")
     size = _FIXED_SIZE + length
     if size > PROXY_HEADER_SIZE_MAX:
-        raise ProxyHeaderError(f"it has {size} bytes, {PROXY_HEADER_SIZE_MAX} are taken")
+        raise ProxyHeaderError(f"it has {size} bytes; the limit is {PROXY_HEADER_SIZE_MAX}")
     if command == 0 or family in _WITHOUT_ADDRESS:
         return ProxyHeader(size) if len(data) >= size else None
     address_size = _ADDRESS_SIZES.get(family)
     if address_size is None:
         raise ProxyHeaderError(f"address family {family:#04x} is not TCP's")
     if length < 2 * address_size + 4:
-        raise ProxyHeaderError(f"{length} bytes have no room for its addresses")
+        raise ProxyHeaderError(f"{length} bytes are too few for its addresses")
     if len(data) < size:
         return None
     source = data[_FIXED_SIZE:_FIXED_SIZE + address_size]
@@ -139,11 +139,11 @@ def _parse_binary(data: bytes) -> ProxyHeader | None:
 
 
 class ProxyProtocol:
-    """The stage that takes such a header off a connection.
+    """The protocol-detection stage that reads a PROXY header.
 
-    :param trusted: the networks it is believed from; None: any.
-    :param is_named: whether a setting says so: else the proxy, or who passes for one, is still
-        charged with what its connections have the server keep.
+    :param trusted: the networks that may send one; None for all.
+    :param is_named: whether ``proxy.trusted`` names them. If not, the memory that its connections
+        use is still charged to the proxy, or to a peer that poses as one.
     """
 
     log = Logger()
@@ -158,7 +158,7 @@ class ProxyProtocol:
         self._lines = LineRate()
 
     def recognise(self, data: bytes) -> bool | None:
-        """Whether a header begins here, once it is whole or seen to be none; None until then."""
+        """Return whether a header begins here; None until it is complete or malformed."""
         if not any(data[:len(begin)] == begin[:len(data)] for begin in (_TEXT, _BINARY)):
             return False
         try:
@@ -169,7 +169,7 @@ class ProxyProtocol:
         return None
 
     def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
-        """Give the connection its client's address; :returns: what follows the header."""
+        """Set the connection's client address; :returns: the bytes after the header."""
         proxy = connection.remote_address
         if not self._is_trusted(connection):
             self._refuse(connection, "it sends a PROXY header, and proxy.trusted does not name it")
@@ -177,14 +177,14 @@ class ProxyProtocol:
         try:
             header = parse_proxy_header(data)
         except ProxyHeaderError as error:
-            self._refuse(connection, f"its PROXY header is wrong: {error}")
+            self._refuse(connection, f"its PROXY header is malformed: {error}")
             return b""
         assert header is not None, "recognise() waits for the whole header"
         if header.ip:
             connection.set_remote_address(header.ip, header.port)
             if self._is_named:
                 connection.charged_address = connection.remote_address
-            self.log.debug("{proxy} hands on a connection of {peer}", proxy=proxy,
+            self.log.debug("proxy {proxy} connects client {peer}", proxy=proxy,
                            peer=connection.remote_address)
         return data[header.size:]
 
@@ -198,19 +198,19 @@ class ProxyProtocol:
     def _refuse(self, connection: RemotingProtocol, why: str) -> None:
         left_out = self._lines.left_out(self._now_ms())
         if left_out is not None:
-            more = f" ({left_out} like it were left out)" if left_out else ""
+            more = f" ({left_out} similar lines were left out)" if left_out else ""
             self.log.warn("connection of {peer} closed: {why}{more}", why=why, more=more,
                           peer=connection.remote_address)
         connection.close()
 
 
 def proxy_stage(settings: Settings, now_ms: Callable[[], int]) -> ProxyProtocol:
-    """The stage as the settings want it.
+    """Make the stage from the settings.
 
-    Differs from Apache: where accounts are asked for, nobody is believed who is not named, or
-    anybody could pass for an address of the white list.
+    Differs from Apache: with access control only the proxies in ``proxy.trusted`` are trusted.
+    Otherwise any peer could claim an address of the white list.
 
-    :raises SettingsError: when ``proxy.trusted`` has what is no address.
+    :raises SettingsError: when an entry of ``proxy.trusted`` is not an address or a network.
     """
     names = settings.names("proxy.trusted")
     if not names:

@@ -1,9 +1,9 @@
-"""TLS of a process: the stage that begins it on a port, and what connects by it.
+"""TLS of a process: the protocol-detection stage of a port, and the connecting side.
 
-Whether a connection speaks TLS its first byte decides, so both kinds come by one port. What TLS
-needs is imported when it is configured, or when the first client begins a handshake: a server that
-nobody speaks TLS to is none the larger for it. Certificates are read again when their files change.
-Connections that are there go on with what they began with.
+The first byte of a connection decides whether it is TLS, so plain and TLS clients share a port.
+The packages of TLS are imported when TLS is configured, or when a client begins a handshake: a
+server without TLS clients does not pay for them. Certificates are read again when their files
+change. Existing connections keep the certificate they began with.
 
 Source: NettyRemotingServer.TlsModeHandler, FileWatchService, BrokerController.initialize @5.3.3.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PortSecurity", "TlsClient", "TlsServer", "tls_client"]
 
-#: How often files are looked at, ms. Source: FileWatchService.
+#: How often the files are checked for changes, ms. Source: FileWatchService.
 _LOOK_MS: Final = 500
 #: A TLS record that begins a handshake; as a frame's length it would be 369 MB.
 _HANDSHAKE: Final = b"\x16"
@@ -116,8 +116,8 @@ class TlsServer:
 
     def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
         if data[:1] != _HANDSHAKE:
-            self._tell(connection, "it does not speak TLS, which tls.server.mode=enforcing asks "
-                                   "for")
+            self._tell(connection, "it does not speak TLS, which tls.server.mode=enforcing "
+                                   "requires")
             connection.close()
         elif self._make is not None:
             self._begin(connection, data)
@@ -137,17 +137,17 @@ class TlsServer:
         self._tell(connection, f"TLS: {why}")
 
     def _tell(self, connection: RemotingProtocol, why: str) -> None:
-        """Log why a connection is closed, of a flood of them a few lines."""
+        """Log why a connection is closed, at a limited rate."""
         left_out = self._lines.left_out(self._now_ms())
         if left_out is not None:
-            more = f" ({left_out} like it were left out)" if left_out else ""
+            more = f" ({left_out} similar lines were left out)" if left_out else ""
             self.log.warn("connection of {peer} closed: {why}{more}", why=why, more=more,
                           peer=connection.remote_address)
 
     # --- certificates
 
     def _load(self) -> tuple[Any, Any]:
-        """Import what is needed and read the files; may run on a thread."""
+        """Import the packages of TLS and read the files; may run on a thread."""
         context = _context()
         return context, context.ServerCreator(self._options)
 
@@ -165,20 +165,20 @@ class TlsServer:
     def _not_loaded(self, failure: Failure) -> None:
         waiting, self._waiting = self._waiting, []
         if not failure.check(SettingsError):
-            self.log.failure("TLS cannot be begun", failure)
+            self.log.failure("TLS cannot start", failure)
         for connection, _ in waiting:
             if failure.check(SettingsError):
                 self._tell(connection, f"it speaks TLS: {failure.getErrorMessage()}")
             connection.close()
 
     def look(self, now_ms: int) -> Deferred[None] | None:
-        """Read the files again if they have changed; what cannot be used changes nothing."""
+        """Read the files again if they have changed; invalid files are logged and not used."""
         if self._creator is None or not self._watch.has_changed():
             return None
         return self._in_thread(self._read_again).addCallbacks(self._renewed, self._not_renewed)
 
     def _read_again(self) -> tuple[TlsServerOptions, Any]:
-        # The password may be another one as well.
+        # The password may have changed as well.
         options = tls_server_options(self._settings)
         return options, _context().ServerCreator(options)
 
@@ -188,13 +188,13 @@ class TlsServer:
 
     def _not_renewed(self, failure: Failure) -> None:
         failure.trap(SettingsError)
-        self.log.error("the changed files of TLS are not used, the old ones hold on: {reason}",
+        self.log.error("the changed TLS files are not used, the old ones stay in use: {reason}",
                        reason=failure.getErrorMessage())
 
     def _tell_of_certificate(self, what: str) -> None:
         files = self._options.files
         if not files.cert:
-            self.log.info("TLS in test mode: a certificate was made that nobody can check")
+            self.log.info("TLS in test mode: a certificate was made that clients cannot verify")
             return
         until, now_s = self._creator.valid_until, self._now_ms() / 1000
         say = self.log.info if until.timestamp() > now_s else self.log.warn
@@ -204,7 +204,7 @@ class TlsServer:
 
 @implementer(IOpenSSLServerConnectionCreator)
 class _Current:
-    """Makes connections by what was read last."""
+    """Makes connections with the certificate that was read last."""
 
     def __init__(self, server: TlsServer) -> None:
         self._server = server
@@ -214,9 +214,9 @@ class _Current:
 
 
 class PortSecurity:
-    """What looks at the first bytes of a server's connections, as its settings want it.
+    """The protocol-detection stages of a server, made from its settings.
 
-    :param in_thread: runs what takes long.
+    :param in_thread: runs slow work on a thread.
     :raises SettingsError: when the settings, or files they name, cannot be used.
     """
 
@@ -260,7 +260,7 @@ class TlsClient:
         return self._makers[host]
 
     def look(self, now_ms: int) -> None:
-        """Have the files read again by the next connection if they have changed."""
+        """If the files have changed, the next connection reads them again."""
         if self._watch.has_changed():
             self._makers.clear()
             self._options = tls_client_options(self._settings)
@@ -294,5 +294,5 @@ class TlsClient:
 
 
 def tls_client(reactor: Any, settings: Settings) -> TlsClient | None:
-    """What connections of our own speak TLS by; None when they are not to."""
+    """Make the connecting side of TLS, or None if outgoing connections are plain."""
     return TlsClient(reactor, settings) if tls_enabled(settings) else None

@@ -1,7 +1,7 @@
-"""Certificates, keys and whom to trust, read from files into what Twisted's TLS is made with.
+"""Certificates, keys and trust roots, read from files for Twisted's TLS.
 
-This module imports pyOpenSSL, so it is imported where TLS is used, and only then: the packages are
-those of the extra ``tls``. No error or log line says what is in a key's file, or a password.
+This module imports pyOpenSSL, a package of the extra ``tls``, so it is imported only where TLS is
+used. No error and no log line contains a key or a password.
 
 Source: TlsHelper.buildSslContext @5.3.3.
 """
@@ -48,7 +48,7 @@ from twistmq.broker.net.tls_options import (
 
 __all__ = ["ClientCreator", "ServerCreator", "describe", "layer_maker"]
 
-#: What OpenSSL finds wrong with a certificate, by its number (x509_vfy.h).
+#: OpenSSL's verification errors by number (x509_vfy.h).
 _FAULTS: Final = {
     7: "its signature is wrong", 9: "it is not valid yet", 10: "it has expired",
     18: "it is signed by itself and not trusted", 19: "its chain ends in one that is not trusted",
@@ -56,17 +56,17 @@ _FAULTS: Final = {
     24: "its issuer is no authority", 26: "it is not made for this purpose",
     62: "it is for another host", 64: "it is for another address",
 }
-#: How long a certificate made for a test lasts; the process makes another at its next start.
+#: Validity of a test-mode certificate, days. Each start of the process makes another one.
 _TEST_DAYS: Final = 365
 
 
 class _Credentials:
-    """What a side shows: certificate, chain and key."""
+    """The certificate, chain and key that one side presents."""
 
     def __init__(self, files: KeyFiles) -> None:
         """:raises SettingsError: when a file cannot be read or the two do not fit together."""
         self.arguments: dict[str, Any] = {}
-        #: Of the certificate; None when there is none.
+        #: When the certificate expires; None without a certificate.
         self.valid_until: datetime.datetime | None = None
         self.subject = ""
         if not files.cert:
@@ -85,7 +85,7 @@ class _Credentials:
 
     @classmethod
     def for_test(cls) -> _Credentials:
-        """A certificate that nobody can check, made now."""
+        """Make a test-mode certificate, which clients cannot verify."""
         made = cls(KeyFiles("tls.server"))
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "twistmq test mode")])
@@ -117,13 +117,13 @@ def _certificates(setting: str, path: str) -> list[x509.Certificate]:
 
 
 def _private_key(files: KeyFiles) -> Any:
-    """The key, which may stand in the certificate's file."""
+    """Read the private key, which may be in the certificate's file."""
     setting, path = f"{files.prefix}.keyPath", files.key or files.cert
     data = _read(setting, path)
     try:
         return load_pem_private_key(data, files.password.encode() or None)
     except TypeError:
-        # It says whether a password is missing or one too many.
+        # A TypeError: either the password is missing, or the key is not encrypted.
         why = ("is not encrypted, and there is a" if files.password
                else "is encrypted, and there is no")
         raise SettingsError(f"{setting}: {path} {why} {files.prefix}.keyPassword") from None
@@ -148,7 +148,7 @@ def _options(credentials: _Credentials, files: KeyFiles, verify: bool) -> dict[s
 
 
 def _checked(files: KeyFiles, options: CertificateOptions) -> CertificateOptions:
-    """Have the context made, which finds out whether key and certificate fit together."""
+    """Make the context, which checks that key and certificate match."""
     try:
         options.getContext()
     except SSL.Error:
@@ -214,7 +214,7 @@ class ClientCreator:
 def _verifier(
     protocol: TLSMemoryBIOProtocol, verify: bool
 ) -> Callable[[SSL.Connection, crypto.X509, int, int, int], bool]:
-    """What OpenSSL asks about each certificate of a peer; it remembers what is wrong."""
+    """Make OpenSSL's callback for each certificate of a peer; it records the error."""
     # OpenSSL keeps this as long as the connection, which Twisted's protocol keeps.
     inside: Callable[[], Any] = weakref.ref(protocol.wrappedProtocol)
 
@@ -230,7 +230,7 @@ def _verifier(
 
 
 def describe(reason: Failure) -> str:
-    """What is to be said of a reason for which TLS was lost; "" for no fault of TLS."""
+    """Describe why TLS ended the connection; "" if the reason is not an error of TLS."""
     if reason.check(VerificationError):
         return "its certificate is refused: it is for another host"
     if not reason.check(SSL.Error):
@@ -242,9 +242,10 @@ def describe(reason: Failure) -> str:
 
 
 def layer_maker(creator: Any, is_client: bool, reactor: Any) -> Callable[[Protocol], Any]:
-    """What a TlsLayer makes Twisted's protocol by.
+    """Make the function by which a TlsLayer makes Twisted's protocol.
 
-    :param creator: a :class:`ServerCreator` or :class:`ClientCreator`, or what has its method.
+    :param creator: a :class:`ServerCreator`, a :class:`ClientCreator`, or an object with the same
+        method.
     """
     factory = TLSMemoryBIOFactory(creator, is_client, Factory(), reactor)
     return lambda inside: TLSMemoryBIOProtocol(factory, inside)

@@ -1,12 +1,12 @@
-"""TLS between a connection's transport and its protocol: Twisted's, with the protocol's own ways.
+"""The TLS layer between a connection's transport and its protocol.
 
-Twisted's ``TLSMemoryBIOProtocol`` encrypts and decrypts in memory. It sits here beside the
-protocol, not as its transport: the protocol goes on to pause, count and close the socket itself,
-because a transport of TLS has no event for "the peer took all" and would poll a pull producer.
+Twisted's ``TLSMemoryBIOProtocol`` encrypts and decrypts in memory. Here it works beside the
+protocol, not as its transport: the protocol still pauses, counts and closes the socket itself,
+because a TLS transport has no event for an empty write buffer and would poll a pull producer.
 
-What one read brings is decrypted as a whole before the protocol sees it. So requests sent
-together are one batch, as without TLS, and nothing that was read lies in the layer when
-``IdleSpin`` asks the reactor who has something to read.
+The bytes of one read are decrypted together before the protocol receives them. Requests sent
+together are therefore one batch, as without TLS, and the layer buffers no input when ``IdleSpin``
+asks the reactor which sockets are readable.
 
 Source: NettyRemotingServer.TlsModeHandler, NettyRemotingClient @5.3.3; twisted.protocols.tls.
 """
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = ["TlsLayer"]
 
-#: What is said of a handshake that has not ended in time.
+#: The error of a handshake that did not end in time.
 TOO_SLOW: Final = "the handshake takes too long"
 
 
 class TlsLayer(Protocol):
     """The layer of one connection; it is the transport's protocol.
 
-    ``failure`` says why TLS ended the connection, for a log or an error; empty when it did not.
-    ``handshake`` fires with None when the handshake is done, and fails with what ended it else.
+    ``failure`` says why TLS ended the connection, or is empty.
+    ``handshake`` fires with None when the handshake is done, or fails with the reason it ended.
 
-    :param connection: whose bytes pass through.
+    :param connection: the connection to encrypt.
     :param make: makes Twisted's protocol around another one.
-    :param describe: what is to be said of a reason for which TLS was lost; "" for no fault of TLS.
-    :param fail: told of a connection that TLS ended.
+    :param describe: describes why TLS ended the connection; "" if it was not an error of TLS.
+    :param fail: called with a connection that TLS ended, and why.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class TlsLayer(Protocol):
         self._fail = fail
         self._tls = make(_Inside(self))
         self._timeout: IDelayedCall | None = None
-        #: Decrypted and encrypted bytes of the call that is under way; None outside of one.
+        #: Decrypted and encrypted bytes of the current call; None outside of a call.
         self._plain: list[bytes] | None = None
         self._encrypted: list[bytes] | None = None
         self._ended = False
@@ -64,7 +64,7 @@ class TlsLayer(Protocol):
     def begin(self, data: bytes) -> None:
         """Begin the handshake.
 
-        :param data: what the peer has sent of it.
+        :param data: bytes that the peer has sent already.
         """
         self._timeout = self.connection.factory.reactor.callLater(
             TLS_HANDSHAKE_SECONDS, self._too_slow)
@@ -75,7 +75,7 @@ class TlsLayer(Protocol):
     # --- the transport's side
 
     def dataReceived(self, data: bytes) -> None:
-        """Decrypt what was read, and hand it on in one piece."""
+        """Decrypt the bytes of a read, and pass them on in one piece."""
         connection = self.connection
         plain: list[bytes] = []
         self._plain = plain
@@ -94,7 +94,7 @@ class TlsLayer(Protocol):
     # --- the protocol's side
 
     def encrypt(self, data: bytes) -> bytes:
-        """:returns: what is to be sent in place of ``data``."""
+        """:returns: the encrypted bytes to send."""
         encrypted: list[bytes] = []
         self._encrypted = encrypted
         try:
@@ -104,16 +104,16 @@ class TlsLayer(Protocol):
         return b"".join(encrypted)
 
     def end(self) -> None:
-        """Say to the peer that nothing more comes; the connection is being closed."""
+        """Send the peer a TLS close alert; the connection is being closed."""
         if not self._ended:
             self._ended = True
             self._tls.loseConnection()
 
     def fail_verification(self, why: str) -> None:
-        """Note why the peer's certificate is not taken; the handshake ends by it."""
+        """Record why the peer's certificate is refused; the handshake then fails."""
         self.failure = self.failure or why
 
-    # --- what Twisted's protocol does to the two sides
+    # --- called by Twisted's protocol for the two sides
 
     def send(self, data: bytes) -> None:
         if self._encrypted is not None:

@@ -80,7 +80,7 @@ class TlsServerOptions:
 
     @property
     def is_configured(self) -> bool:
-        """Whether somebody counts on it: it is read at the start then, not when it is needed."""
+        """Whether TLS is configured: the files are then read at the start, not when needed."""
         return self.mode == ENFORCING or (self.mode == PERMISSIVE and not self.test_mode)
 
 
@@ -88,8 +88,8 @@ class TlsServerOptions:
 class TlsClientOptions:
     """The connecting side.
 
-    :param verify: whether servers must show a certificate of somebody trusted.
-    :param check_host: whether it must be one for the host that was connected to.
+    :param verify: whether servers must present a trusted certificate.
+    :param check_host: whether it must be valid for the host that was connected to.
     """
 
     verify: bool
@@ -98,14 +98,14 @@ class TlsClientOptions:
 
 
 class _Values:
-    """Settings with those of the file beneath them."""
+    """The settings, with the values of ``tls.config.file`` as defaults."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._of_file = _read_file(settings)
 
     def value(self, name: str) -> SettingValue:
-        """What holds: what was set, else what the file says, else the default."""
+        """The value in force: the setting, else the file's value, else the default."""
         if not self._settings.is_given(name) and name in self._of_file:
             return self._of_file[name]
         return self._settings.value(name)
@@ -120,7 +120,7 @@ class _Values:
         return bool(self.value(name))
 
     def in_test_mode(self, own: Sequence[str]) -> bool:
-        """Whether a side is: as it is told, else unless something of its own is set."""
+        """Whether test mode is on: by its setting, else if none of ``own`` is set."""
         name = "tls.test.mode.enable"
         return self.flag(name) if self.is_given(name) else not any(map(self.value, own))
 
@@ -129,9 +129,9 @@ class _Values:
 
 
 def _read_file(settings: Settings) -> dict[str, SettingValue]:
-    """What ``tls.config.file`` says; nothing when the default one is not there for us.
+    """Read ``tls.config.file``; empty if it is the default file and cannot be read.
 
-    :raises SettingsError: when one that was named cannot be read, or a value has no meaning.
+    :raises SettingsError: when a file that was set cannot be read, or a value is not valid.
     """
     path = settings.text("tls.config.file")
     try:
@@ -150,7 +150,7 @@ def _read_file(settings: Settings) -> dict[str, SettingValue]:
 
 
 def tls_server_options(settings: Settings) -> TlsServerOptions:
-    """The listening side; :raises SettingsError: when settings or file have no meaning."""
+    """The listening side; :raises SettingsError: when settings or the file are not valid."""
     mode = settings.text("tls.server.mode")
     values = _Values(settings)
     verify = values.flag("tls.server.authClient")
@@ -166,14 +166,14 @@ def tls_server_options(settings: Settings) -> TlsServerOptions:
 
 
 def tls_enabled(settings: Settings) -> bool:
-    """Whether connections of our own speak TLS: as told, else where the server enforces it."""
+    """Whether outgoing connections use TLS: by ``tls.enable``, else if the server enforces it."""
     if settings.is_given("tls.enable"):
         return settings.flag("tls.enable")
     return settings.text("tls.server.mode") == ENFORCING
 
 
 def tls_client_options(settings: Settings) -> TlsClientOptions:
-    """The connecting side; :raises SettingsError: when settings or file have no meaning."""
+    """The connecting side; :raises SettingsError: when settings or the file are not valid."""
     values = _Values(settings)
     if values.in_test_mode(_OWN_CLIENT):
         return TlsClientOptions(False, False, KeyFiles("tls.client"))
@@ -183,7 +183,7 @@ def tls_client_options(settings: Settings) -> TlsClientOptions:
 
 
 def tls_notices(settings: Settings) -> list[str]:
-    """What whoever starts a server should know of its TLS, a line each."""
+    """Notices for the operator about the TLS settings, a line each."""
     server = tls_server_options(settings)
     if server.mode == DISABLED:
         return []
@@ -191,28 +191,28 @@ def tls_notices(settings: Settings) -> list[str]:
     found = []
     unread = [name for name in _OWN_SERVER if server.test_mode and values.value(name)]
     if unread:
-        found.append(f"tls.test.mode.enable=true: {', '.join(unread)} have no meaning, the "
-                     "certificate is one that nobody can check")
+        found.append(f"tls.test.mode.enable=true: {', '.join(unread)} are ignored, and the "
+                     "certificate is one that clients cannot verify")
     elif server.mode == ENFORCING and server.test_mode:
         found.append("tls.server.mode=enforcing with a certificate made at the start, which "
-                     "nobody can check: set tls.server.certPath and tls.server.keyPath")
+                     "clients cannot verify: set tls.server.certPath and tls.server.keyPath")
     path = settings.text("tls.config.file")
     if os.path.exists(path) and not os.access(path, os.R_OK):
-        found.append(f"tls.config.file {path} cannot be read, so nothing of it is used")
+        found.append(f"tls.config.file {path} cannot be read, so it is ignored")
     if server.mode == PERMISSIVE and server.ask == REQUIRE:
-        found.append("tls.server.mode=permissive lets in clients without TLS, who show no "
+        found.append("tls.server.mode=permissive accepts clients without TLS, which present no "
                      "certificate: set it to enforcing")
     if server.verify and server.ask == NONE:
-        found.append("tls.server.authClient=true checks nobody: tls.server.need.client.auth=none "
+        found.append("tls.server.authClient=true has no effect: tls.server.need.client.auth=none "
                      "asks no client for a certificate")
     if server.ask != NONE and not server.verify:
-        found.append(f"tls.server.need.client.auth={server.ask} takes any certificate: set "
-                     "tls.server.authClient=true to have them checked")
+        found.append(f"tls.server.need.client.auth={server.ask} accepts any certificate: set "
+                     "tls.server.authClient=true to verify them")
     return found
 
 
 def signature(paths: Sequence[str]) -> object:
-    """What changes when one of the files does, by what the system says of them."""
+    """A value that changes when one of the files changes: modification time, size, inode."""
     found = []
     for path in paths:
         try:

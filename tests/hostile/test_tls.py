@@ -168,7 +168,7 @@ class ProxyAttackTests(HostileCase):
                 (b"PROXY TCP4 a b c d\r\n", "not one of TCP4"),
                 (b"PROXY " + b"9" * 10_000, "longer than 107"),
                 (_SIGNATURE + b"\x21\x11\xff\xff", "65551 bytes"),
-                (_SIGNATURE + b"\x21\x11\x00\x04" + bytes(4), "no room"),
+                (_SIGNATURE + b"\x21\x11\x00\x04" + bytes(4), "too few"),
             ):
                 connection = self.connect(address)
                 connection.says(header + _QUESTION)

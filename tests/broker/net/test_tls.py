@@ -185,7 +185,7 @@ class RefusedTests(TlsTestCase):
         self.assertEqual(len(self.lines("closed: TLS")), LINES_A_MINUTE)
         self.clock.advance(60)
         Conversation(server).says(HELLO + bytes(600))
-        self.assertIn(f"({2 * LINES_A_MINUTE} like it were left out)",
+        self.assertIn(f"({2 * LINES_A_MINUTE} similar lines were left out)",
                       self.lines("closed: TLS")[-1])
 
     def test_tls_1_2_clients_cannot_make_the_server_shake_hands_again(self) -> None:

@@ -42,7 +42,7 @@ class CertificateTests(TlsTestCase):
         new.cert.rename(self.server_pair.cert)
         self.look()
         self.assertEqual(self.serial(server)[1], before)
-        [line] = self.lines("the old ones hold on")
+        [line] = self.lines("the old ones stay in use")
         self.assertIn("is not the key of tls.server.certPath", line)
         new.key.rename(self.server_pair.key)
         self.look()
@@ -65,7 +65,7 @@ class CertificateTests(TlsTestCase):
         self.look()
         self.server_pair.cert.unlink()
         self.look()
-        self.assertEqual(len(self.lines("the old ones hold on")), 2)
+        self.assertEqual(len(self.lines("the old ones stay in use")), 2)
         self.assertEchoes(self.serial(server)[0])
 
     def test_new_authority(self) -> None:
