@@ -1,3 +1,5 @@
+import java.lang.reflect.Field;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
@@ -35,9 +37,20 @@ public final class OrderlyMember {
         while (System.in.read() >= 0) {
             continue;
         }
-        consumer.shutdown();
+        leave(consumer);
         tell("left", "");
         System.exit(0);
+    }
+
+    /**
+     * Shuts the consumer down on the thread that renews its locks. Elsewhere a renewal may be under
+     * way and lock the queues again behind their unlock.
+     */
+    private static void leave(DefaultMQPushConsumer consumer) throws Exception {
+        Object service = consumer.getDefaultMQPushConsumerImpl().getConsumeMessageService();
+        Field renewals = service.getClass().getDeclaredField("scheduledExecutorService");
+        renewals.setAccessible(true);
+        ((ScheduledExecutorService) renewals.get(service)).submit(consumer::shutdown).get();
     }
 
     private static ConsumeOrderlyStatus consume(
