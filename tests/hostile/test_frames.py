@@ -126,7 +126,7 @@ class HalfFramesOfManyTests(HostileCase):
             connections.append(self.connect())
             connections[-1].says(half)
         self.assertTrue(first.is_closed())
-        self.assertIn("longer than all others", "".join(self.logged(first.name)))
+        self.assertIn("longer than any", "".join(self.logged(first.name)))
         connections[-1].says(bytes(left_out - 4))
         self.assertEqual(connections[-1].hears().code, ResponseCode.SYSTEM_ERROR)
         for connection in connections:
