@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from twistmq.acl.errors import AclError
 from twistmq.acl.requests import AccountRequests
@@ -33,54 +32,20 @@ if TYPE_CHECKING:
     from twistmq.broker.config.settings import Settings
     from twistmq.broker.kernel import Kernel
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 #: How often files are looked at, ms. Source: AclFileWatchService.WATCH_INTERVAL.
 _WATCH_PERIOD_MS: Final = 5000
-
-#: A process may run several brokers: a test does.
-_tables: WeakKeyDictionary[Kernel, AccountTable] = WeakKeyDictionary()
 
 
 def _home() -> str:
     return os.environ.get("ROCKETMQ_HOME", "")
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting("rocketmqHome", "path", _home,
-                "The folder whose conf/ holds the accounts; empty: the one above storePathRootDir.",
-                source="BrokerConfig", default_text="$ROCKETMQ_HOME", at_start=True),
-        Setting("rocketmq.acl.plain.file", "path", "conf/plain_acl.yml",
-                "The file new accounts are written to, below rocketmqHome; Apache's system "
-                "property of this name.", source="PlainPermissionManager", at_start=True),
-    )
-
-
 def home_of(settings: Settings) -> str:
     """The broker's home."""
     store = os.path.abspath(settings.text("storePathRootDir"))
     return settings.text("rocketmqHome") or os.path.dirname(store)
-
-
-@hookimpl
-def register_setting_checks() -> Sequence[SettingCheck]:
-    return [SettingCheck(
-        ("aclEnable", "rocketmqHome", "rocketmq.acl.plain.file", "storePathRootDir"),
-        lambda settings: _read_accounts(settings, lambda: 0))]
-
-
-@hookimpl
-def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
-    """Read the accounts; :raises SettingsError: when a file has no meaning."""
-    table = _read_accounts(kernel.settings, kernel.now_ms)
-    if table is None:
-        return None
-    from twistmq.acl.validator import PlainAccessValidator
-
-    _tables[kernel] = table
-    return (PlainAccessValidator(table),)
 
 
 def _read_accounts(settings: Settings, now_ms: Callable[[], int]) -> AccountTable | None:
@@ -103,19 +68,59 @@ def _read_accounts(settings: Settings, now_ms: Callable[[], int]) -> AccountTabl
     return table
 
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    return AccountRequests(kernel, _tables.get(kernel)).handlers()
+_SETTINGS: Final = (
+    Setting("rocketmqHome", "path", _home,
+            "The folder whose conf/ holds the accounts; empty: the one above storePathRootDir.",
+            source="BrokerConfig", default_text="$ROCKETMQ_HOME", at_start=True),
+    Setting("rocketmq.acl.plain.file", "path", "conf/plain_acl.yml",
+            "The file new accounts are written to, below rocketmqHome; Apache's system "
+            "property of this name.", source="PlainPermissionManager", at_start=True),
+)
 
 
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    """Apache's broker watches its files too."""
-    table = _tables.get(kernel)
-    if table is None:
-        return ()
+class Plugin:
+    """The accounts of one broker.
 
-    def look(now_ms: int) -> None:
-        table.reload()
+    :raises SettingsError: when a file has no meaning.
+    """
 
-    return (PeriodicTask("watch the accounts' files", _WATCH_PERIOD_MS, _WATCH_PERIOD_MS, look),)
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        self._table = _read_accounts(broker.settings, broker.now_ms)
+
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
+
+    @staticmethod
+    @hookimpl
+    def register_setting_checks() -> Sequence[SettingCheck]:
+        return [SettingCheck(
+            ("aclEnable", "rocketmqHome", "rocketmq.acl.plain.file", "storePathRootDir"),
+            lambda settings: _read_accounts(settings, lambda: 0))]
+
+    @hookimpl
+    def provide_access_validators(self) -> Sequence[IAccessValidator] | None:
+        if self._table is None:
+            return None
+        from twistmq.acl.validator import PlainAccessValidator
+
+        return (PlainAccessValidator(self._table),)
+
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        return AccountRequests(self._broker, self._table).handlers()
+
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        """Apache's broker watches its files too."""
+        table = self._table
+        if table is None:
+            return ()
+
+        def look(now_ms: int) -> None:
+            table.reload()
+
+        return (PeriodicTask("watch the accounts' files", _WATCH_PERIOD_MS, _WATCH_PERIOD_MS,
+                             look),)

@@ -27,8 +27,10 @@ __all__ = [
     "IFlowControl",
     "IHeldDirectory",
     "IMessageStore",
+    "IQueueLocks",
     "IStoreFile",
     "IStoreIO",
+    "ITimedDelivery",
     "ITransactionService",
     "OpenHttpPort",
     "ReadMap",
@@ -222,6 +224,20 @@ class ReadMap(Protocol):
 
     def __getitem__(self, key: slice, /) -> bytes:
         """Copy a range of bytes."""
+
+
+class IQueueLocks(Interface):
+    """A plugin that knows which groups consume in order; see ``Hooks.provider``."""
+
+    def keeps_order(group: str) -> bool:
+        """Whether a client of the group holds the lock of a queue."""
+
+
+class ITimedDelivery(Interface):
+    """A plugin that delivers messages at a time; see ``Hooks.provider``."""
+
+    def delivered_ms() -> int | None:
+        """The time before which all due messages were delivered, Unix ms; None if it is off."""
 
 
 class IStoreFile(Interface):

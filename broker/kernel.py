@@ -205,14 +205,15 @@ class Kernel:
         self.topic_config.load()
         self.consumer_offset.load()
         self.subscription_group.load()
-        self.store.tags_codes = self.hooks.collect_tags_codes(self)
-        self.filters.add_languages(self.hooks.collect_filter_languages(self))
-        self.filters.consumer_filters = self.hooks.consumer_filters(self)
+        self.hooks.make_plugins(self)
+        self.store.tags_codes = self.hooks.collect_tags_codes()
+        self.filters.add_languages(self.hooks.collect_filter_languages())
+        self.filters.consumer_filters = self.hooks.consumer_filters()
         self.store.load()
         try:
             await self._start()
         except Exception:
-            await self.hooks.stop(self)
+            await self.hooks.stop()
             await self.store.stop()
             raise
 
@@ -220,23 +221,23 @@ class Kernel:
         """The part of a start that has a store to close when it fails."""
         self.topic_config.make_again(self.store.queues(), self.store.has_batch_queues)
         self.store.start()
-        self.transaction_service = self.hooks.transaction_service(self)
-        self.flow_control = self.hooks.flow_control(self)
-        self.broadcast_offsets = self.hooks.broadcast_offsets(self)
-        self.claimed_properties = self.hooks.claimed_properties(self)
-        validators = self.hooks.collect_access_validators(self)
+        self.transaction_service = self.hooks.transaction_service()
+        self.flow_control = self.hooks.flow_control()
+        self.broadcast_offsets = self.hooks.broadcast_offsets()
+        self.claimed_properties = self.hooks.claimed_properties()
+        validators = self.hooks.collect_access_validators()
         if self.settings.flag("aclEnable") and not validators:
             raise SettingsError("aclEnable=true, but no plugin that is in use checks requests")
         self.dispatcher = Dispatcher(self.handler_table(), self.hooks, validators)
         self.periodic_tasks = [
-            *periodic_tasks(self), *self.hooks.collect_periodic_tasks(self)]
+            *periodic_tasks(self), *self.hooks.collect_periodic_tasks()]
         self.set_role(self.role, self.broker_id)
-        await self.hooks.start(self)
+        await self.hooks.start()
 
     async def stop(self) -> None:
         """Let plugins stop, save the tables, flush and close the store."""
         self.pull_hold.release_all()
-        await self.hooks.stop(self)
+        await self.hooks.stop()
         await self.saves.finish()
         self.persist()
         await self.store.stop()
@@ -259,8 +260,8 @@ class Kernel:
         parts = (SendRequests(self), PullRequests(self), OffsetRequests(self),
                  self._client_requests, TopicRequests(self), QueryRequests(self))
         rows = {row.code: row for part in parts for row in part.handlers()}
-        rows |= self.hooks.collect_request_handlers(self)
-        return self.hooks.wrap_request_handlers(self, rows)
+        rows |= self.hooks.collect_request_handlers()
+        return self.hooks.wrap_request_handlers(rows)
 
     # --- health
 
@@ -286,7 +287,7 @@ class Kernel:
         self.role = role
         self.broker_id = broker_id if role == "SLAVE" else MASTER_ID
         self.store.writable = not self.is_slave
-        self.hooks.role_changed(self, self.role, self.broker_id)
+        self.hooks.role_changed(self.role, self.broker_id)
 
     # --- messages
 
@@ -305,7 +306,7 @@ class Kernel:
         refusals: dict[int, BrokerError] = {}
         left = records
         if self.hooks.before_append:
-            refusals = _of_whole_owners(self.hooks.refuse_append(self, records), owners)
+            refusals = _of_whole_owners(self.hooks.refuse_append(records), owners)
             if refusals:
                 left = [r for index, r in enumerate(records) if index not in refusals]
         if not left:
@@ -367,12 +368,12 @@ class Kernel:
 
     def _dispatched(self, records: Sequence[MessageRecord]) -> None:
         if self.hooks.on_dispatch:
-            self.hooks.dispatched(self, records)
+            self.hooks.dispatched(records)
 
     def _arrived(self, records: Sequence[MessageRecord]) -> None:
         self.pull_hold.arrived(records)
         if self.hooks.on_message_arrival:
-            self.hooks.arrived(self, records)
+            self.hooks.arrived(records)
 
     # --- events
 
@@ -390,7 +391,7 @@ class Kernel:
 
     def _client_changed(self, change: ClientChange) -> None:
         self._client_requests.client_changed(change)
-        self.hooks.client_changed(self, change)
+        self.hooks.client_changed(change)
 
     def topics_changed(self) -> Deferred[None] | None:
         """Topics or their settings changed: they are saved soon, and the name servers told.
@@ -425,7 +426,7 @@ class Kernel:
     def registration(self, compressed: bool) -> Callable[[], bytes]:
         """All topics as name servers are told of them; see TopicConfigTable.registration."""
         tables = self.topic_config.told_tables()
-        self.hooks.complete_topic_tables(self, tables, registering=True)
+        self.hooks.complete_topic_tables(tables, registering=True)
         return self.topic_config.registration(compressed, tables)
 
     def topics_saved_and_told(self) -> Deferred[None] | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -33,7 +32,7 @@ from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["CLIENTS_MAX", "BroadcastOffsets"]
+__all__ = ["CLIENTS_MAX", "BroadcastOffsets", "Plugin"]
 
 #: Source: RequestSource.PROXY_FOR_BROADCAST.
 _PROXY_FOR_BROADCAST: Final = 1
@@ -200,43 +199,44 @@ class BroadcastOffsets:
                     "BroadcastOffset", group + _SUFFIX, topic, queue_id, offset)
 
 
-#: A process may run several brokers. None: enableBroadcastOffsetStore is off.
-_offsets: WeakKeyDictionary[Kernel, BroadcastOffsets | None] = WeakKeyDictionary()
+_SETTINGS: Final = (
+    Setting("enableBroadcastOffsetStore", "flag", True,
+            "Whether it is noted where the clients of broadcast groups pull.",
+            source="BrokerConfig", at_start=True),
+    Setting("broadcastOffsetExpireSecond", "int", 120,
+            "How long a client of a broadcast group that is gone is remembered.",
+            unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
+    Setting("broadcastOffsetExpireMaxSecond", "int", 300,
+            "How long one is that is there and pulls nothing.",
+            unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
+)
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting("enableBroadcastOffsetStore", "flag", True,
-                "Whether it is noted where the clients of broadcast groups pull.",
-                source="BrokerConfig", at_start=True),
-        Setting("broadcastOffsetExpireSecond", "int", 120,
-                "How long a client of a broadcast group that is gone is remembered.",
-                unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
-        Setting("broadcastOffsetExpireMaxSecond", "int", 300,
-                "How long one is that is there and pulls nothing.",
-                unit="s", least=1, most=LONG_MAX, source="BrokerConfig", at_start=True),
-    )
+class Plugin:
+    """Where the clients of one broker's broadcast groups are; nothing if the setting is off."""
 
+    def __init__(self, broker: Kernel) -> None:
+        settings = broker.settings
+        self._offsets: BroadcastOffsets | None = None
+        if settings.flag("enableBroadcastOffsetStore"):
+            self._offsets = BroadcastOffsets(
+                broker, settings.int("broadcastOffsetExpireSecond") * 1000,
+                settings.int("broadcastOffsetExpireMaxSecond") * 1000)
+            broker.on_topic_deletion.append(self._offsets.topic_deleted)
+            broker.on_group_deletion.append(self._offsets.group_deleted)
 
-@hookimpl
-def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
-    settings = kernel.settings
-    offsets = BroadcastOffsets(
-        kernel, settings.int("broadcastOffsetExpireSecond") * 1000,
-        settings.int("broadcastOffsetExpireMaxSecond") * 1000,
-    ) if settings.flag("enableBroadcastOffsetStore") else None
-    _offsets[kernel] = offsets
-    if offsets is not None:
-        kernel.on_topic_deletion.append(offsets.topic_deleted)
-        kernel.on_group_deletion.append(offsets.group_deleted)
-    return offsets
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
 
+    @hookimpl
+    def provide_broadcast_offsets(self) -> IBroadcastOffsets | None:
+        return self._offsets
 
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    offsets = _offsets.get(kernel)
-    if offsets is None:
-        return ()
-    return (PeriodicTask("look at the offsets of broadcast groups", _SCAN_PERIOD_MS,
-                         _SCAN_PERIOD_MS, offsets.scan),)
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        if self._offsets is None:
+            return ()
+        return (PeriodicTask("look at the offsets of broadcast groups", _SCAN_PERIOD_MS,
+                             _SCAN_PERIOD_MS, self._offsets.scan),)

@@ -26,7 +26,7 @@ from twistmq.broker.scheduling.periodic import PeriodicTask
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["ColdConsumers"]
+__all__ = ["ColdConsumers", "Plugin"]
 
 SWITCH: Final = "disableConsumeIfConsumerReadSlowly"
 THRESHOLD: Final = "consumerFallbehindThreshold"
@@ -82,20 +82,29 @@ class ColdConsumers:
         return store.max_offset - place if place >= 0 else 0
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting(SWITCH, "flag", False,
-                "Whether groups that fall far behind may not consume any more.",
-                source="BrokerConfig"),
-        Setting(THRESHOLD, "int", 16 * 1024**3,
-                "What is far: bytes of the commit log from a group's next message to the end; "
-                "looked at every three minutes.",
-                unit="bytes", least=0, most=LONG_MAX, source="BrokerConfig"),
-    )
+_SETTINGS: Final = (
+    Setting(SWITCH, "flag", False,
+            "Whether groups that fall far behind may not consume any more.",
+            source="BrokerConfig"),
+    Setting(THRESHOLD, "int", 16 * 1024**3,
+            "What is far: bytes of the commit log from a group's next message to the end; "
+            "looked at every three minutes.",
+            unit="bytes", least=0, most=LONG_MAX, source="BrokerConfig"),
+)
 
 
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    return (PeriodicTask("protect the broker from groups far behind", _PERIOD_MS, _PERIOD_MS,
-                         ColdConsumers(kernel).protect),)
+class Plugin:
+    """The protection of one broker from groups that fall far behind."""
+
+    def __init__(self, broker: Kernel) -> None:
+        self._groups = ColdConsumers(broker)
+
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
+
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        return (PeriodicTask("protect the broker from groups far behind", _PERIOD_MS, _PERIOD_MS,
+                             self._groups.protect),)

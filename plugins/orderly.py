@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Setting
 from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.interfaces import IQueueLocks
 from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.topic_names import group_fault
@@ -35,7 +37,7 @@ from twistmq.broker.wire.header import EmptyHeader
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["LOCK_AGE_MAX_MS", "QueueLocks", "find_queue_locks"]
+__all__ = ["LOCK_AGE_MAX_MS", "Plugin", "QueueLocks"]
 
 #: Queues in a request's body; locking so many takes some 20 ms. Apache has no bound. A topic may
 #: have as many queues as one request names.
@@ -264,37 +266,38 @@ def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str,
     return body.consumer_group, body.client_id
 
 
-def find_queue_locks(kernel: Kernel) -> QueueLocks | None:
-    """The locks of a running broker, for other plugins.
-
-    :returns: None when this plugin does not serve the broker's lock requests.
-    """
-    row = kernel.dispatcher.handlers.get(RequestCode.LOCK_BATCH_MQ)
-    requests = getattr(row.handle, "__self__", None) if row else None
-    return requests.locks if isinstance(requests, LockRequests) else None
-
-
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting("orderly.lock_age_max", "int", LOCK_AGE_MAX_MS,
-                "A queue whose lock was not renewed for longer than this goes to the next member "
-                "that asks; read at start. Clients renew every 20 s and stop working on a queue "
-                "30 s after they last could. Apache's system property "
-                "rocketmq.broker.rebalance.lockMaxLiveTime.", unit="ms", least=1000, at_start=True),
-    )
+_SETTINGS: Final = (
+    Setting("orderly.lock_age_max", "int", LOCK_AGE_MAX_MS,
+            "A queue whose lock was not renewed for longer than this goes to the next member "
+            "that asks; read at start. Clients renew every 20 s and stop working on a queue "
+            "30 s after they last could. Apache's system property "
+            "rocketmq.broker.rebalance.lockMaxLiveTime.", unit="ms", least=1000, at_start=True),
+)
 
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    """A broker's own rows; its locks live in them."""
-    return LockRequests(kernel, kernel.settings.int("orderly.lock_age_max")).handlers()
+@implementer(IQueueLocks)
+class Plugin:
+    """The queue locks of one broker."""
 
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        self._requests = LockRequests(broker, broker.settings.int("orderly.lock_age_max"))
+        self.locks = self._requests.locks
 
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    locks = find_queue_locks(kernel)
-    if locks is None:
-        return ()
-    return (PeriodicTask("forget expired locks", _EXPIRE_PERIOD_MS, _EXPIRE_PERIOD_MS,
-                         lambda _: locks.expire(kernel.steady.awake_ms())),)
+    def keeps_order(self, group: str) -> bool:
+        """See IQueueLocks."""
+        return not self.locks.is_lock_all_expired(group, self._broker.steady.awake_ms())
+
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
+
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        return self._requests.handlers()
+
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        return (PeriodicTask("forget expired locks", _EXPIRE_PERIOD_MS, _EXPIRE_PERIOD_MS,
+                             lambda _: self.locks.expire(self._broker.steady.awake_ms())),)

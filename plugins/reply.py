@@ -48,7 +48,7 @@ from twistmq.broker.wire.record import SYS_COMPRESSED, SYS_COMPRESSION_MASK, Mes
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 #: How long the asker has to take the answer, ms. Source: Broker2Client.callClient.
 PUSH_TIMEOUT_MS: Final = 10_000
@@ -236,13 +236,22 @@ class ReplyRequests:
         return SendRefusedResponseHeader(msg_region=self._region, trace_on=self._trace_on)
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (Setting("storeReplyMessageEnable", "flag", True,
-                    "Whether reply messages are also stored in their topic.",
-                    source="BrokerConfig"),)
+_SETTINGS: Final = (Setting("storeReplyMessageEnable", "flag", True,
+                "Whether reply messages are also stored in their topic.",
+                source="BrokerConfig"),)
 
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    return ReplyRequests(kernel).handlers()
+class Plugin:
+    """Request and reply on one broker."""
+
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
+
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        return ReplyRequests(self._broker).handlers()

@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.interfaces import IQueueLocks
 from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.topic_names import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -38,13 +39,12 @@ from twistmq.broker.wire.properties import (
     parse_properties,
 )
 from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record, record_again
-from twistmq.plugins.orderly import find_queue_locks
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.request.send_context import SendBatch
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 _PERM_WRITE: Final = 2
 _PERM_READ_WRITE: Final = 6
@@ -185,60 +185,63 @@ def _dead_letter_queue(kernel: Kernel, group: str) -> str:
     return topic
 
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    return (RequestHandler(RequestCode.CONSUMER_SEND_MSG_BACK, SendBack(kernel).handle,
-                           ConsumerSendMsgBackRequestHeader),)
+class Plugin:
+    """Retries and dead letters of one broker."""
 
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
 
-@hookimpl
-def on_start(kernel: Kernel) -> None:
-    """Make the topics of dead letters that a kill forgot: no client makes them again.
+    def _redirect(self, request: Request[Any], record: MessageRecord) -> None:
+        kernel = self._broker
+        name = record.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        group = _find_group(kernel, name)
+        locks: IQueueLocks | None = kernel.hooks.provider(IQueueLocks)
+        keeps_order = locks is not None and locks.keeps_order(name)
+        if record.reconsume_times <= _tries_most(request, group) and not keeps_order:
+            return
+        _log.info("message {key} goes to the dead letters of {group} after {times} tries",
+                  key=record.keys[0] if record.keys else None, group=name,
+                  times=record.reconsume_times)
+        record.topic = _dead_letter_queue(kernel, name)
+        record.queue_id = 0
+        properties = parse_properties(record.properties)
+        kernel.stats.dead_letter(name, _counted_topic(kernel, name, properties))
+        properties[names.DELAY] = "-1"
+        record.properties = format_properties(properties)
 
-    Topics are saved soon after they are made, not before who caused it is answered. A retry topic
-    is made by the group's next heartbeat.
-    """
-    for topic in kernel.store.queues():
-        group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
-        if group != topic and topic not in kernel.topic_config.table:
-            try:
-                _dead_letter_queue(kernel, group)
-            except RequestRefused as error:
-                _log.error("{topic} has messages, but cannot be read: {error}", topic=topic,
-                           error=str(error))
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        return (RequestHandler(RequestCode.CONSUMER_SEND_MSG_BACK, SendBack(self._broker).handle,
+                               ConsumerSendMsgBackRequestHeader),)
 
+    @hookimpl
+    def on_start(self) -> None:
+        """Make the topics of dead letters that a kill forgot: no client makes them again.
 
-@hookimpl
-def before_send(batch: SendBatch) -> Mapping[int, BrokerError]:
-    """What a client sends to a retry topic and was tried too often is a dead letter.
+        Topics are saved soon after they are made; the request that caused it does not wait for
+        that. A retry topic is made by the group's next heartbeat.
+        """
+        for topic in self._broker.store.queues():
+            group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
+            if group != topic and topic not in self._broker.topic_config.table:
+                try:
+                    _dead_letter_queue(self._broker, group)
+                except RequestRefused as error:
+                    _log.error("{topic} has messages, but cannot be read: {error}", topic=topic,
+                               error=str(error))
 
-    So is what a group that holds queue locks sends there: a consumer that keeps order tries in
-    place, and gives up when it sends.
-    """
-    refusals: dict[int, BrokerError] = {}
-    for index, records in enumerate(batch.records):
-        if len(records) == 1 and records[0].topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-            try:
-                _redirect(batch.kernel, batch.requests[index], records[0])
-            except BrokerError as error:
-                refusals[index] = error
-    return refusals
+    @hookimpl
+    def before_send(self, batch: SendBatch) -> Mapping[int, BrokerError]:
+        """What a client sends to a retry topic and was tried too often is a dead letter.
 
-
-def _redirect(kernel: Kernel, request: Request[Any], record: MessageRecord) -> None:
-    name = record.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-    group = _find_group(kernel, name)
-    locks = find_queue_locks(kernel)
-    keeps_order = locks is not None and not locks.is_lock_all_expired(
-        name, kernel.steady.awake_ms())
-    if record.reconsume_times <= _tries_most(request, group) and not keeps_order:
-        return
-    _log.info("message {key} goes to the dead letters of {group} after {times} tries",
-              key=record.keys[0] if record.keys else None, group=name,
-              times=record.reconsume_times)
-    record.topic = _dead_letter_queue(kernel, name)
-    record.queue_id = 0
-    properties = parse_properties(record.properties)
-    kernel.stats.dead_letter(name, _counted_topic(kernel, name, properties))
-    properties[names.DELAY] = "-1"
-    record.properties = format_properties(properties)
+        So is what a group that holds queue locks sends there: a consumer that keeps order tries in
+        place, and gives up when it sends.
+        """
+        refusals: dict[int, BrokerError] = {}
+        for index, records in enumerate(batch.records):
+            if len(records) == 1 and records[0].topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+                try:
+                    self._redirect(batch.requests[index], records[0])
+                except BrokerError as error:
+                    refusals[index] = error
+        return refusals

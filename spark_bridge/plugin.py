@@ -11,7 +11,7 @@ Source: AdminBrokerProcessor.prepareRuntimeInfo @5.3.3, for the table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twistmq.broker import hookimpl
 from twistmq.broker.config.settings import Setting
@@ -22,32 +22,41 @@ if TYPE_CHECKING:
 
     from twistmq.broker.kernel import Kernel
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting("spark.export_topics", "names", (),
-                "The topics that `twistmq spark export` exports when it is given none."),
-        Setting("spark.export_traces", "flag", False,
-                "Whether it exports message traces too."),
-    )
+_SETTINGS: Final = (
+    Setting("spark.export_topics", "names", (),
+            "The topics that `twistmq spark export` exports when it is given none."),
+    Setting("spark.export_traces", "flag", False,
+            "Whether it exports message traces too."),
+)
 
 
-@hookimpl
-def register_commands() -> Sequence[click.Command]:
-    from twistmq.spark_bridge.export_command import spark  # only when commands are asked for
+class Plugin:
+    """What one broker says of exports."""
 
-    return (spark,)
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
 
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
 
-@hookimpl
-def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
-    rows = {}
-    topics = kernel.settings.names("spark.export_topics")
-    if topics:
-        rows[EXPORT_TOPICS] = ",".join(topics)
-    if kernel.settings.flag("spark.export_traces"):
-        rows[EXPORT_TRACES] = "true"
-    return rows or None
+    @staticmethod
+    @hookimpl
+    def register_commands() -> Sequence[click.Command]:
+        from twistmq.spark_bridge.export_command import spark  # only when commands are asked for
+
+        return (spark,)
+
+    @hookimpl
+    def add_runtime_info(self) -> Mapping[str, str] | None:
+        rows = {}
+        topics = self._broker.settings.names("spark.export_topics")
+        if topics:
+            rows[EXPORT_TOPICS] = ",".join(topics)
+        if self._broker.settings.flag("spark.export_traces"):
+            rows[EXPORT_TRACES] = "true"
+        return rows or None

@@ -371,17 +371,17 @@ class BrokenPluginTests(SynchronousTestCase):
                 client.send("orders", body)
             self.assertEqual([m.body for m in client.pull("orders")], [b"1", b"2"])
             broker.call(broker.kernel.set_role, "SYNC_MASTER", 0)
-            broker.call(broker.kernel.hooks.half_message_discarded, broker.kernel, b"")
+            broker.call(broker.kernel.hooks.half_message_discarded, b"")
             commands = broker.call(broker.kernel.hooks.collect_commands)
             self.assertEqual([command.name for command in commands], ["spark"])
             files = broker.call(broker.kernel.hooks.collect_store_files)
             self.assertEqual(list(files), ["timers"])
             self.assertEqual(client.request(RequestCode.GET_BROKER_RUNTIME_INFO).code,
                              ResponseCode.SUCCESS)
-            broker.call(broker.kernel.hooks.metrics, broker.kernel)
+            broker.call(broker.kernel.hooks.metrics)
             name_server = broker.service.namesrv.name_server
             self.assertIn("broken", name_server.hooks.plugin_names)
-            broker.call(name_server.hooks.namesrv_metrics, name_server)
+            broker.call(name_server.hooks.namesrv_metrics)
 
     def test_every_hook(self) -> None:
         """Whatever it raises, even the wish to exit, the broker sends, stores and serves."""

@@ -277,5 +277,5 @@ class HalfQueue:
         self._advance()
         data = kernel.store.look_message(message.physical_offset)
         assert data is not None, "it was read in this turn"
-        kernel.hooks.half_message_discarded(kernel, data)
+        kernel.hooks.half_message_discarded(data)
         return True

@@ -12,7 +12,7 @@ Source: EndTransactionProcessor, TransactionalMessageServiceImpl @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 
@@ -36,105 +36,109 @@ if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.request.send_context import SendBatch
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 
-def _in_use(kernel: Kernel) -> TransactionService | None:
-    """The broker's service, if it is one of this plugin's."""
-    service = kernel.transaction_service
-    return service if isinstance(service, TransactionService) else None
+_SETTINGS: Final = (
+    Setting("transactionTimeOut", "int", 6000,
+            "How old a half message is when its producer is first asked how it ended, unless "
+            "it says otherwise.", unit="ms", least=0, source="BrokerConfig"),
+    Setting("transactionCheckInterval", "int", 30_000,
+            "How often half messages are checked.", unit="ms", least=1, source="BrokerConfig"),
+    Setting("transactionCheckMax", "int", 15,
+            "After so many checks an open half message is given up.", least=0,
+            source="BrokerConfig"),
+    Setting("transactionOpMsgMaxSize", "int", 4096,
+            "Bytes of ended half messages' offsets that are written at once.", unit="bytes",
+            least=1, source="BrokerConfig"),
+    Setting("transactionOpBatchInterval", "int", 3000,
+            "How often fewer are written.", unit="ms", least=1, source="BrokerConfig"),
+    Setting("transactionMetricFlushInterval", "int", 3000,
+            "How often it is saved how many half messages are open.", unit="ms", least=1,
+            source="BrokerConfig"),
+)
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting("transactionTimeOut", "int", 6000,
-                "How old a half message is when its producer is first asked how it ended, unless "
-                "it says otherwise.", unit="ms", least=0, source="BrokerConfig"),
-        Setting("transactionCheckInterval", "int", 30_000,
-                "How often half messages are checked.", unit="ms", least=1, source="BrokerConfig"),
-        Setting("transactionCheckMax", "int", 15,
-                "After so many checks an open half message is given up.", least=0,
-                source="BrokerConfig"),
-        Setting("transactionOpMsgMaxSize", "int", 4096,
-                "Bytes of ended half messages' offsets that are written at once.", unit="bytes",
-                least=1, source="BrokerConfig"),
-        Setting("transactionOpBatchInterval", "int", 3000,
-                "How often fewer are written.", unit="ms", least=1, source="BrokerConfig"),
-        Setting("transactionMetricFlushInterval", "int", 3000,
-                "How often it is saved how many half messages are open.", unit="ms", least=1,
-                source="BrokerConfig"),
-    )
+class Plugin:
+    """The transactions of one broker."""
 
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        self._service = TransactionService(broker)
 
-@hookimpl
-def provide_transaction_service(kernel: Kernel) -> ITransactionService:
-    return TransactionService(kernel)
+    def _in_use(self) -> TransactionService | None:
+        """The service, unless another plugin provides that of the broker."""
+        service = self._service
+        return service if self._broker.transaction_service is service else None
 
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    service = _in_use(kernel)
-    if service is None:
-        return ()
-    ends = EndTransaction(kernel, service)
-    return (
-        RequestHandler(RequestCode.END_TRANSACTION, ends.handle, EndTransactionRequestHeader,
-                       handle_batch=ends.handle_batch),
-        RequestHandler(RequestCode.RESUME_CHECK_HALF_MESSAGE,
-                       ResumeCheck(kernel, service.metrics).handle,
-                       ResumeCheckHalfMessageRequestHeader),
-    )
+    @hookimpl
+    def provide_transaction_service(self) -> ITransactionService:
+        return self._service
 
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        service = self._in_use()
+        if service is None:
+            return ()
+        ends = EndTransaction(self._broker, service)
+        return (
+            RequestHandler(RequestCode.END_TRANSACTION, ends.handle, EndTransactionRequestHeader,
+                           handle_batch=ends.handle_batch),
+            RequestHandler(RequestCode.RESUME_CHECK_HALF_MESSAGE,
+                           ResumeCheck(self._broker, service.metrics).handle,
+                           ResumeCheckHalfMessageRequestHeader),
+        )
 
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    service = _in_use(kernel)
-    if service is None:
-        return ()
-    service.metrics.load()
-    settings = kernel.settings
-    return (
-        PeriodicTask("check half messages", settings.int("transactionCheckInterval"),
-                     service.period_ms, service.step),
-        PeriodicTask("write ends of half messages", settings.int("transactionOpBatchInterval"),
-                     lambda: settings.int("transactionOpBatchInterval"), service.write_ends),
-        PeriodicTask("save how many half messages are open",
-                     settings.int("transactionMetricFlushInterval"),
-                     lambda: settings.int("transactionMetricFlushInterval"),
-                     lambda now_ms: service.metrics.save()),
-    )
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        service = self._in_use()
+        if service is None:
+            return ()
+        service.metrics.load()
+        settings = self._broker.settings
+        return (
+            PeriodicTask("check half messages", settings.int("transactionCheckInterval"),
+                         service.period_ms, service.step),
+            PeriodicTask("write ends of half messages", settings.int("transactionOpBatchInterval"),
+                         lambda: settings.int("transactionOpBatchInterval"), service.write_ends),
+            PeriodicTask("save how many half messages are open",
+                         settings.int("transactionMetricFlushInterval"),
+                         lambda: settings.int("transactionMetricFlushInterval"),
+                         lambda now_ms: service.metrics.save()),
+        )
 
+    @hookimpl
+    def after_send(self, batch: SendBatch) -> None:
+        service = self._in_use()
+        if service is not None:
+            service.sends_handled(batch)
 
-@hookimpl
-def after_send(batch: SendBatch) -> None:
-    service = _in_use(batch.kernel)
-    if service is not None:
-        service.sends_handled(batch)
+    @hookimpl
+    def collect_metrics(self) -> Sequence[MetricFamily] | None:
+        """Source: BrokerMetricsManager.initTransactionMetrics @5.3.3."""
+        service = self._in_use()
+        if service is None:
+            return None
+        half = MetricFamily("rocketmq_half_messages", "gauge", "Open half messages.", ("topic",))
+        for topic, metric in service.metrics.saved.transaction_count.items():
+            half.add(metric.count, topic)
+        ended = {
+            SYS_TRANSACTION_COMMIT: MetricFamily(
+                "rocketmq_commit_messages", "counter", "Half messages committed.", ("topic",)),
+            SYS_TRANSACTION_ROLLBACK: MetricFamily(
+                "rocketmq_rollback_messages", "counter", "Half messages rolled back.", ("topic",)),
+        }
+        for (topic, how), count in service.metrics.ends.items():
+            if how in ended:
+                ended[how].add(count, topic)
+        return half, *ended.values()
 
-
-@hookimpl
-def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
-    """Source: BrokerMetricsManager.initTransactionMetrics @5.3.3."""
-    service = _in_use(kernel)
-    if service is None:
-        return None
-    half = MetricFamily("rocketmq_half_messages", "gauge", "Open half messages.", ("topic",))
-    for topic, metric in service.metrics.saved.transaction_count.items():
-        half.add(metric.count, topic)
-    ended = {
-        SYS_TRANSACTION_COMMIT: MetricFamily(
-            "rocketmq_commit_messages", "counter", "Half messages committed.", ("topic",)),
-        SYS_TRANSACTION_ROLLBACK: MetricFamily(
-            "rocketmq_rollback_messages", "counter", "Half messages rolled back.", ("topic",)),
-    }
-    for (topic, how), count in service.metrics.ends.items():
-        if how in ended:
-            ended[how].add(count, topic)
-    return half, *ended.values()
-
-
-@hookimpl
-def on_stop(kernel: Kernel) -> Deferred[None] | None:
-    service = _in_use(kernel)
-    return None if service is None else service.stop()
+    @hookimpl
+    def on_stop(self) -> Deferred[None] | None:
+        service = self._in_use()
+        return None if service is None else service.stop()

@@ -82,9 +82,9 @@ class NamesrvService(Service):
         channels = ChannelTable()
         channels.on_lost.append(self.name_server.connection_lost)
         rows = {row.code: row for row in self.name_server.handlers()}
-        self._factory = RemotingFactory(reactor, Dispatcher(rows, self.name_server.hooks), channels,
-                                        now_ms, monotonic, stalls=self.stalls,
-                                        first_bytes=security.stages,
+        self._dispatcher = Dispatcher(rows, self.name_server.hooks)
+        self._factory = RemotingFactory(reactor, self._dispatcher, channels, now_ms,
+                                        monotonic, stalls=self.stalls, first_bytes=security.stages,
                                         connections=self._connections, slow=self.slow,
                                         steady=self.name_server.steady)
         self._listener = ListenerService(
@@ -116,7 +116,10 @@ class NamesrvService(Service):
         self.settings.check()
         self._threads.start()
         self._hooks_started = True
-        await self.name_server.hooks.start_namesrv(self.name_server)
+        hooks = self.name_server.hooks
+        hooks.make_plugins(self.name_server)
+        self._dispatcher.hooks_made()
+        await hooks.start_namesrv()
         self.name_server.start()
         self._listener.startService()
         self.name_server.address = f"{self.settings.text('bindAddress')}:{self.port}"
@@ -133,7 +136,7 @@ class NamesrvService(Service):
         await self._listener.stopService()
         if self._hooks_started:
             self._hooks_started = False
-            await self.name_server.hooks.stop_namesrv(self.name_server)
+            await self.name_server.hooks.stop_namesrv()
         if self._threads.started:
             await self.name_server.kv_config.when_saved()
             self._threads.stop()

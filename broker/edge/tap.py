@@ -66,7 +66,8 @@ class Starter:
             self.service = services.make_namesrv_service(reactor, settings)
         else:
             self.service = services.make_broker_service(reactor, settings)
-        for notice in boot.notices(kind, settings, self._plugin_notices()):
+        self._noticed = self._plugin_notices()
+        for notice in boot.notices(kind, settings, self._noticed):
             self._warn(notice)
         started: Deferred[Any] = self.service.started
         started.addCallbacks(self._started, self._failed)
@@ -88,6 +89,9 @@ class Starter:
             print(f"twistmq: {text}", file=sys.stderr, flush=True)
 
     def _started(self, _: object) -> None:
+        for notice in self._plugin_notices():
+            if notice not in self._noticed:
+                self._warn(notice)
         for line in self.boot_lines():
             self.log.info("{line}", line=line)
             if self._prints:

@@ -52,7 +52,7 @@ def servers() -> dict[int, list[str]]:
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         if not point.value.startswith("twistmq."):
             continue
-        box = KernelBox(plugins=[(point.name, import_module(point.module))])
+        box = KernelBox(plugins=[(point.name, point.load())])
         for code, row in box.kernel.handler_table().items():
             if code not in kernel:
                 served.setdefault(code, []).append(

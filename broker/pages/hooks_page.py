@@ -22,49 +22,99 @@ _FIELD = re.compile(r"^:(?:param )?(\w+): ", re.MULTILINE)
 _INTRODUCTION = """\
 # Hooks
 
-A plugin is a module, or any object, named by an entry point of the group `twistmq`; its functions
-marked with `@hookimpl` implement hooks of the same name:
+A plugin is a class named by an entry point of the group `twistmq`. Each broker makes an object of
+it; methods marked with `@hookimpl` implement hooks of the same name:
 
-```python
-from twistmq.broker import hookimpl
-
-
-@hookimpl
-def add_runtime_info(kernel):
-    return {"channels": str(len(kernel.channels))}
+```toml
+[project.entry-points.twistmq]
+word_filter = "word_filter:WordFilter"
 ```
 
-An implementation takes any subset of a hook's arguments, by name; what hooks are given and give is
-under [Types](#types), where `AnyHandler` is a `RequestHandler` of any header, `TagsCode` a function
-from a record to a number, and `BrokerError` any of `twistmq.broker.errors`. A package with every
-hook is in [tests/plugin_package](../tests/plugin_package), in a checkout; the settings
+An implementation takes any subset of a hook's arguments, by name; what hooks are given and return
+is under [Types](#types), where `AnyHandler` is a `RequestHandler` of any header, `TagsCode` a
+function from a record to a number, and `BrokerError` any of `twistmq.broker.errors`. A package with
+every hook is in [tests/plugin_package](../tests/plugin_package), in a checkout; the settings
 `plugins.enabled` and `plugins.disabled` pin which plugins are used.
 
-## A request code of one's own
+## A whole plugin
+
+It refuses sends with a forbidden word and counts them; it has a setting, a request code, a command
+and a metric of its own. Each broker of a process has its own object, and its own count. This is all
+of `word_filter.py`:
 
 ```python
+import click
+
 from twistmq.broker import hookimpl
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.config.settings import Setting
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.remoting.messages import Reply, RequestHandler
+from twistmq.broker.testing import BlockingClient
 from twistmq.broker.wire.header import CommandHeader
 
-COUNT_CODE = 40_001
+REFUSED_CODE = 40_001
 
 
-class CountHeader(CommandHeader):
+class RefusedHeader(CommandHeader):
     topic: str
     queue_id: int = 0
 
 
-@hookimpl
-def register_request_handlers(kernel):
-    def count(request):
-        header = request.header
-        offset = kernel.store.max_offset_in_queue(header.topic, header.queue_id)
-        return Reply(body=str(offset).encode())
+class WordFilter:
+    def __init__(self, broker):
+        self.broker = broker
+        self.refused = {}
 
-    return [RequestHandler(COUNT_CODE, count, CountHeader)]
+    @staticmethod
+    @hookimpl
+    def register_settings():
+        return [Setting("word_filter.word", "text", "", "Messages with this word are refused.")]
+
+    @staticmethod
+    @hookimpl
+    def register_commands():
+        return [word_filter]
+
+    @hookimpl
+    def before_send(self, batch):
+        word = self.broker.settings.text("word_filter.word").encode()
+        refusals = {}
+        for index, request in enumerate(batch.requests):
+            if word and word in request.body:
+                topic = request.header.topic
+                self.refused[topic] = self.refused.get(topic, 0) + 1
+                refusals[index] = RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "a forbidden word")
+        return refusals
+
+    @hookimpl
+    def register_request_handlers(self):
+        return [RequestHandler(REFUSED_CODE, self.answer, RefusedHeader)]
+
+    def answer(self, request):
+        return Reply(body=str(self.refused.get(request.header.topic, 0)).encode())
+
+    @hookimpl
+    def collect_metrics(self):
+        family = MetricFamily("word_filter_refused", "counter", "Sends refused.", ("topic",))
+        for topic, count in self.refused.items():
+            family.add(count, topic)
+        return [family]
+
+
+@click.command("word-filter")
+@click.argument("address")
+@click.argument("topic")
+def word_filter(address, topic):
+    \"\"\"Print how many sends to a topic a broker refused.\"\"\"
+    with BlockingClient(address) as client:
+        click.echo(client.request(REFUSED_CODE, RefusedHeader(topic=topic)).body.decode())
 ```
 
+- Hooks that run before there is a broker are static or class methods: `register_settings`,
+  `register_setting_checks`, `register_commands`, `register_store_files`; write `@staticmethod`
+  above `@hookimpl`.
 - Which codes are free? From 30,000 to 99,999: neither Apache's brokers nor twistmq use any of them.
 - How is a header read? By the class that the row names: a field without a default must be there, a
   field `queue_id` is `queueId` on the wire, and a request that does not fit is refused before the
@@ -72,6 +122,12 @@ def register_request_handlers(kernel):
 - May a handler wait? Yes, but it is no `async def`: it returns a Deferred of the reply, such as
   `Deferred.fromCoroutine(answer(request))`. To refuse, it raises
   `twistmq.broker.errors.RequestRefused(code, remark)`.
+- How does a plugin reach another one? By an interface: `broker.hooks.provider(IQueueLocks)` is the
+  plugin that provides it, of several the one that is called first, or None. `IQueueLocks` and
+  `ITimedDelivery` of `twistmq.broker.interfaces` are provided by the stock plugins `orderly` and
+  `timer`, and by any plugin that stands in for them.
+- May hooks be switched on and off? `broker.hooks.add(name, object)` calls the hooks of an object
+  from then on, `broker.hooks.remove(name)` no longer.
 
 ## Testing a plugin
 
@@ -79,23 +135,26 @@ def register_request_handlers(kernel):
 command line, `plugins` are used beside those that are installed, `data` is a folder that stays:
 
 ```python
-from types import SimpleNamespace
-
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.testing import running_broker
+from word_filter import REFUSED_CODE, RefusedHeader, WordFilter
 
-plugin = SimpleNamespace(register_request_handlers=register_request_handlers)  # or your module
-with running_broker({"brokerName": "a"}, plugins=[("mine", plugin)]) as broker:
+with running_broker({"word_filter.word": "secret"}, plugins=[("mine", WordFilter)]) as broker:
     with broker.client() as client:
         client.send("orders", b"paid", tag="new", keys="order-1", properties={"colour": "red"})
         [message] = client.pull("orders", expression="new", hold_ms=1000)
         assert message.properties_map()["KEYS"] == "order-1"
-        reply = client.request(COUNT_CODE, CountHeader(topic="orders"))
+        try:
+            client.send("orders", b"a secret")
+        except RequestRefused as error:
+            assert str(error) == "a forbidden word"
+        reply = client.request(REFUSED_CODE, RefusedHeader(topic="orders"))
         assert (reply.code, reply.body) == (0, b"1")
 ```
 
 The client's `send` and `pull` raise `RequestRefused` when the broker refuses; `request` gives the
 reply whatever its code. `twistmq.broker.testing.BrokerTestCase` is the same for trial, with
-`async def` tests; see its docstring.
+`async def` tests; see its docstring. An object with hooks is a plugin too, also in tests.
 
 """
 

@@ -7,7 +7,6 @@ again; a test holds the two together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from importlib.metadata import entry_points
 
 from twistmq.broker.config.setting_rows import NAMESRV_OPEN, broker_rows, namesrv_rows, up_rows
@@ -46,7 +45,7 @@ def stock_plugin_rows() -> list[tuple[str, list[Setting]]]:
     found = []
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         if point.value.startswith("twistmq."):
-            rows = Hooks([(point.name, import_module(point.module))]).collect_settings()
+            rows = Hooks([(point.name, point.load())]).collect_settings()
             if rows:
                 found.append((point.name, rows))
     return found

@@ -5,16 +5,32 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Final
+from types import ModuleType
 
 import pluggy
 
 from twistmq.broker.config.settings import Setting
+from twistmq.broker.plugin.hook_kinds import KINDS
 
-__all__ = ["misfit", "require_hooks_that_run", "setting_fault"]
+__all__ = ["misfit", "require_hooks_that_run", "require_object_or_class", "setting_fault"]
 
-#: The hooks whose Deferred or coroutine is waited for.
-_MAY_WAIT: Final = ("on_start", "on_stop")
+
+def require_object_or_class(plugin: object) -> None:
+    """:raises PluginValidationError: when a plugin is a module, or hides a hook from pluggy."""
+    if isinstance(plugin, ModuleType):
+        raise pluggy.PluginValidationError(
+            plugin, f"it is the module {plugin.__name__}: make its hooks methods of a class that "
+            f"is called with its broker, and name that: {plugin.__name__}:CLASS")
+    if not isinstance(plugin, type):
+        return
+    for name in dir(plugin):
+        method = inspect.getattr_static(plugin, name)
+        if not isinstance(method, (staticmethod, classmethod)):
+            continue
+        if hasattr(method, "twistmq_impl") and not hasattr(method.__func__, "twistmq_impl"):
+            raise pluggy.PluginValidationError(
+                plugin, f"{name} is not seen as a hook: write @{type(method).__name__} above "
+                "@hookimpl")
 
 
 def require_hooks_that_run(manager: pluggy.PluginManager, plugin: object) -> None:
@@ -26,9 +42,14 @@ def require_hooks_that_run(manager: pluggy.PluginManager, plugin: object) -> Non
             if impl.wrapper or impl.hookwrapper:
                 raise pluggy.PluginValidationError(
                     plugin, f"{caller.name} is a wrapper: wrappers are not supported")
-            if inspect.iscoroutinefunction(impl.function) and caller.name not in _MAY_WAIT:
+            if inspect.iscoroutinefunction(impl.function) and not KINDS[caller.name].may_wait:
                 raise pluggy.PluginValidationError(
                     plugin, f"{caller.name} is async, but nothing waits for this hook")
+            if (isinstance(plugin, type) and KINDS[caller.name].is_declaration
+                    and inspect.isfunction(inspect.getattr_static(plugin, caller.name))):
+                raise pluggy.PluginValidationError(
+                    plugin, f"{caller.name} is called before there is a broker: make it a "
+                    "@staticmethod or a @classmethod")
 
 
 def misfit(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 A broker's plugins are entry points of the group ``twistmq``, a name server's of the group
 ``twistmq.namesrv``. What is left out of what somebody may count on
-is said in a notice: a name that is not installed, a plugin that cannot be imported, stock plugins
+is said in a notice: a name that is not installed, a plugin that cannot be loaded, stock plugins
 that ``plugins.enabled`` does not name.
 
 Source: design of twistmq.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Final
 
 from twisted.logger import Logger
@@ -52,7 +53,7 @@ def find_plugins(
     :param disabled: never these names; that wins.
     :param group: of the kind of server that wants them. A name that only the other kind has is
         left out: one file of settings may be for both.
-    :raises SettingsError: when a name of ``enabled`` is not installed or cannot be imported.
+    :raises SettingsError: when a name of ``enabled`` is not installed or cannot be loaded.
     """
     points: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=group), key=_is_stock, reverse=True):
@@ -78,15 +79,25 @@ def find_plugins(
     names.sort(key=lambda name: (not _is_stock(points[name]), name))
     for name in names:
         try:
-            found.plugins.append((name, points[name].load()))
+            found.plugins.append((name, _loaded(points[name])))
         except FAULTS as error:
             if enabled is not None:
                 raise SettingsError(
-                    f"plugins.enabled: {name} cannot be imported: {error}") from error
-            _log.failure("plugin {plugin} cannot be imported, it is left out", plugin=name)
-            found.notices.append(f"plugin {name} is left out: it cannot be imported: "
+                    f"plugins.enabled: {name} cannot be loaded: {error}") from error
+            _log.failure("plugin {plugin} cannot be loaded, it is left out", plugin=name)
+            found.notices.append(f"plugin {name} is left out: it cannot be loaded: "
                                  f"{' '.join(str(error).split()) or type(error).__name__}")
     return found
+
+
+def _loaded(point: EntryPoint) -> object:
+    """:raises TypeError: when the entry point names a module."""
+    plugin: object = point.load()
+    if isinstance(plugin, ModuleType):
+        raise TypeError(
+            f"{point.name} = {point.value} names a module: make its hooks methods of a class that "
+            f"is called with its broker, and name that: {point.name} = {point.value}:CLASS")
+    return plugin
 
 
 def _is_stock(point: EntryPoint) -> bool:

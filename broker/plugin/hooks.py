@@ -25,8 +25,14 @@ from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, St
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.plugin import hookspecs
-from twistmq.broker.plugin.checks import misfit, require_hooks_that_run, setting_fault
+from twistmq.broker.plugin.checks import (
+    misfit,
+    require_hooks_that_run,
+    require_object_or_class,
+    setting_fault,
+)
 from twistmq.broker.plugin.discovery import FAULTS
+from twistmq.broker.plugin.hook_kinds import KINDS
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
 
@@ -40,8 +46,6 @@ if TYPE_CHECKING:
         IFlowControl,
         ITransactionService,
     )
-    from twistmq.broker.kernel import Kernel
-    from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.remoting.messages import AnyHandler, Request
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
@@ -68,7 +72,8 @@ class Hooks:
     """Typed, isolated calls to every hook.
 
     :param plugins: (name, plugin) in the order of registration; of two with one name the later
-        replaces the earlier, which is how a third party replaces a stock plugin.
+        replaces the earlier, which is how a third party replaces a stock plugin. A plugin is a
+        class, of which :meth:`make_plugins` makes an object for its broker, or such an object.
     :param notices: what whoever starts the broker is to be told of how they were found.
     """
 
@@ -81,6 +86,8 @@ class Hooks:
         self.notices = list(notices)
         self.manager = pluggy.PluginManager("twistmq")
         self.manager.add_hookspecs(hookspecs)
+        #: Plugins with validators that could not be made: every request is denied.
+        self._unmade_validators: list[str] = []
         for name, plugin in dict(plugins).items():
             self.register(name, plugin)
         self.freeze()
@@ -92,6 +99,7 @@ class Hooks:
         a kind that is never run: a wrapper, or ``async`` where nothing waits for it.
         """
         try:
+            require_object_or_class(plugin)
             self.manager.register(plugin, name=name)
             self.manager.check_pending()
             require_hooks_that_run(self.manager, plugin)
@@ -104,8 +112,64 @@ class Hooks:
         if self.manager.has_plugin(name):
             self.manager.unregister(name=name)
 
+    def add(self, name: str, plugin: object) -> None:
+        """Register an object whose hooks are called from now on, while its plugin needs them."""
+        self.register(name, plugin)
+        self.freeze()
+
+    def remove(self, name: str) -> None:
+        """Call the hooks of an object that :meth:`add` registered no longer."""
+        if self.manager.has_plugin(name):
+            self.manager.unregister(name=name)
+            self.freeze()
+
+    def make_plugins(self, server: object) -> None:
+        """Make the object of each class, in the order of registration.
+
+        :param server: what the constructors are given: the broker, or the name server.
+        :raises SettingsError, StoreError: when a constructor says so.
+        """
+        found = [(name, plugin) for name, plugin in self.manager.list_name_plugin()
+                 if plugin is not None]
+        for name, plugin in found:
+            self.manager.unregister(name=name)
+            if not isinstance(plugin, type):
+                self.manager.register(plugin, name=name)
+                continue
+            try:
+                self.manager.register(_made(plugin, server), name=name)
+            except (SettingsError, StoreError):
+                raise
+            except FAULTS as error:
+                self.log.failure("plugin {plugin} cannot be made, it is left out", plugin=name)
+                self.notices.append(f"plugin {name} is left out: its constructor raised "
+                                    f"{type(error).__name__}: {' '.join(str(error).split())}")
+                if hasattr(plugin, "provide_access_validators"):
+                    self._unmade_validators.append(name)
+        self.freeze()
+
+    def find(self, kind: type[T]) -> T | None:
+        """The object of a plugin's class, once it is made; None if it is not in use."""
+        for _, plugin in self.manager.list_name_plugin():
+            if isinstance(plugin, kind):
+                return plugin
+        return None
+
+    def provider(self, interface: Any) -> Any:
+        """The plugin that provides an interface; of several the one that is called first.
+
+        :returns: None if no plugin provides it.
+        """
+        if interface not in self._providers:
+            self._providers[interface] = next(
+                (plugin for _, plugin in reversed(self.manager.list_name_plugin())
+                 if plugin is not None and interface.providedBy(plugin)), None)
+        return self._providers[interface]
+
     def freeze(self) -> None:
         """Bind the hot hooks to tuples of their implementations."""
+        #: The plugin that provides an interface, once it was asked for.
+        self._providers: dict[Any, Any] = {}
         self.before_request = self._implementations("before_request")
         self.after_response = self._implementations("after_response")
         self.before_send = self._implementations("before_send")
@@ -127,10 +191,13 @@ class Hooks:
         """The implementations of a hook in call order, each taking the spec's full arguments."""
         names = list(inspect.signature(getattr(hookspecs, hook)).parameters)
         caller = getattr(self.manager.hook, hook)
+        is_declaration = KINDS[hook].is_declaration
         return tuple(
             Implementation(impl.plugin_name, _with_all_arguments(impl.function, impl.argnames,
                                                                  names))
             for impl in reversed(caller.get_hookimpls())
+            # The methods of a class are hooks once its object is made.
+            if is_declaration or not isinstance(impl.plugin, type)
         )
 
     def _call_each(self, hook: str, *arguments: object) -> list[Any]:
@@ -217,12 +284,12 @@ class Hooks:
 
         return _by("name", self._rows("register_store_files", PluginFiles))
 
-    def collect_filter_languages(self, kernel: Kernel) -> dict[str, IFilterLanguage]:
-        return self._mapping("register_filter_languages", kernel)
+    def collect_filter_languages(self) -> dict[str, IFilterLanguage]:
+        return self._mapping("register_filter_languages")
 
-    def collect_tags_codes(self, kernel: Kernel) -> dict[str, TagsCode]:
+    def collect_tags_codes(self) -> dict[str, TagsCode]:
         """:raises SettingsError, StoreError: when a plugin says so."""
-        found = self._mapping("register_tags_codes", kernel, (SettingsError, StoreError))
+        found = self._mapping("register_tags_codes", (SettingsError, StoreError))
         return {topic: self._guarded(topic, make) for topic, make in found.items()}
 
     def _guarded(self, topic: str, make: TagsCode) -> TagsCode:
@@ -237,61 +304,64 @@ class Hooks:
 
         return make_or_keep
 
-    def consumer_filters(self, kernel: Kernel) -> IConsumerFilters | None:
+    def consumer_filters(self) -> IConsumerFilters | None:
         """:raises SettingsError, StoreError: when a plugin says so."""
-        hook = "provide_consumer_filters"
-        for implementation in self._implementations(hook):
-            answer: IConsumerFilters | None = self._call_one(
-                hook, implementation, kernel, passed=(SettingsError, StoreError))
-            if answer is not None:
-                return answer
-        return None
+        found: IConsumerFilters | None = self._first(
+            "provide_consumer_filters", (SettingsError, StoreError))
+        return found
 
-    def claimed_properties(self, kernel: Kernel) -> frozenset[str]:
+    def claimed_properties(self) -> frozenset[str]:
         """The message properties whose features plugins provide."""
         hook = "claim_properties"
         claimed: set[str] = set()
         for implementation in self._implementations(hook):
-            answer = self._call_one(hook, implementation, kernel)
+            answer = self._call_one(hook, implementation)
             if isinstance(answer, Collection) and not isinstance(answer, (str, bytes)):
                 claimed.update(answer)
             elif answer is not None:
                 self._wrong_answer(hook, implementation, answer, "a set of names")
         return frozenset(claimed)
 
-    def transaction_service(self, kernel: Kernel) -> ITransactionService | None:
-        for answer in self._call_each("provide_transaction_service", kernel):
-            service: ITransactionService = answer
-            return service
-        return None
+    def transaction_service(self) -> ITransactionService | None:
+        found: ITransactionService | None = self._first("provide_transaction_service")
+        return found
 
-    def broadcast_offsets(self, kernel: Kernel) -> IBroadcastOffsets | None:
-        for answer in self._call_each("provide_broadcast_offsets", kernel):
-            found: IBroadcastOffsets = answer
-            return found
-        return None
+    def broadcast_offsets(self) -> IBroadcastOffsets | None:
+        found: IBroadcastOffsets | None = self._first("provide_broadcast_offsets")
+        return found
 
-    def flow_control(self, kernel: Kernel) -> IFlowControl | None:
-        for answer in self._call_each("provide_flow_control", kernel):
-            found: IFlowControl = answer
-            return found
+    def flow_control(self) -> IFlowControl | None:
+        found: IFlowControl | None = self._first("provide_flow_control")
+        return found
+
+    def _first(self, hook: str, passed: tuple[type[Exception], ...] = ()) -> Any:
+        """What the first plugin that answers returns; the plugins behind it are not called.
+
+        :param passed: errors that are raised on.
+        """
+        assert KINDS[hook].first_answer
+        for implementation in self._implementations(hook):
+            answer = self._call_one(hook, implementation, passed=passed)
+            if answer is not None:
+                return answer
         return None
 
     @property
     def has_access_validators(self) -> bool:
         """Whether a plugin may supply validators."""
-        return bool(self._implementations("provide_access_validators"))
+        return bool(self.manager.hook.provide_access_validators.get_hookimpls())
 
-    def collect_access_validators(self, kernel: Kernel) -> list[IAccessValidator]:
+    def collect_access_validators(self) -> list[IAccessValidator]:
         """All validators; a plugin that fails to supply its own is replaced by one that denies.
 
         :raises SettingsError: when a plugin says so.
         """
         hook = "provide_access_validators"
-        validators: list[IAccessValidator] = []
+        validators: list[IAccessValidator] = [
+            _DenyAll(name) for name in self._unmade_validators]
         for implementation in self._implementations(hook):
             try:
-                validators += implementation.call(kernel) or ()
+                validators += implementation.call() or ()
             except SettingsError:
                 raise
             except FAULTS:
@@ -300,24 +370,24 @@ class Hooks:
                 validators.append(_DenyAll(implementation.plugin))
         return validators
 
-    def collect_request_handlers(self, kernel: Kernel) -> dict[int, AnyHandler]:
+    def collect_request_handlers(self) -> dict[int, AnyHandler]:
         """The plugins' rows by code; the plugin called first wins."""
-        return _by("code", self._rows("register_request_handlers", RequestHandler, kernel))
+        return _by("code", self._rows("register_request_handlers", RequestHandler))
 
     def wrap_request_handlers(
-        self, kernel: Kernel, handlers: Mapping[int, AnyHandler]
+        self, handlers: Mapping[int, AnyHandler]
     ) -> dict[int, AnyHandler]:
         """The table with what plugins put before its rows; the plugin called first is outermost."""
         hook = "wrap_request_handlers"
         wrapped = dict(handlers)
         for implementation in reversed(self._implementations(hook)):
-            rows = self._rows_of(hook, implementation, RequestHandler, kernel,
+            rows = self._rows_of(hook, implementation, RequestHandler,
                                  MappingProxyType(dict(wrapped)))
             wrapped.update({row.code: row for row in rows if row.code in wrapped})
         return wrapped
 
-    def collect_periodic_tasks(self, kernel: Kernel) -> list[PeriodicTask]:
-        return self._rows("register_periodic_tasks", PeriodicTask, kernel)
+    def collect_periodic_tasks(self) -> list[PeriodicTask]:
+        return self._rows("register_periodic_tasks", PeriodicTask)
 
     def _rows(self, hook: str, kind: type[T], *arguments: object) -> list[T]:
         """The rows all plugins return, in call order; an answer that is not rows is left out."""
@@ -337,7 +407,7 @@ class Hooks:
         return []
 
     def _mapping(
-        self, hook: str, kernel: Kernel, passed: tuple[type[Exception], ...] = ()
+        self, hook: str, passed: tuple[type[Exception], ...] = ()
     ) -> dict[str, Any]:
         """The mappings all plugins return as one; the plugin called first wins.
 
@@ -345,7 +415,7 @@ class Hooks:
         """
         joined: dict[str, Any] = {}
         for implementation in self._implementations(hook):
-            answer = self._call_one(hook, implementation, kernel, passed=passed)
+            answer = self._call_one(hook, implementation, passed=passed)
             if isinstance(answer, Mapping):
                 joined = {**answer, **joined}
             elif answer is not None:
@@ -358,33 +428,33 @@ class Hooks:
         self.log.error("plugin {plugin} returned {answer} from {hook}, which is not {wanted}",
                        plugin=implementation.plugin, answer=repr(answer), hook=hook, wanted=wanted)
 
-    async def start(self, kernel: Kernel) -> None:
+    async def start(self) -> None:
         """Run every ``on_start`` in order; a failure is logged and the others still run.
 
         :raises SettingsError: when a plugin says so: what the user asked for has no meaning.
         :raises StoreError: when a plugin says so: a file of its own cannot be used.
         :raises CancelledError: when the start is given up.
         """
-        await self._run_each("on_start", kernel, (SettingsError, StoreError, CancelledError))
+        await self._run_each("on_start", (SettingsError, StoreError, CancelledError))
 
-    async def stop(self, kernel: Kernel) -> None:
+    async def stop(self) -> None:
         """Run every ``on_stop``; a failure is logged and the others still run."""
-        await self._run_each("on_stop", kernel)
+        await self._run_each("on_stop")
 
-    async def start_namesrv(self, name_server: NameServer) -> None:
+    async def start_namesrv(self) -> None:
         """Run every ``on_namesrv_start``, as :meth:`start` does.
 
         :raises SettingsError: when a plugin says so.
         :raises CancelledError: when the start is given up.
         """
-        await self._run_each("on_namesrv_start", name_server, (SettingsError, CancelledError))
+        await self._run_each("on_namesrv_start", (SettingsError, CancelledError))
 
-    async def stop_namesrv(self, name_server: NameServer) -> None:
+    async def stop_namesrv(self) -> None:
         """Run every ``on_namesrv_stop``, as :meth:`stop` does."""
-        await self._run_each("on_namesrv_stop", name_server)
+        await self._run_each("on_namesrv_stop")
 
     async def _run_each(
-        self, hook: str, server: Kernel | NameServer, passed: tuple[type[Exception], ...] = ()
+        self, hook: str, passed: tuple[type[Exception], ...] = ()
     ) -> None:
         """Run and await every implementation in order.
 
@@ -392,12 +462,11 @@ class Hooks:
         """
         for implementation in self._implementations(hook):
             try:
-                await maybeDeferred(implementation.call, server)
+                await maybeDeferred(implementation.call)
             except passed:
                 raise
             except FAULTS:
-                self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
-                                 hook=hook)
+                self._raised(hook, implementation)
 
     # --- each request
 
@@ -421,9 +490,9 @@ class Hooks:
         return self._refusals("before_send", self.before_send, len(batch.requests), batch)
 
     def refuse_append(
-        self, kernel: Kernel, records: Sequence[MessageRecord]
+        self, records: Sequence[MessageRecord]
     ) -> dict[int, BrokerError]:
-        return self._refusals("before_append", self.before_append, len(records), kernel, records)
+        return self._refusals("before_append", self.before_append, len(records), records)
 
     def _refusals(
         self, hook: str, implementations: tuple[Implementation, ...], count: int, *arguments: object
@@ -444,11 +513,11 @@ class Hooks:
             refusals = {**answer, **refusals}
         return refusals
 
-    def dispatched(self, kernel: Kernel, records: Sequence[MessageRecord]) -> None:
-        self._tell("on_dispatch", self.on_dispatch, kernel, records)
+    def dispatched(self, records: Sequence[MessageRecord]) -> None:
+        self._tell("on_dispatch", self.on_dispatch, records)
 
-    def arrived(self, kernel: Kernel, records: Sequence[MessageRecord]) -> None:
-        self._tell("on_message_arrival", self.on_message_arrival, kernel, records)
+    def arrived(self, records: Sequence[MessageRecord]) -> None:
+        self._tell("on_message_arrival", self.on_message_arrival, records)
 
     def sent(self, batch: SendBatch) -> None:
         self._tell("after_send", self.after_send, batch)
@@ -468,29 +537,29 @@ class Hooks:
     # --- events
 
     def complete_topic_tables(
-        self, kernel: Kernel, tables: TopicConfigSerializeWrapper, registering: bool
+        self, tables: TopicConfigSerializeWrapper, registering: bool
     ) -> None:
-        self._call_each("complete_topic_tables", kernel, tables, registering)
+        self._call_each("complete_topic_tables", tables, registering)
 
-    def client_changed(self, kernel: Kernel, change: ClientChange) -> None:
-        self._tell("on_client_change", self._on_client_change, kernel, change)
+    def client_changed(self, change: ClientChange) -> None:
+        self._tell("on_client_change", self._on_client_change, change)
 
-    def role_changed(self, kernel: Kernel, role: str, broker_id: int) -> None:
-        self._call_each("on_role_change", kernel, role, broker_id)
+    def role_changed(self, role: str, broker_id: int) -> None:
+        self._call_each("on_role_change", role, broker_id)
 
-    def half_message_discarded(self, kernel: Kernel, record: bytes) -> None:
-        self._call_each("on_half_message_discarded", kernel, record)
+    def half_message_discarded(self, record: bytes) -> None:
+        self._call_each("on_half_message_discarded", record)
 
-    def metrics(self, kernel: Kernel) -> dict[str, MetricFamily]:
+    def metrics(self) -> dict[str, MetricFamily]:
         """The families of all plugins by name; the plugin called first wins."""
-        return _by("name", self._rows("collect_metrics", MetricFamily, kernel))
+        return _by("name", self._rows("collect_metrics", MetricFamily))
 
-    def namesrv_metrics(self, name_server: NameServer) -> dict[str, MetricFamily]:
+    def namesrv_metrics(self) -> dict[str, MetricFamily]:
         """Those of a name server."""
-        return _by("name", self._rows("collect_namesrv_metrics", MetricFamily, name_server))
+        return _by("name", self._rows("collect_namesrv_metrics", MetricFamily))
 
-    def runtime_info(self, kernel: Kernel) -> dict[str, str]:
-        return {name: str(text) for name, text in self._mapping("add_runtime_info", kernel).items()}
+    def runtime_info(self) -> dict[str, str]:
+        return {name: str(text) for name, text in self._mapping("add_runtime_info").items()}
 
 
 @implementer(IAccessValidator)
@@ -504,6 +573,14 @@ class _DenyAll:
         raise RequestRefused(
             ResponseCode.NO_PERMISSION,
             f"the plugin {self._plugin} failed to supply its access validators")
+
+
+def _made(plugin: type[Any], server: object) -> object:
+    """The object of a plugin's class; one without a constructor does not need its server."""
+    has_constructor = any("__init__" in vars(each) or "__new__" in vars(each)
+                          for each in plugin.__mro__ if each is not object)
+    made: object = plugin(server) if has_constructor else plugin()
+    return made
 
 
 def _by(attribute: str, rows: Sequence[T]) -> dict[Any, T]:

@@ -1,12 +1,19 @@
 """Every hook a plugin can implement, in the order the broker calls them.
 
-A plugin is a module (or object) named by an entry point of the group ``twistmq``; its functions
-marked with ``twistmq.broker.hookimpl`` implement hooks of the same name and may take any subset
-of a hook's arguments. All hooks run on the reactor's thread.
+A plugin is a class named by an entry point of the group ``twistmq``. Each broker makes an object of
+it, with the broker as the only argument; methods marked with ``twistmq.broker.hookimpl`` implement
+hooks of the same name and may take any subset of a hook's arguments. All hooks run on the reactor's
+thread.
 
-A name server has plugins too: those of the group ``twistmq.namesrv``. Of them it calls
-``register_settings``, ``before_request``, ``after_response`` and the hooks of its own, which are
-the last here; a plugin for both kinds of server is named in both groups.
+A name server has plugins too: those of the group ``twistmq.namesrv``, made with the name server. Of
+them it calls ``register_settings``, ``before_request``, ``after_response`` and the hooks of its
+own, which are the last here; a plugin for both kinds of server is named in both groups.
+
+Constructor: it runs when the tables are loaded, before the store is. A SettingsError or a
+StoreError stops the start; a plugin whose constructor raises anything else is left out with a
+notice, and if it has ``provide_access_validators``, every request is denied. A class without a
+constructor is made without arguments. The hooks under "Declarations" run without a broker: they are
+static or class methods.
 
 Order: the last plugin registered runs first; stock plugins are registered before third-party
 ones, both in the order of their names. ``tryfirst``/``trylast`` change that, as in pluggy.
@@ -28,8 +35,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pluggy
 from twisted.internet.defer import Deferred
+
+from twistmq.broker.plugin.hook_kinds import hookspec
 
 if TYPE_CHECKING:
     import click
@@ -44,8 +52,6 @@ if TYPE_CHECKING:
         IFlowControl,
         ITransactionService,
     )
-    from twistmq.broker.kernel import Kernel
-    from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.observe.metrics import MetricFamily
     from twistmq.broker.remoting.messages import AnyHandler, Reply, Request
     from twistmq.broker.request.client_table import ClientChange
@@ -57,13 +63,11 @@ if TYPE_CHECKING:
     from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
     from twistmq.broker.wire.record import MessageRecord
 
-hookspec = pluggy.HookspecMarker("twistmq")
+
+# --- 1. declarations ---------------------------------------------------------------------
 
 
-# --- 1. start ------------------------------------------------------------------------------
-
-
-@hookspec
+@hookspec(is_declaration=True)
 def register_settings() -> Sequence[Setting] | None:
     """Declare settings of the plugin; they are read, checked and documented as the kernel's are.
 
@@ -74,7 +78,7 @@ def register_settings() -> Sequence[Setting] | None:
     """
 
 
-@hookspec
+@hookspec(is_declaration=True)
 def register_setting_checks() -> Sequence[SettingCheck] | None:
     """Say what a start demands of settings, beside what their rows say.
 
@@ -85,7 +89,7 @@ def register_setting_checks() -> Sequence[SettingCheck] | None:
     """
 
 
-@hookspec
+@hookspec(is_declaration=True)
 def register_commands() -> Sequence[click.Command] | None:
     """Add subcommands to the ``twistmq`` command line.
 
@@ -94,18 +98,21 @@ def register_commands() -> Sequence[click.Command] | None:
     """
 
 
-@hookspec
+@hookspec(is_declaration=True)
 def register_store_files() -> Sequence[PluginFiles] | None:
     """Say how files that the plugin keeps in a store are checked and listed.
 
     Called when ``twistmq store`` looks at a store, its own or Apache's, beside a broker or not:
-    there is no kernel and there are no settings, and nothing may be changed. Of two with one name
+    there is no broker and there are no settings, and nothing may be changed. Of two with one name
     the plugin's that is called first is used. Cost class: rare.
     """
 
 
-@hookspec
-def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode] | None:
+# --- 2. start ------------------------------------------------------------------------------
+
+
+@hookspec()
+def register_tags_codes() -> Mapping[str, TagsCode] | None:
     """Say, by topic, which number stands in a record's queue entry, where it is not the tag's hash.
 
     Called before the store is loaded, because recovery makes entries again: a function must give
@@ -115,8 +122,8 @@ def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode] | None:
     """
 
 
-@hookspec
-def register_filter_languages(kernel: Kernel) -> Mapping[str, IFilterLanguage] | None:
+@hookspec()
+def register_filter_languages() -> Mapping[str, IFilterLanguage] | None:
     """Add languages a subscription's expression can be written in, by expression type.
 
     Called before the store is loaded. ``TAG`` is the kernel's own. The plugin called first that
@@ -124,8 +131,8 @@ def register_filter_languages(kernel: Kernel) -> Mapping[str, IFilterLanguage] |
     """
 
 
-@hookspec(firstresult=True)
-def provide_consumer_filters(kernel: Kernel) -> IConsumerFilters | None:
+@hookspec(first_answer=True)
+def provide_consumer_filters() -> IConsumerFilters | None:
     """Supply what keeps the filters of groups; without one each pull's is made of the expression.
 
     Called before the store is loaded, when the languages are known; what the plugin called first
@@ -134,8 +141,8 @@ def provide_consumer_filters(kernel: Kernel) -> IConsumerFilters | None:
     """
 
 
-@hookspec(firstresult=True)
-def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
+@hookspec(first_answer=True)
+def provide_transaction_service() -> ITransactionService | None:
     """Supply the one service that takes half messages.
 
     Called before the broker listens; the service of the plugin called first is used. Without
@@ -143,8 +150,8 @@ def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
     """
 
 
-@hookspec(firstresult=True)
-def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
+@hookspec(first_answer=True)
+def provide_broadcast_offsets() -> IBroadcastOffsets | None:
     """Supply what knows how far each client of a broadcast group has come.
 
     Called before the broker listens; what the plugin called first supplies is used. Without one
@@ -153,8 +160,8 @@ def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
     """
 
 
-@hookspec(firstresult=True)
-def provide_flow_control(kernel: Kernel) -> IFlowControl | None:
+@hookspec(first_answer=True)
+def provide_flow_control() -> IFlowControl | None:
     """Supply what refuses requests when more come than the broker can serve.
 
     Called before the broker listens; what the plugin called first supplies is used. Without one
@@ -163,8 +170,8 @@ def provide_flow_control(kernel: Kernel) -> IFlowControl | None:
     """
 
 
-@hookspec
-def claim_properties(kernel: Kernel) -> Collection[str] | None:
+@hookspec()
+def claim_properties() -> Collection[str] | None:
     """Name the message properties whose features this plugin provides.
 
     Some properties ask for something: DELAY for a delay level; TIMER_DELAY_SEC, TIMER_DELAY_MS and
@@ -175,8 +182,8 @@ def claim_properties(kernel: Kernel) -> Collection[str] | None:
     """
 
 
-@hookspec
-def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | None:
+@hookspec()
+def provide_access_validators() -> Sequence[IAccessValidator] | None:
     """Supply validators that each request must pass before anything else looks at it.
 
     Called before the broker listens. All validators of all plugins must agree. They are asked for
@@ -188,8 +195,8 @@ def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator] | No
     """
 
 
-@hookspec
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler] | None:
+@hookspec()
+def register_request_handlers() -> Sequence[AnyHandler] | None:
     """Add rows to the table of request handlers.
 
     Called before the broker listens. A code has one handler: a plugin's row replaces the
@@ -199,10 +206,8 @@ def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler] | None:
     """
 
 
-@hookspec
-def wrap_request_handlers(
-    kernel: Kernel, handlers: Mapping[int, AnyHandler]
-) -> Sequence[AnyHandler] | None:
+@hookspec()
+def wrap_request_handlers(handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler] | None:
     """Stand before rows of the table of request handlers: return rows that call those given.
 
     Called when the table is whole, before the broker listens. A row replaces that of its code; it
@@ -215,16 +220,16 @@ def wrap_request_handlers(
     """
 
 
-@hookspec
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask] | None:
+@hookspec()
+def register_periodic_tasks() -> Sequence[PeriodicTask] | None:
     """Add tasks that run again and again; one that raises is logged and runs next period.
 
     Called before the broker listens. Cost class: once.
     """
 
 
-@hookspec
-def on_start(kernel: Kernel) -> Deferred[None] | None:
+@hookspec(may_wait=True)
+def on_start() -> Deferred[None] | None:
     """The store is loaded, the broker is about to listen. May return a Deferred to be waited for.
 
     A SettingsError stops the start: what the user asked of the plugin has no meaning. So does a
@@ -233,10 +238,10 @@ def on_start(kernel: Kernel) -> Deferred[None] | None:
     """
 
 
-# --- 2. each request -----------------------------------------------------------------------
+# --- 3. each request -----------------------------------------------------------------------
 
 
-@hookspec
+@hookspec()
 def before_request(request: Request[Any]) -> Reply | BrokerError | None:
     """Look at a request before its handler; return a reply or an error to answer it instead.
 
@@ -244,7 +249,7 @@ def before_request(request: Request[Any]) -> Reply | BrokerError | None:
     """
 
 
-@hookspec
+@hookspec()
 def after_response(request: Request[Any], reply: Reply) -> None:
     """Look at a request and its reply before the reply is written; that of a one-way is not.
 
@@ -252,10 +257,10 @@ def after_response(request: Request[Any], reply: Reply) -> None:
     """
 
 
-# --- 3. each batch of messages -------------------------------------------------------------
+# --- 4. each batch of messages -------------------------------------------------------------
 
 
-@hookspec
+@hookspec()
 def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
     """Look at messages producers sent, before they are appended.
 
@@ -266,10 +271,8 @@ def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
     """
 
 
-@hookspec
-def before_append(
-    kernel: Kernel, records: Sequence[MessageRecord]
-) -> Mapping[int, BrokerError] | None:
+@hookspec()
+def before_append(records: Sequence[MessageRecord]) -> Mapping[int, BrokerError] | None:
     """Look at records before they are appended, whoever appends them; may change them.
 
     A plugin may redirect a record by setting ``topic`` and ``queue_id``, and change its
@@ -281,23 +284,23 @@ def before_append(
     """
 
 
-@hookspec
-def on_dispatch(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+@hookspec()
+def on_dispatch(records: Sequence[MessageRecord]) -> None:
     """Records got their places in consume queues and index.
 
     Cost class: batch. Source: CommitLogDispatcher.
     """
 
 
-@hookspec
-def on_message_arrival(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+@hookspec()
+def on_message_arrival(records: Sequence[MessageRecord]) -> None:
     """Records can now be read; waiting pulls were woken. Cost class: batch.
 
     Source: MessageArrivingListener.
     """
 
 
-@hookspec
+@hookspec()
 def after_send(batch: SendBatch) -> None:
     """The messages of a batch were stored or refused; ``batch.replies`` says which.
 
@@ -305,7 +308,7 @@ def after_send(batch: SendBatch) -> None:
     """
 
 
-@hookspec
+@hookspec()
 def before_consume(context: ConsumeContext) -> BrokerError | None:
     """A consumer asks for messages; return an error to refuse it.
 
@@ -313,7 +316,7 @@ def before_consume(context: ConsumeContext) -> BrokerError | None:
     """
 
 
-@hookspec
+@hookspec()
 def after_consume(context: ConsumeContext) -> None:
     """Messages are about to be sent to a consumer. Cost class: request.
 
@@ -321,13 +324,11 @@ def after_consume(context: ConsumeContext) -> None:
     """
 
 
-# --- 4. events -----------------------------------------------------------------------------
+# --- 5. events -----------------------------------------------------------------------------
 
 
-@hookspec
-def complete_topic_tables(
-    kernel: Kernel, tables: TopicConfigSerializeWrapper, registering: bool
-) -> None:
+@hookspec()
+def complete_topic_tables(tables: TopicConfigSerializeWrapper, registering: bool) -> None:
     """All topics are about to be told: add what else there is to know of some.
 
     Cost class: rare.
@@ -339,27 +340,27 @@ def complete_topic_tables(
     """
 
 
-@hookspec
-def on_client_change(kernel: Kernel, change: ClientChange) -> None:
+@hookspec()
+def on_client_change(change: ClientChange) -> None:
     """A producer or consumer came, went or changed what it subscribes to. Cost class: rare.
 
     Source: ConsumerIdsChangeListener, ProducerChangeListener.
     """
 
 
-@hookspec
-def on_role_change(kernel: Kernel, role: str, broker_id: int) -> None:
+@hookspec()
+def on_role_change(role: str, broker_id: int) -> None:
     """The broker's role is now ``role`` (ASYNC_MASTER, SYNC_MASTER or SLAVE). Cost class: rare.
 
     Called once at start too. Source: BrokerAttachedPlugin.statusChanged.
     """
 
 
-@hookspec
-def on_half_message_discarded(kernel: Kernel, record: bytes) -> None:
+@hookspec()
+def on_half_message_discarded(record: bytes) -> None:
     """A half message was checked too often and is given up. Cost class: rare.
 
-    Called by the transaction service in use, through ``kernel.hooks``.
+    Called by the transaction service in use, through the broker's ``hooks``.
 
     :param record: the half message as stored.
 
@@ -367,16 +368,16 @@ def on_half_message_discarded(kernel: Kernel, record: bytes) -> None:
     """
 
 
-@hookspec
-def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
+@hookspec()
+def add_runtime_info() -> Mapping[str, str] | None:
     """Add rows to the runtime table that ``mqadmin brokerStatus`` prints. Cost class: rare.
 
     Source: BrokerAttachedPlugin.buildRuntimeInfo.
     """
 
 
-@hookspec
-def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
+@hookspec()
+def collect_metrics() -> Sequence[MetricFamily] | None:
     """Tell metrics of the plugin's own, for a scrape that is being made.
 
     Called for each scrape, every few seconds perhaps: it must be quick, and count nothing then.
@@ -385,22 +386,22 @@ def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
     """
 
 
-# --- 5. stop -------------------------------------------------------------------------------
+# --- 6. stop -------------------------------------------------------------------------------
 
 
-@hookspec
-def on_stop(kernel: Kernel) -> Deferred[None] | None:
+@hookspec(may_wait=True)
+def on_stop() -> Deferred[None] | None:
     """The broker no longer listens; the store is still open. May return a Deferred to wait for.
 
     Cost class: once.
     """
 
 
-# --- 6. name server ------------------------------------------------------------------------
+# --- 7. name server ------------------------------------------------------------------------
 
 
-@hookspec
-def on_namesrv_start(name_server: NameServer) -> Deferred[None] | None:
+@hookspec(may_wait=True)
+def on_namesrv_start() -> Deferred[None] | None:
     """A name server is about to listen. May return a Deferred to be waited for.
 
     A SettingsError stops the start; any other failure is logged. Under ``twistmq up`` it is called
@@ -408,8 +409,8 @@ def on_namesrv_start(name_server: NameServer) -> Deferred[None] | None:
     """
 
 
-@hookspec
-def collect_namesrv_metrics(name_server: NameServer) -> Sequence[MetricFamily] | None:
+@hookspec()
+def collect_namesrv_metrics() -> Sequence[MetricFamily] | None:
     """Tell metrics of a name server, for a scrape that is being made.
 
     As ``collect_metrics`` is for a broker's. Under ``twistmq up`` they are on the broker's page.
@@ -417,8 +418,8 @@ def collect_namesrv_metrics(name_server: NameServer) -> Sequence[MetricFamily] |
     """
 
 
-@hookspec
-def on_namesrv_stop(name_server: NameServer) -> Deferred[None] | None:
+@hookspec(may_wait=True)
+def on_namesrv_stop() -> Deferred[None] | None:
     """A name server no longer listens. May return a Deferred to wait for.
 
     Cost class: once.

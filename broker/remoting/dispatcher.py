@@ -95,12 +95,16 @@ class Dispatcher:
         self._validators = tuple(validators)
         self._resource_validators = [
             each for each in self._validators if IResourceValidator.providedBy(each)]
-        self._guarded = bool(self._validators or hooks.before_request)
+        self.hooks_made()
         headers = {code: handler.header for code, handler in handlers.items()}
         self._reader = SignedRequestReader(headers) if validators else RequestReader(headers)
         #: Bytes of a frame that no handler's bounds have to be looked at for.
         self._size_free = min(HEADER_SIZE_MAX, BODY_SIZE_MAX, *[
             min(handler.header_size_max, handler.body_size_max) for handler in handlers.values()])
+
+    def hooks_made(self) -> None:
+        """Guard requests by ``before_request`` too, if a plugin has it; when plugins are made."""
+        self._guarded = bool(self._validators or self._hooks.before_request)
 
     def require_access(
         self, request: Request[Any], publishes: Collection[str] = (),

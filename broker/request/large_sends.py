@@ -180,7 +180,7 @@ class LargeSends:
         for begin in range(0, len(records), PART_COUNT):
             part = records[begin:begin + PART_COUNT]
             if kernel.hooks.before_append:
-                for refusal in kernel.hooks.refuse_append(kernel, part).values():
+                for refusal in kernel.hooks.refuse_append(part).values():
                     raise refusal
             encoded.append(store.encode_ahead(part))
             yield

@@ -155,7 +155,7 @@ class TopicRequests:
         wrapper = table.told_tables()
         wrapper.mapping_data_version = self._mapping_version
         wrapper.topic_queue_mapping_detail_map = {}
-        self._kernel.hooks.complete_topic_tables(self._kernel, wrapper, registering=False)
+        self._kernel.hooks.complete_topic_tables(wrapper, registering=False)
         return Reply(body=encode_with_rows(
             wrapper, b'"topicConfigTable":{}', table.rows.values()))
 

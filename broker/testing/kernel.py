@@ -33,6 +33,7 @@ from twistmq.broker.wire.record import StoredMessage, decode_record, host_bytes
 __all__ = ["KernelBox", "Peer", "SentRequest"]
 
 H = TypeVar("H", bound=CommandHeader)
+T = TypeVar("T")
 
 #: Small files, and names that do not depend on the host.
 _SETTINGS: Mapping[str, str] = {
@@ -144,6 +145,12 @@ class KernelBox:
     def stop(self) -> None:
         """Stop the kernel cleanly."""
         assert ensureDeferred(self.kernel.stop()).called, "the stop waits for something"
+
+    def plugin(self, kind: type[T]) -> T:
+        """The object of a plugin's class."""
+        found = self.kernel.hooks.find(kind)
+        assert found is not None, f"{kind} is not in use"
+        return found
 
     def peer(self) -> Peer:
         """A new connection."""

@@ -21,7 +21,7 @@ Source: AdminBrokerProcessor @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twistmq.broker import hookimpl
 from twistmq.broker.config.settings import Setting
@@ -41,23 +41,32 @@ from twistmq.plugins.admin.topics import TopicQuestions
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting("useServerSideResetOffset", "flag", True,
-                "Whether a reset of offsets is the broker's doing, also for groups nobody of which "
-                "is online; else the group's members are told.", source="BrokerConfig"),
-    )
+_SETTINGS: Final = (
+    Setting("useServerSideResetOffset", "flag", True,
+            "Whether a reset of offsets is the broker's doing, also for groups nobody of which "
+            "is online; else the group's members are told.", source="BrokerConfig"),
+)
 
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    """The rows of one broker, by noun."""
-    parts = (RuntimeQuestions(kernel), TopicQuestions(kernel), GroupQuestions(kernel),
-             ClientQuestions(kernel), QueueQuestions(kernel), RetentionRequests(kernel),
-             ProgressRequests(kernel), ResetRequests(kernel), StatsQuestions(kernel),
-             SettingRequests(kernel), ReplicationRequests(kernel))
-    return [row for part in parts for row in part.handlers()]
+class Plugin:
+    """The requests of one broker."""
+
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
+
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        """The rows of one broker, by noun."""
+        parts = [make(self._broker) for make in (
+            RuntimeQuestions, TopicQuestions, GroupQuestions, ClientQuestions, QueueQuestions,
+            RetentionRequests, ProgressRequests, ResetRequests, StatsQuestions, SettingRequests,
+            ReplicationRequests)]
+        return [row for part in parts for row in part.handlers()]

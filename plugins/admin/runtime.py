@@ -56,7 +56,7 @@ class RuntimeQuestions:
         kernel = self._kernel
         table = {**kernel.store.runtime_info(), **self._broker_rows(), **self._day_rows(),
                  **self._disk_rows(), **_timer_rows(), **_pool_rows(),
-                 **kernel.hooks.runtime_info(kernel)}
+                 **kernel.hooks.runtime_info()}
         return Reply(body=KVTable(table).encode())
 
     def _broker_rows(self) -> dict[str, str]:

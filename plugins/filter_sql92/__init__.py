@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 #: From the start to the first save, and from one to the next, ms.
 #: Source: BrokerController.initializeBrokerScheduledTasks.
@@ -32,81 +32,82 @@ _SAVE_PERIOD_MS: Final = 10_000
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    source = "BrokerConfig"
-    return (
-        Setting("enableCalcFilterBitMap", "flag", False,
-                "Whether filters are evaluated when a message is stored, and enableConsumeQueueExt "
-                "keeps what they say.", source=source, at_start=True),
-        Setting("expectConsumerNumUseFilter", "int", 32,
-                "How many filters of one topic bitmaps are made for.", least=1, most=100_000,
-                source=source, at_start=True),
-        Setting("maxErrorRateOfBloomFilter", "int", 20,
-                "How often a bitmap of so many may say that a filter wants what it does not want.",
-                unit="%", least=1, most=99, source=source, at_start=True),
-        Setting("filterDataCleanTimeSpan", "int", _DAY_MS,
-                "How long the filter of a group without members is kept.", unit="ms", least=0,
-                most=LONG_MAX, source=source),
-        Setting("filterSupportRetry", "flag", False,
-                "Whether an expression on a retry topic means the expressions of the topics the "
-                "messages came from.", source=source, at_start=True),
-    )
+_SETTINGS: Final = (
+    Setting("enableCalcFilterBitMap", "flag", False,
+            "Whether filters are evaluated when a message is stored, and enableConsumeQueueExt "
+            "keeps what they say.", source="BrokerConfig", at_start=True),
+    Setting("expectConsumerNumUseFilter", "int", 32,
+            "How many filters of one topic bitmaps are made for.", least=1, most=100_000,
+            source="BrokerConfig", at_start=True),
+    Setting("maxErrorRateOfBloomFilter", "int", 20,
+            "How often a bitmap of so many may say that a filter wants what it does not want.",
+            unit="%", least=1, most=99, source="BrokerConfig", at_start=True),
+    Setting("filterDataCleanTimeSpan", "int", _DAY_MS,
+            "How long the filter of a group without members is kept.", unit="ms", least=0,
+            most=LONG_MAX, source="BrokerConfig"),
+    Setting("filterSupportRetry", "flag", False,
+            "Whether an expression on a retry topic means the expressions of the topics the "
+            "messages came from.", source="BrokerConfig", at_start=True),
+)
 
 
-@hookimpl
-def register_filter_languages(kernel: Kernel) -> Mapping[str, IFilterLanguage]:
-    if not kernel.settings.flag("enablePropertyFilter"):
-        return {}
-    # Only here: the parser takes a tenth of a second and some MiB.
-    from twistmq.plugins.filter_sql92.language import Sql92
+class Plugin:
+    """The language and the filters of one broker; nothing if enablePropertyFilter is off."""
 
-    return {"SQL92": Sql92()}
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        self._made: ConsumerFilters | None = None
 
+    def _in_use(self) -> ConsumerFilters | None:
+        """The filters, unless another plugin keeps those of the broker."""
+        made = self._made
+        return made if made is not None and self._broker.filters.consumer_filters is made else None
 
-@hookimpl
-def provide_consumer_filters(kernel: Kernel) -> IConsumerFilters | None:
-    if not kernel.settings.flag("enablePropertyFilter"):
-        return None
-    from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
 
-    return ConsumerFilters(kernel)
+    @hookimpl
+    def register_filter_languages(self) -> Mapping[str, IFilterLanguage]:
+        if not self._broker.settings.flag("enablePropertyFilter"):
+            return {}
+        # Only here: the parser takes a tenth of a second and some MiB.
+        from twistmq.plugins.filter_sql92.language import Sql92
 
+        return {"SQL92": Sql92()}
 
-def _find(kernel: Kernel) -> ConsumerFilters | None:
-    """The filters of a broker; None where there are none, or another plugin keeps them."""
-    if not kernel.settings.flag("enablePropertyFilter"):
-        return None
-    from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
+    @hookimpl
+    def provide_consumer_filters(self) -> IConsumerFilters | None:
+        if not self._broker.settings.flag("enablePropertyFilter"):
+            return None
+        from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
 
-    filters = kernel.filters.consumer_filters
-    return filters if isinstance(filters, ConsumerFilters) else None
+        self._made = ConsumerFilters(self._broker)
+        return self._made
 
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        filters = self._in_use()
+        if filters is None:
+            return ()
+        return (PeriodicTask("save what groups filter by", _SAVE_PERIOD_MS, _SAVE_PERIOD_MS,
+                             lambda now_ms: self._broker.persist((filters,))),)
 
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    filters = _find(kernel)
-    if filters is None:
-        return ()
-    return (PeriodicTask("save what groups filter by", _SAVE_PERIOD_MS, _SAVE_PERIOD_MS,
-                         lambda now_ms: kernel.persist((filters,))),)
+    @hookimpl
+    def on_client_change(self, change: ClientChange) -> None:
+        filters = self._in_use() if change.is_consumer else None
+        if filters is None:
+            return
+        if change.kind is ChangeKind.REGISTER:
+            group = self._broker.clients.consumer_group(change.group)
+            if group is not None:
+                filters.register(change.group, group.subscriptions.values())
+        elif change.kind is ChangeKind.UNREGISTER:
+            filters.unregister(change.group)
 
-
-@hookimpl
-def on_client_change(kernel: Kernel, change: ClientChange) -> None:
-    filters = _find(kernel) if change.is_consumer else None
-    if filters is None:
-        return
-    if change.kind is ChangeKind.REGISTER:
-        group = kernel.clients.consumer_group(change.group)
-        if group is not None:
-            filters.register(change.group, group.subscriptions.values())
-    elif change.kind is ChangeKind.UNREGISTER:
-        filters.unregister(change.group)
-
-
-@hookimpl
-def on_stop(kernel: Kernel) -> None:
-    filters = _find(kernel)
-    if filters is not None:
-        kernel.persist((filters,))
+    @hookimpl
+    def on_stop(self) -> None:
+        filters = self._in_use()
+        if filters is not None:
+            self._broker.persist((filters,))

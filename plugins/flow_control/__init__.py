@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from twistmq.broker import hookimpl
 from twistmq.broker.config.settings import Setting, SettingCheck
@@ -30,97 +29,90 @@ from twistmq.plugins.flow_control.rate_limits import (
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
 
-__all__ = ["flow_control_of"]
+__all__ = ["Plugin"]
 
 #: The name under which the hook of the rates is registered.
 _RATES: Final = "flow_control_rates"
 _LINE_PERIOD_MS: Final = 10_000
 
-#: A process may run several brokers.
-_controls: WeakKeyDictionary[Kernel, FlowControl] = WeakKeyDictionary()
-_rates: WeakKeyDictionary[Kernel, RateLimits] = WeakKeyDictionary()
+
+_SETTINGS: Final = (
+    Setting(SWITCH, "flag", True,
+            "Whether requests that waited too long, or behind a slow append, are refused.",
+            source="BrokerConfig"),
+    *KIND_SETTINGS,
+    Setting(PAGE_CACHE, "int", 1000,
+            "When an append took longer, the sends that came meanwhile are refused.",
+            unit="ms", least=1, source="MessageStoreConfig"),
+    Setting(QUEUE_BYTES, "int", 64 * 1024**2,
+            "Sends are refused while waiting requests have so many bytes together.",
+            unit="bytes", least=1),
+    *RATE_SETTINGS,
+)
 
 
-def flow_control_of(kernel: Kernel) -> FlowControl:
-    """The broker's own, made when it is first asked for."""
-    if kernel not in _controls:
-        _controls[kernel] = FlowControl(kernel)
-    return _controls[kernel]
+class Plugin:
+    """The flow control of one broker."""
 
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        self.control = FlowControl(broker)
+        self._rates: RateLimits | None = None
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting(SWITCH, "flag", True,
-                "Whether requests that waited too long, or behind a slow append, are refused.",
-                source="BrokerConfig"),
-        *KIND_SETTINGS,
-        Setting(PAGE_CACHE, "int", 1000,
-                "When an append took longer, the sends that came meanwhile are refused.",
-                unit="ms", least=1, source="MessageStoreConfig"),
-        Setting(QUEUE_BYTES, "int", 64 * 1024**2,
-                "Sends are refused while waiting requests have so many bytes together.",
-                unit="bytes", least=1),
-        *RATE_SETTINGS,
-    )
+    def _set_rates(self) -> None:
+        """Limit rates as the settings say now; while they say nothing no hook is called."""
+        hooks = self._broker.hooks
+        limits = RateLimits(self._broker.settings)
+        hooks.remove(_RATES)
+        self._rates = limits if limits.is_any else None
+        if limits.is_any:
+            hooks.add(_RATES, limits)
 
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
 
-@hookimpl
-def register_setting_checks() -> Sequence[SettingCheck]:
-    return [SettingCheck((TOPIC_RATES,), read_topic_rates)]
+    @staticmethod
+    @hookimpl
+    def register_setting_checks() -> Sequence[SettingCheck]:
+        return [SettingCheck((TOPIC_RATES,), read_topic_rates)]
 
+    @hookimpl
+    def provide_flow_control(self) -> IFlowControl:
+        return self.control
 
-@hookimpl
-def provide_flow_control(kernel: Kernel) -> IFlowControl:
-    return flow_control_of(kernel)
+    @hookimpl
+    def on_start(self) -> None:
+        def settings_changed(changes: Mapping[str, object]) -> None:
+            if any(name.startswith("flow_control.") for name in changes):
+                self._set_rates()
 
+        self._set_rates()
+        self._broker.settings.on_change.append(settings_changed)
 
-@hookimpl
-def on_start(kernel: Kernel) -> None:
-    def settings_changed(changes: Mapping[str, object]) -> None:
-        if any(name.startswith("flow_control.") for name in changes):
-            _set_rates(kernel)
+    @hookimpl
+    def on_role_change(self, role: str, broker_id: int) -> None:
+        self.control.settings_changed()
 
-    _set_rates(kernel)
-    kernel.settings.on_change.append(settings_changed)
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        def forget(now_ms: int) -> None:
+            if self._rates is not None:
+                self._rates.forget(now_ms)
 
+        return (
+            PeriodicTask("log what was refused", _LINE_PERIOD_MS, _LINE_PERIOD_MS,
+                         self.control.log_refusals),
+            PeriodicTask("forget who sends no more", _LINE_PERIOD_MS, _LINE_PERIOD_MS, forget),
+        )
 
-def _set_rates(kernel: Kernel) -> None:
-    """Limit rates as the settings say now; no hook is there while they say nothing."""
-    limits = RateLimits(kernel.settings)
-    if _rates.pop(kernel, None) is not None:
-        kernel.hooks.manager.unregister(name=_RATES)
-    if limits.is_any:
-        _rates[kernel] = limits
-        kernel.hooks.register(_RATES, limits)
-    kernel.hooks.freeze()
+    @hookimpl
+    def collect_metrics(self) -> Sequence[MetricFamily]:
+        return self.control.families()
 
-
-@hookimpl
-def on_role_change(kernel: Kernel, role: str, broker_id: int) -> None:
-    flow_control_of(kernel).settings_changed()
-
-
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    def forget(now_ms: int) -> None:
-        if kernel in _rates:
-            _rates[kernel].forget(now_ms)
-
-    return (
-        PeriodicTask("log what was refused", _LINE_PERIOD_MS, _LINE_PERIOD_MS,
-                     flow_control_of(kernel).log_refusals),
-        PeriodicTask("forget who sends no more", _LINE_PERIOD_MS, _LINE_PERIOD_MS, forget),
-    )
-
-
-@hookimpl
-def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily]:
-    return flow_control_of(kernel).families()
-
-
-@hookimpl
-def add_runtime_info(kernel: Kernel) -> Mapping[str, str]:
-    rates = _rates.get(kernel)
-    return {**flow_control_of(kernel).runtime_info(),
-            **({"flowControl_RATE_LIMIT": str(rates.refused)} if rates is not None else {})}
+    @hookimpl
+    def add_runtime_info(self) -> Mapping[str, str]:
+        rates = self._rates
+        return {**self.control.runtime_info(),
+                **({"flowControl_RATE_LIMIT": str(rates.refused)} if rates is not None else {})}

@@ -18,8 +18,7 @@ Source: BrokerMetricsManager, DefaultStoreMetricsManager, RemotingMetricsManager
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 
@@ -34,49 +33,7 @@ if TYPE_CHECKING:
     from twistmq.plugins.metrics.namesrv_families import RequestCounts
     from twistmq.plugins.metrics.rpc_latency import RpcLatency
 
-__all__: list[str] = ["find_exporter"]
-
-_exporters: WeakKeyDictionary[Kernel | NameServer, Exporter] = WeakKeyDictionary()
-#: What is counted by request, of each name server.
-_counted: WeakKeyDictionary[NameServer, list[RequestCounts | RpcLatency]] = WeakKeyDictionary()
-
-
-def find_exporter(server: Kernel | NameServer) -> Exporter | None:
-    """The exporter of a server that runs; None while it has none."""
-    return _exporters.get(server)
-
-
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting("metricsExporterType", "text", "DISABLE",
-                "Whether metrics are there for Prometheus to fetch: PROM. Needs "
-                "`pip install 'twistmq[metrics]'`.",
-                choices=("DISABLE", "PROM"), source="BrokerConfig", at_start=True),
-        Setting("metricsPromExporterPort", "int", 5557,
-                "The port of /metrics and /health; 0 takes a free one.",
-                most=65_535, source="BrokerConfig", at_start=True),
-        Setting("metricsPromExporterHost", "text", "",
-                "The address that port is bound to. Who can reach it sees the names of topics and "
-                "groups.", source="BrokerConfig", default_text="bindAddress", at_start=True),
-        Setting("metricsLabel", "text", "",
-                "Labels that all of Apache's metrics get, and a name server's own: name:value, "
-                "separated by commas.",
-                source="BrokerConfig", default_text="none", at_start=True),
-        Setting("metrics.rpc_latency", "flag", False,
-                "Whether rocketmq_rpc_latency_milliseconds is there too, of a name server "
-                "twistmq_namesrv_rpc_latency_seconds: a broker has no other metric that costs "
-                "something for each request.", at_start=True),
-    )
-
-
-@hookimpl
-def register_setting_checks() -> Sequence[SettingCheck]:
-    return (
-        SettingCheck(("metricsExporterType", "metricsLabel"), _require_library),
-        SettingCheck(("metricsExporterType", "metricsPromExporterPort", "metricsPromExporterHost",
-                      "bindAddress", "listenPort", "namesrv.port"), _require_port, "port"),
-    )
+__all__ = ["NameServerPlugin", "Plugin"]
 
 
 def _require_library(settings: Settings) -> None:
@@ -95,53 +52,110 @@ def _require_port(settings: Settings) -> None:
         require_port_of_pages(settings)
 
 
-@hookimpl
-def on_start(kernel: Kernel) -> None:
-    """:raises SettingsError: when a setting has no meaning, or the port cannot be had."""
-    if kernel.settings.text("metricsExporterType") != "PROM" or kernel.serve_http is None:
-        return
-    from twistmq.plugins.metrics.exporter import broker_exporter  # it takes some megabytes
-
-    _exporters[kernel] = broker_exporter(kernel, kernel.serve_http)
-
-
-@hookimpl
-def on_stop(kernel: Kernel) -> Deferred[None] | None:
-    exporter = _exporters.pop(kernel, None)
-    return None if exporter is None else exporter.stop()
-
-
-@hookimpl
-def on_namesrv_start(name_server: NameServer) -> None:
-    """:raises SettingsError: as :func:`on_start`."""
-    if name_server.settings.text("metricsExporterType") != "PROM":
-        return
-    from twistmq.plugins.metrics.exporter import namesrv_exporter, register
-    from twistmq.plugins.metrics.namesrv_families import PREFIX, RequestCounts
-    from twistmq.plugins.metrics.rpc_latency import RpcLatency
-
-    counted: list[RequestCounts | RpcLatency] = [RequestCounts()]
-    if name_server.settings.flag("metrics.rpc_latency"):
-        counted.append(RpcLatency(name_server.now_ms, f"{PREFIX}rpc_latency_seconds", 1000))
-    if name_server.serve_http is not None:
-        _exporters[name_server] = namesrv_exporter(name_server, name_server.serve_http)
-    for each in counted:
-        register(name_server.hooks, f"metrics_{type(each).__name__}", each)
-    _counted[name_server] = counted
+_PORT_SETTINGS: Final = ("metricsExporterType", "metricsPromExporterPort",
+                         "metricsPromExporterHost", "bindAddress", "listenPort", "namesrv.port")
+_SETTINGS: Final = (
+    Setting("metricsExporterType", "text", "DISABLE",
+            "Whether metrics are there for Prometheus to fetch: PROM. Needs "
+            "`pip install 'twistmq[metrics]'`.",
+            choices=("DISABLE", "PROM"), source="BrokerConfig", at_start=True),
+    Setting("metricsPromExporterPort", "int", 5557,
+            "The port of /metrics and /health; 0 takes a free one.",
+            most=65_535, source="BrokerConfig", at_start=True),
+    Setting("metricsPromExporterHost", "text", "",
+            "The address that port is bound to. Who can reach it sees the names of topics and "
+            "groups.", source="BrokerConfig", default_text="bindAddress", at_start=True),
+    Setting("metricsLabel", "text", "",
+            "Labels that all of Apache's metrics get, and a name server's own: name:value, "
+            "separated by commas.",
+            source="BrokerConfig", default_text="none", at_start=True),
+    Setting("metrics.rpc_latency", "flag", False,
+            "Whether rocketmq_rpc_latency_milliseconds is there too, of a name server "
+            "twistmq_namesrv_rpc_latency_seconds: a broker has no other metric that costs "
+            "something for each request.", at_start=True),
+)
 
 
-@hookimpl
-def collect_namesrv_metrics(name_server: NameServer) -> Sequence[MetricFamily] | None:
-    counted = _counted.get(name_server)
-    if counted is None:
-        return None
-    from twistmq.plugins.metrics.namesrv_families import collect
+class _WithSettings:
+    """The settings are those of both kinds of server."""
 
-    return [*collect(name_server), *(each.family() for each in counted)]
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
+
+    @staticmethod
+    @hookimpl
+    def register_setting_checks() -> Sequence[SettingCheck]:
+        return (
+            SettingCheck(("metricsExporterType", "metricsLabel"), _require_library),
+            SettingCheck(_PORT_SETTINGS, _require_port, "port"),
+        )
 
 
-@hookimpl
-def on_namesrv_stop(name_server: NameServer) -> Deferred[None] | None:
-    _counted.pop(name_server, None)
-    exporter = _exporters.pop(name_server, None)
-    return None if exporter is None else exporter.stop()
+class Plugin(_WithSettings):
+    """The metrics of one broker."""
+
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        #: While the pages are served.
+        self.exporter: Exporter | None = None
+
+    @hookimpl
+    def on_start(self) -> None:
+        """:raises SettingsError: when a setting has no meaning, or the port cannot be had."""
+        broker = self._broker
+        if broker.settings.text("metricsExporterType") != "PROM" or broker.serve_http is None:
+            return
+        from twistmq.plugins.metrics.exporter import broker_exporter  # it takes some megabytes
+
+        self.exporter = broker_exporter(broker, broker.serve_http)
+
+    @hookimpl
+    def on_stop(self) -> Deferred[None] | None:
+        exporter, self.exporter = self.exporter, None
+        return None if exporter is None else exporter.stop()
+
+
+class NameServerPlugin(_WithSettings):
+    """The metrics of one name server."""
+
+    def __init__(self, name_server: NameServer) -> None:
+        self._name_server = name_server
+        #: While the pages are served.
+        self.exporter: Exporter | None = None
+        #: What is counted by request; None if metrics are off.
+        self._counted: list[RequestCounts | RpcLatency] | None = None
+
+    @hookimpl
+    def on_namesrv_start(self) -> None:
+        """:raises SettingsError: when a setting has no meaning, or the port cannot be had."""
+        name_server = self._name_server
+        if name_server.settings.text("metricsExporterType") != "PROM":
+            return
+        from twistmq.plugins.metrics.exporter import namesrv_exporter
+        from twistmq.plugins.metrics.namesrv_families import PREFIX, RequestCounts
+        from twistmq.plugins.metrics.rpc_latency import RpcLatency
+
+        counted: list[RequestCounts | RpcLatency] = [RequestCounts()]
+        if name_server.settings.flag("metrics.rpc_latency"):
+            counted.append(RpcLatency(name_server.now_ms, f"{PREFIX}rpc_latency_seconds", 1000))
+        if name_server.serve_http is not None:
+            self.exporter = namesrv_exporter(name_server, name_server.serve_http)
+        for each in counted:
+            name_server.hooks.add(f"metrics_{type(each).__name__}", each)
+        self._counted = counted
+
+    @hookimpl
+    def collect_namesrv_metrics(self) -> Sequence[MetricFamily] | None:
+        if self._counted is None:
+            return None
+        from twistmq.plugins.metrics.namesrv_families import collect
+
+        return [*collect(self._name_server), *(each.family() for each in self._counted)]
+
+    @hookimpl
+    def on_namesrv_stop(self) -> Deferred[None] | None:
+        self._counted = None
+        exporter, self.exporter = self.exporter, None
+        return None if exporter is None else exporter.stop()

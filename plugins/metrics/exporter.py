@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from twistmq.broker.interfaces import ServeHttp
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.namesrv.requests import NameServer
-    from twistmq.broker.plugin.hooks import Hooks
     from twistmq.plugins.metrics.exposition import Exposition
 
 __all__ = ["Exporter", "broker_exporter", "namesrv_exporter"]
@@ -120,7 +119,7 @@ def broker_exporter(kernel: Kernel, serve_http: ServeHttp) -> Exporter:
     latency: RpcLatency | None = None
     if kernel.settings.flag("metrics.rpc_latency"):
         latency = RpcLatency(kernel.now_ms)
-        register(kernel.hooks, _RPC_LATENCY, latency)
+        kernel.hooks.add(_RPC_LATENCY, latency)
 
     def collecting() -> Making[dict[str, MetricFamily]]:
         families = {family.name: family for family in (
@@ -133,8 +132,8 @@ def broker_exporter(kernel: Kernel, serve_http: ServeHttp) -> Exporter:
             family = latency.family()
             families[family.name] = family
         if kernel.name_server is not None:
-            families.update(kernel.name_server.hooks.namesrv_metrics(kernel.name_server))
-        families.update(kernel.hooks.metrics(kernel))
+            families.update(kernel.name_server.hooks.namesrv_metrics())
+        families.update(kernel.hooks.metrics())
         return families
 
     def checks() -> HealthChecks:
@@ -159,19 +158,13 @@ def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter
     def collecting() -> Making[dict[str, MetricFamily]]:
         families = {family.name: family for family in process_families.collect(name_server)}
         yield
-        families.update(name_server.hooks.namesrv_metrics(name_server))
+        families.update(name_server.hooks.namesrv_metrics())
         return families
 
     return Exporter(name_server.settings, serve_http, exposition, collecting,
                     lambda making: maybeDeferred(run_to_completion, making),
                     {"name_server": lambda: name_server.address},
                     lambda: name_server.health_checks)
-
-
-def register(hooks: Hooks, name: str, plugin: object) -> None:
-    """Have hooks of each request called from now on."""
-    hooks.register(name, plugin)
-    hooks.freeze()
 
 
 def _exposition(settings: Settings, own: dict[str, str], labelled: str) -> Exposition:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import Deferred
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
     from twistmq.broker.wire.record import MessageRecord
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 #: How often waits are looked at, ms.
 _TICK_MS = 50
@@ -39,58 +38,49 @@ _TICK_MS = 50
 _SAVE_MS = 10_000
 _FORGET_MS = 30_000
 
-#: A process may run several brokers: a test does.
-_services: WeakKeyDictionary[Kernel, PopService] = WeakKeyDictionary()
 
+class Plugin:
+    """Pop consumption of one broker."""
 
-def _service(kernel: Kernel) -> PopService:
-    """The broker's service, made when it is first asked for."""
-    service = _services.get(kernel)
-    if service is None:
-        service = _services[kernel] = PopService(kernel)
-    return service
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        self.service = PopService(broker)
 
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return POP_SETTINGS
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return POP_SETTINGS
+    @hookimpl
+    def on_start(self) -> None:
+        self.service.load()
 
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        return self.service.handlers()
 
-@hookimpl
-def on_start(kernel: Kernel) -> None:
-    _service(kernel).load()
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        service = self.service
+        return (
+            PeriodicTask("end waits of pops", _TICK_MS, _TICK_MS, service.tick),
+            PeriodicTask("revive popped messages", 1, service.revive_period_ms, service.revive),
+            PeriodicTask("save what groups in order have popped", _SAVE_MS, _SAVE_MS,
+                         lambda now_ms: self._broker.saves.save_if_changed(service.orders)),
+            PeriodicTask("forget pops of what is gone", _FORGET_MS, _FORGET_MS,
+                         service.forget_gone),
+        )
 
+    @hookimpl
+    def on_message_arrival(self, records: Sequence[MessageRecord]) -> None:
+        service = self.service
+        service.hold.arrived(records)
+        service.notified.arrived(records)
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    return _service(kernel).handlers()
+    @hookimpl
+    def collect_metrics(self) -> Sequence[MetricFamily]:
+        return families(self._broker, self.service)
 
-
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    service = _service(kernel)
-    return (
-        PeriodicTask("end waits of pops", _TICK_MS, _TICK_MS, service.tick),
-        PeriodicTask("revive popped messages", 1, service.revive_period_ms, service.revive),
-        PeriodicTask("save what groups in order have popped", _SAVE_MS, _SAVE_MS,
-                     lambda now_ms: kernel.saves.save_if_changed(service.orders)),
-        PeriodicTask("forget pops of what is gone", _FORGET_MS, _FORGET_MS,
-                     service.forget_gone),
-    )
-
-
-@hookimpl
-def on_message_arrival(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
-    service = _service(kernel)
-    service.hold.arrived(records)
-    service.notified.arrived(records)
-
-
-@hookimpl
-def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily]:
-    return families(kernel, _service(kernel))
-
-
-@hookimpl
-def on_stop(kernel: Kernel) -> Deferred[None] | None:
-    return _service(kernel).stop()
+    @hookimpl
+    def on_stop(self) -> Deferred[None] | None:
+        return self.service.stop()

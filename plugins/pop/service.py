@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RequestRefused, StoreError
+from twistmq.broker.interfaces import ITimedDelivery
 from twistmq.broker.remoting.messages import AnyHandler
 from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.plugins.pop.ack import AckRequests
@@ -32,7 +33,6 @@ from twistmq.plugins.pop.request_mode import RequestModes
 from twistmq.plugins.pop.revive import ReviveQueue
 from twistmq.plugins.pop.settings import PopSettings
 from twistmq.plugins.pop.take import Taker
-from twistmq.plugins.timer import delivered_ms
 
 if TYPE_CHECKING:
     from twistmq.broker.kernel import Kernel
@@ -224,7 +224,8 @@ class PopService:
 
     def delivered_ms(self) -> int:
         """What was due before this time is in the revive topic, Unix ms; 0: who knows."""
-        return delivered_ms(self._kernel) or 0
+        timers: ITimedDelivery | None = self._kernel.hooks.provider(ITimedDelivery)
+        return (timers.delivered_ms() if timers is not None else None) or 0
 
     def takes(self, key: QueueKey, point: CheckPoint, now_ms: int) -> bool:
         """Whether a check point may wait in memory."""

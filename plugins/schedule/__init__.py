@@ -10,8 +10,7 @@ Source: ScheduleMessageService, HookUtils.handleScheduleMessage @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
@@ -32,84 +31,85 @@ if TYPE_CHECKING:
     from twistmq.broker.store.recovery import TagsCode
     from twistmq.broker.wire.record import MessageRecord
 
-__all__: list[str] = []
+__all__ = ["Plugin"]
 
 #: Ms from the start to the first delivery and to the first save.
 #: Source: ScheduleMessageService.FIRST_DELAY_TIME, start.
 _FIRST_LOOK_MS = 1000
 _FIRST_SAVE_MS = 10_000
 
-#: A process may run several brokers: a test does.
-_services: WeakKeyDictionary[Kernel, ScheduleService] = WeakKeyDictionary()
+
+_SETTINGS: Final = (
+    Setting("messageDelayLevel", "text",
+            "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+            "How long each delay level is, from level 1 on: numbers with a unit of s, m, h or "
+            "d, one space between two.", source="MessageStoreConfig", at_start=True),
+    Setting("flushDelayOffsetInterval", "int", 10_000,
+            "How often it is saved how far delivery has come.", unit="ms", least=1,
+            source="MessageStoreConfig"),
+)
 
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return (
-        Setting("messageDelayLevel", "text",
-                "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-                "How long each delay level is, from level 1 on: numbers with a unit of s, m, h or "
-                "d, one space between two.", source="MessageStoreConfig", at_start=True),
-        Setting("flushDelayOffsetInterval", "int", 10_000,
-                "How often it is saved how far delivery has come.", unit="ms", least=1,
-                source="MessageStoreConfig"),
-    )
+class Plugin:
+    """The delayed messages of one broker."""
 
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        self._service = ScheduleService(broker)
+        self._service.load()
 
-@hookimpl
-def register_setting_checks() -> Sequence[SettingCheck]:
-    name = "messageDelayLevel"
-    return [SettingCheck((name,), lambda settings: DelayLevels(settings.text(name)))]
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return _SETTINGS
 
+    @staticmethod
+    @hookimpl
+    def register_setting_checks() -> Sequence[SettingCheck]:
+        name = "messageDelayLevel"
+        return [SettingCheck((name,), lambda settings: DelayLevels(settings.text(name)))]
 
-@hookimpl
-def register_tags_codes(kernel: Kernel) -> Mapping[str, TagsCode]:
-    """The first hook with a kernel: its service begins here."""
-    service = _services[kernel] = ScheduleService(kernel)
-    service.load()
-    return {SCHEDULE_TOPIC: service.tags_code}
+    @hookimpl
+    def register_tags_codes(self) -> Mapping[str, TagsCode]:
+        """The first hook with a self._broker: its service begins here."""
+        service = self._service = ScheduleService(self._broker)
+        service.load()
+        return {SCHEDULE_TOPIC: service.tags_code}
 
+    @hookimpl
+    def claim_properties(self) -> Collection[str]:
+        return (DELAY,)
 
-@hookimpl
-def claim_properties() -> Collection[str]:
-    return (DELAY,)
+    @hookimpl
+    def before_append(self, records: Sequence[MessageRecord]) -> Mapping[int, BrokerError] | None:
+        return self._service.before_append(records)
 
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        service = self._service
+        return (
+            PeriodicTask("deliver delayed messages", _FIRST_LOOK_MS, service.look_period_ms,
+                         service.deliver),
+            PeriodicTask("save how far delayed messages are delivered",
+                         min(_FIRST_SAVE_MS, self._broker.settings.int("flushDelayOffsetInterval")),
+                         lambda: self._broker.settings.int("flushDelayOffsetInterval"),
+                         lambda now_ms: service.save()),
+        )
 
-@hookimpl
-def before_append(
-    kernel: Kernel, records: Sequence[MessageRecord]
-) -> Mapping[int, BrokerError] | None:
-    return _services[kernel].before_append(records)
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        """GET_ALL_DELAY_OFFSET (45): a slave asks how far its master has come."""
 
+        def get_all_delay_offset(request: Request[Any]) -> Reply:
+            return Reply(body=self._service.wrapper().encode())
 
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    service = _services[kernel]
-    return (
-        PeriodicTask("deliver delayed messages", _FIRST_LOOK_MS, service.look_period_ms,
-                     service.deliver),
-        PeriodicTask("save how far delayed messages are delivered",
-                     min(_FIRST_SAVE_MS, kernel.settings.int("flushDelayOffsetInterval")),
-                     lambda: kernel.settings.int("flushDelayOffsetInterval"),
-                     lambda now_ms: service.save()),
-    )
+        return (RequestHandler(RequestCode.GET_ALL_DELAY_OFFSET, get_all_delay_offset,
+                               EmptyHeader),)
 
+    @hookimpl
+    def add_runtime_info(self) -> Mapping[str, str]:
+        return self._service.runtime_info()
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    """GET_ALL_DELAY_OFFSET (45): a slave asks how far its master has come."""
-
-    def get_all_delay_offset(request: Request[Any]) -> Reply:
-        return Reply(body=_services[kernel].wrapper().encode())
-
-    return (RequestHandler(RequestCode.GET_ALL_DELAY_OFFSET, get_all_delay_offset, EmptyHeader),)
-
-
-@hookimpl
-def add_runtime_info(kernel: Kernel) -> Mapping[str, str]:
-    return _services[kernel].runtime_info()
-
-
-@hookimpl
-def on_stop(kernel: Kernel) -> Deferred[None] | None:
-    return _services[kernel].save()
+    @hookimpl
+    def on_stop(self) -> Deferred[None] | None:
+        return self._service.save()

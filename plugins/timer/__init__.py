@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import Deferred
+from zope.interface import implementer
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.settings import Setting, SettingCheck
 from twistmq.broker.errors import BrokerError
+from twistmq.broker.interfaces import ITimedDelivery
 from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.header import EmptyHeader
@@ -38,140 +39,123 @@ if TYPE_CHECKING:
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["delivered_ms"]
+__all__ = ["Plugin"]
 
 #: Source: TimerMessageStore.start, BrokerController.initializeBrokerScheduledTasks.
 _DROP_FILES_MS = 30_000
 _FORGET_TOPICS_MS = 180_000
 
-#: A process may run several brokers: a test does. None: timerWheelEnable is off.
-_services: WeakKeyDictionary[Kernel, TimerService | None] = WeakKeyDictionary()
 
+@implementer(ITimedDelivery)
+class Plugin:
+    """The timed messages of one broker; it has no service if timerWheelEnable is off."""
 
-def _service(kernel: Kernel) -> TimerService | None:
-    """The broker's service, made when it is first asked for."""
-    try:
-        return _services[kernel]
-    except KeyError:
-        settings = TimerSettings.read(kernel.settings)
-        service = TimerService(kernel, settings) if settings.enabled else None
-        _services[kernel] = service
-        return service
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        settings = TimerSettings.read(broker.settings)
+        self.service = TimerService(broker, settings) if settings.enabled else None
 
+    def delivered_ms(self) -> int | None:
+        """See ITimedDelivery."""
+        return None if self.service is None else self.service.delivered_ms
 
-def delivered_ms(kernel: Kernel) -> int | None:
-    """What is due before this time was delivered, Unix ms; None: no timed messages are."""
-    service = _services.get(kernel)
-    return None if service is None else service.delivered_ms
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return TIMER_SETTINGS
 
+    @staticmethod
+    @hookimpl
+    def register_setting_checks() -> Sequence[SettingCheck]:
+        return [SettingCheck(("timerWheelEnable", "mappedFileSizeTimerLog", "storePathRootDir"),
+                             require_log_size)]
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return TIMER_SETTINGS
+    @staticmethod
+    @hookimpl
+    def register_store_files() -> Sequence[PluginFiles]:
+        from twistmq.broker.store.inspect.plugin_files import PluginFiles
+        from twistmq.plugins.timer.store_check import TimerCheck
+        from twistmq.plugins.timer.store_rows import timer_rows, timer_text
 
+        return [PluginFiles("timers", TimerCheck, timer_rows, timer_text)]
 
-@hookimpl
-def register_setting_checks() -> Sequence[SettingCheck]:
-    return [SettingCheck(("timerWheelEnable", "mappedFileSizeTimerLog", "storePathRootDir"),
-                         require_log_size)]
+    @hookimpl
+    def claim_properties(self) -> Collection[str]:
+        return TIMER_NAMES if self.service is not None else ()
 
+    @hookimpl
+    def on_start(self) -> None:
+        service = self.service
+        if service is not None:
+            service.load()
 
-@hookimpl
-def register_store_files() -> Sequence[PluginFiles]:
-    from twistmq.broker.store.inspect.plugin_files import PluginFiles
-    from twistmq.plugins.timer.store_check import TimerCheck
-    from twistmq.plugins.timer.store_rows import timer_rows, timer_text
+    @hookimpl
+    def before_append(self, records: Sequence[MessageRecord]) -> Mapping[int, BrokerError] | None:
+        service = self.service
+        return None if service is None else service.before_append(records)
 
-    return [PluginFiles("timers", TimerCheck, timer_rows, timer_text)]
+    @hookimpl
+    def after_send(self, batch: SendBatch) -> None:
+        service = self.service
+        if service is not None and service.has_timed:
+            service.has_timed = False
+            add_recall_handles(batch)
 
-
-@hookimpl
-def claim_properties(kernel: Kernel) -> Collection[str]:
-    return TIMER_NAMES if _service(kernel) is not None else ()
-
-
-@hookimpl
-def on_start(kernel: Kernel) -> None:
-    service = _service(kernel)
-    if service is not None:
-        service.load()
-
-
-@hookimpl
-def before_append(
-    kernel: Kernel, records: Sequence[MessageRecord]
-) -> Mapping[int, BrokerError] | None:
-    service = _service(kernel)
-    return None if service is None else service.before_append(records)
-
-
-@hookimpl
-def after_send(batch: SendBatch) -> None:
-    service = _service(batch.kernel)
-    if service is not None and service.has_timed:
-        service.has_timed = False
-        add_recall_handles(batch)
-
-
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    service = _service(kernel)
-    if service is None:
-        return ()
-    settings = kernel.settings
-    return (
-        PeriodicTask("enter and deliver timed messages", 1, service.period_ms, service.turn),
-        PeriodicTask("save how far timed messages have come",
-                     settings.int("timerFlushIntervalMs"),
-                     lambda: settings.int("timerFlushIntervalMs"), service.save_if_due),
-        PeriodicTask("remove old timer log files", _DROP_FILES_MS, _DROP_FILES_MS,
-                     service.drop_old_files),
-        PeriodicTask("forget timed messages of topics that are gone", _FORGET_TOPICS_MS,
-                     _FORGET_TOPICS_MS,
-                     lambda now_ms: service.metrics.forget(kernel.topic_config.table)),
-        PeriodicTask("log how far timed messages are behind",
-                     settings.int("timerProgressLogIntervalMs"),
-                     lambda: settings.int("timerProgressLogIntervalMs"), service.log_progress),
-    )
-
-
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    """RECALL_MESSAGE (370), and what a slave asks: GET_TIMER_CHECK_POINT, GET_TIMER_METRICS."""
-
-    def get_check_point(request: Request[Any]) -> Reply:
-        service = _service(kernel)
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        service = self.service
         if service is None:
-            raise BrokerError("The checkpoint is null")
-        return Reply(body=service.checkpoint.values.encode())
+            return ()
+        settings = self._broker.settings
+        return (
+            PeriodicTask("enter and deliver timed messages", 1, service.period_ms, service.turn),
+            PeriodicTask("save how far timed messages have come",
+                         settings.int("timerFlushIntervalMs"),
+                         lambda: settings.int("timerFlushIntervalMs"), service.save_if_due),
+            PeriodicTask("remove old timer log files", _DROP_FILES_MS, _DROP_FILES_MS,
+                         service.drop_old_files),
+            PeriodicTask("forget timed messages of topics that are gone", _FORGET_TOPICS_MS,
+                         _FORGET_TOPICS_MS,
+                         lambda now_ms: service.metrics.forget(self._broker.topic_config.table)),
+            PeriodicTask("log how far timed messages are behind",
+                         settings.int("timerProgressLogIntervalMs"),
+                         lambda: settings.int("timerProgressLogIntervalMs"), service.log_progress),
+        )
 
-    def get_metrics(request: Request[Any]) -> Reply:
-        service = _service(kernel)
-        if service is None:
-            raise BrokerError("The timer message store is null")
-        return Reply(body=service.metrics.encode())
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        """RECALL_MESSAGE (370), and what a slave asks: GET_TIMER_CHECK_POINT, GET_TIMER_METRICS."""
 
-    return (
-        RequestHandler(RequestCode.RECALL_MESSAGE, RecallMessage(
-            kernel, _service(kernel) is not None).handle, RecallMessageRequestHeader),
-        RequestHandler(RequestCode.GET_TIMER_CHECK_POINT, get_check_point, EmptyHeader),
-        RequestHandler(RequestCode.GET_TIMER_METRICS, get_metrics, EmptyHeader),
-    )
+        def get_check_point(request: Request[Any]) -> Reply:
+            service = self.service
+            if service is None:
+                raise BrokerError("The checkpoint is null")
+            return Reply(body=service.checkpoint.values.encode())
 
+        def get_metrics(request: Request[Any]) -> Reply:
+            service = self.service
+            if service is None:
+                raise BrokerError("The timer message store is null")
+            return Reply(body=service.metrics.encode())
 
-@hookimpl
-def add_runtime_info(kernel: Kernel) -> Mapping[str, str] | None:
-    service = _service(kernel)
-    return None if service is None else service.runtime_info()
+        return (
+            RequestHandler(RequestCode.RECALL_MESSAGE, RecallMessage(
+                self._broker, self.service is not None).handle, RecallMessageRequestHeader),
+            RequestHandler(RequestCode.GET_TIMER_CHECK_POINT, get_check_point, EmptyHeader),
+            RequestHandler(RequestCode.GET_TIMER_METRICS, get_metrics, EmptyHeader),
+        )
 
+    @hookimpl
+    def add_runtime_info(self) -> Mapping[str, str] | None:
+        service = self.service
+        return None if service is None else service.runtime_info()
 
-@hookimpl
-def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily] | None:
-    service = _service(kernel)
-    return None if service is None else families(kernel, service)
+    @hookimpl
+    def collect_metrics(self) -> Sequence[MetricFamily] | None:
+        service = self.service
+        return None if service is None else families(self._broker, service)
 
-
-@hookimpl
-def on_stop(kernel: Kernel) -> Deferred[None] | None:
-    service = _service(kernel)
-    return None if service is None else service.stop()
+    @hookimpl
+    def on_stop(self) -> Deferred[None] | None:
+        service = self.service
+        return None if service is None else service.stop()

@@ -64,7 +64,7 @@ class AclTestCase(SynchronousTestCase):
 
     def start(self, **settings: str) -> KernelBox:
         """A broker over the folder."""
-        box = KernelBox([("acl", plain), ("admin", admin), *self.plugins],
+        box = KernelBox([("acl", plain.Plugin), ("admin", admin.Plugin), *self.plugins],
                         {"rocketmqHome": str(self.home), **self.settings, **settings})
         self.addCleanup(box.stop)
         return box

@@ -98,7 +98,7 @@ class HomeTests(SynchronousTestCase):
     """Where accounts are looked for."""
 
     def home(self, **settings: str) -> str:
-        return plain.home_of(Settings.load([*broker_rows(), *plain.register_settings()],
+        return plain.home_of(Settings.load([*broker_rows(), *plain.Plugin.register_settings()],
                                            overrides=settings))
 
     def test_home_is_the_setting_then_environment_then_store_parent(self) -> None:
@@ -124,7 +124,7 @@ class TransactionTests(AclTestCase):
     """The end of a transaction, whose header is read often and is unlike others."""
 
     def start(self, **settings: str) -> KernelBox:
-        box = KernelBox([("acl", plain), ("transaction", transaction)],
+        box = KernelBox([("acl", plain.Plugin), ("transaction", transaction.Plugin)],
                         {"rocketmqHome": str(self.home), **self.settings, **settings})
         self.addCleanup(box.stop)
         return box

@@ -67,7 +67,8 @@ class TouchedTests(AclTestCase):
 
     settings: Mapping[str, str] = {"aclEnable": "true", "maxMessageSize": "1000"}
     accounts = _ACCOUNTS
-    plugins = (("reply", reply), ("retry", retry), ("timer", timer), ("transaction", transaction))
+    plugins = (("reply", reply.Plugin), ("retry", retry.Plugin), ("timer", timer.Plugin),
+               ("transaction", transaction.Plugin))
 
     def setUp(self) -> None:
         super().setUp()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -82,7 +81,7 @@ class TableTests(SynchronousTestCase):
     """Every code that is served."""
 
     def rows(self) -> list[AnyHandler]:
-        plugins = [(point.name, import_module(point.module))
+        plugins = [(point.name, point.load())
                    for point in entry_points(group=ENTRY_POINT_GROUP)
                    if point.value.startswith("twistmq.")]
         box = KernelBox(plugins=plugins)

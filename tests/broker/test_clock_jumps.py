@@ -23,7 +23,7 @@ _HOUR_MS = 3_600_000
 class ClockJumpTests(KernelTestCase):
     """The clock goes an hour back, or two ahead."""
 
-    plugins = (("orderly", orderly),)
+    plugins = (("orderly", orderly.Plugin),)
 
     def send(self) -> None:
         reply = self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", self.box.now_ms), b"x")

@@ -15,7 +15,7 @@ from twistmq.broker.wire.headers.topic import (
     DeleteTopicRequestHeader,
 )
 from twistmq.plugins import broadcast_offset
-from twistmq.plugins.broadcast_offset import _offsets
+from twistmq.plugins.broadcast_offset import Plugin
 
 MOVED = ResponseCode.PULL_OFFSET_MOVED
 
@@ -27,7 +27,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.make()
 
     def make(self, **settings: str) -> None:
-        self.box = KernelBox([("broadcast_offset", broadcast_offset)], settings)
+        self.box = KernelBox([("broadcast_offset", broadcast_offset.Plugin)], settings)
         self.addCleanup(self.box.stop)
         for _ in range(20):
             self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x")
@@ -107,7 +107,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
 
     def test_a_client_that_is_gone_after_two_minutes(self) -> None:
         """A client that is gone after two minutes, one that is there and silent after five."""
-        offsets = _offsets[self.box.kernel]
+        offsets = self.box.plugin(Plugin)._offsets
         assert offsets is not None
         self.pull(9, proxied="gone")
         self.pull(4, self.join("there"))
@@ -123,7 +123,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         peer = self.join("c", "CLUSTERING", "shared")
         self.assertEqual([self.pull(3, peer, group="shared"), self.pull(3, group="nobody")],
                          [(0, 4)] * 2)
-        offsets = _offsets[self.box.kernel]
+        offsets = self.box.plugin(Plugin)._offsets
         assert offsets is not None
         self.assertEqual(offsets.client_count, 0)
 
@@ -136,7 +136,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.box.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T"))
         self.scan()
         self.assertEqual(self.committed(), -1)
-        offsets = _offsets[self.box.kernel]
+        offsets = self.box.plugin(Plugin)._offsets
         assert offsets is not None
         self.assertEqual((offsets.client_count, offsets._table), (0, {}))
 
@@ -144,7 +144,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         """A topic that goes in the middle of a scan has no offset afterwards."""
         for name in ("a", "b"):
             self.pull(11, proxied=name)
-        offsets = _offsets[self.box.kernel]
+        offsets = self.box.plugin(Plugin)._offsets
         assert offsets is not None
         scan = offsets._scan(self.box.now_ms)
         next(scan)
@@ -167,7 +167,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.patch(broadcast_offset, "CLIENTS_MAX", 2)
         for name in ("a", "b", "c", "x" * 2000):
             self.assertEqual(self.pull(5, proxied=name), (0, 6))
-        offsets = _offsets[self.box.kernel]
+        offsets = self.box.plugin(Plugin)._offsets
         assert offsets is not None
         self.assertEqual(sorted(offsets._table["T", "g"]), ["a", "b"])
 

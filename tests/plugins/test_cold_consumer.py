@@ -17,7 +17,7 @@ class ColdConsumerTests(SynchronousTestCase):
     """A topic of a hundred messages with a kilobyte each, and groups that read it."""
 
     def make(self, **settings: str) -> None:
-        self.box = KernelBox([("cold_consumer", cold_consumer)], settings)
+        self.box = KernelBox([("cold_consumer", cold_consumer.Plugin)], settings)
         self.addCleanup(self.box.stop)
         for _ in range(100):
             self.box.ask(RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x" * 1024)

@@ -35,7 +35,7 @@ from twistmq.plugins.schedule.levels import DelayLevels
 OFFSETS = "/store/config/delayOffset.json"
 LEVELS = DelayLevels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 PLUGINS: list[tuple[str, object]] = [
-    ("orderly", orderly), ("retry", retry), ("schedule", schedule)]
+    ("orderly", orderly.Plugin), ("retry", retry.Plugin), ("schedule", schedule.Plugin)]
 
 
 class Come(NamedTuple):

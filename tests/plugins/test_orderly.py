@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.interfaces import IQueueLocks
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,
@@ -22,7 +23,6 @@ from twistmq.plugins.orderly import (
     LOCK_AGE_MAX_MS,
     LOCKS_FREE,
     QueueLocks,
-    find_queue_locks,
 )
 
 QUEUES = (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
@@ -166,7 +166,7 @@ class LockRequestsTests(SynchronousTestCase):
     """The requests 41 and 42."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("orderly", orderly)])
+        self.box = KernelBox([("orderly", orderly.Plugin)])
         self.addCleanup(self.box.stop)
         self.make_topic(self.box)
 
@@ -217,7 +217,7 @@ class LockRequestsTests(SynchronousTestCase):
 
     def test_other_age(self) -> None:
         """A setting says how long a lock lasts."""
-        box = KernelBox([("orderly", orderly)], {"orderly.lock_age_max": "5000"})
+        box = KernelBox([("orderly", orderly.Plugin)], {"orderly.lock_age_max": "5000"})
         self.addCleanup(box.stop)
         self.box = box
         self.make_topic(box)
@@ -243,9 +243,7 @@ class LockRequestsTests(SynchronousTestCase):
         body = LockBatchRequestBody("g", "one", mq_set=QUEUES + others).encode_standard()
         reply = self.box.ask(RequestCode.LOCK_BATCH_MQ, body=body)
         self.assertEqual(LockBatchResponseBody.decode(reply.body).lock_ok_mq_set, QUEUES)
-        locks = find_queue_locks(self.box.kernel)
-        assert locks is not None
-        self.assertEqual(locks.count, 2)
+        self.assertEqual(self.box.plugin(orderly.Plugin).locks.count, 2)
 
     def test_long_names(self) -> None:
         """A client or a group with a name that no heartbeat could have."""
@@ -271,21 +269,17 @@ class LockRequestsTests(SynchronousTestCase):
         self.assertIn("LockBatchRequestBody", reply.remark or "")
 
     def test_other_plugins_find_the_locks(self) -> None:
-        """The locks of a kernel are found through it; each kernel has its own."""
+        """Other plugins ask the one that provides IQueueLocks; each broker has its own."""
         self.lock("one")
-        locks = find_queue_locks(self.box.kernel)
-        assert locks is not None
-        self.assertFalse(locks.is_lock_all_expired("g", self.box.now_ms))
-        other = KernelBox([("orderly", orderly)])
+        self.assertTrue(self.box.kernel.hooks.provider(IQueueLocks).keeps_order("g"))
+        other = KernelBox([("orderly", orderly.Plugin)])
         self.addCleanup(other.stop)
-        others = find_queue_locks(other.kernel)
-        assert others is not None
-        self.assertTrue(others.is_lock_all_expired("g", self.box.now_ms))
+        self.assertFalse(other.kernel.hooks.provider(IQueueLocks).keeps_order("g"))
 
     def test_without_the_plugin(self) -> None:
         """There are no locks to find, and the requests are not supported."""
         bare = KernelBox()
         self.addCleanup(bare.stop)
-        self.assertIsNone(find_queue_locks(bare.kernel))
+        self.assertIsNone(bare.kernel.hooks.provider(IQueueLocks))
         reply = bare.ask(RequestCode.LOCK_BATCH_MQ)
         self.assertEqual(reply.code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)

@@ -36,7 +36,7 @@ class ReplyTestCase(SynchronousTestCase):
 
     def start(self, **settings: str) -> None:
         self.disk = FaultyDisk()
-        self.box = KernelBox([("reply", reply)], settings, self.disk)
+        self.box = KernelBox([("reply", reply.Plugin)], settings, self.disk)
         self.addCleanup(self.box.stop)
         self.kernel = self.box.kernel
         self.asker, self.answerer = self.box.peer(), self.box.peer()

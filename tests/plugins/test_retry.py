@@ -37,7 +37,7 @@ class RetryTestCase(SynchronousTestCase):
 
     settings: Mapping[str, str] = {}
     plugins: list[tuple[str, object]] = [  # noqa: RUF012
-        ("orderly", orderly), ("retry", retry), ("schedule", schedule)]
+        ("orderly", orderly.Plugin), ("retry", retry.Plugin), ("schedule", schedule.Plugin)]
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()
@@ -251,7 +251,7 @@ class NoGroupTests(RetryTestCase):
 class WithoutScheduleTests(RetryTestCase):
     """A broker that delays nothing."""
 
-    plugins = [("retry", retry)]  # noqa: RUF012
+    plugins = [("retry", retry.Plugin)]  # noqa: RUF012
 
     def test_at_once(self) -> None:
         """A message that is sent back comes at once."""

@@ -41,7 +41,8 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 #: After so long a client that was seen for the first time is decided on.
 DECIDED_MS = WATCH_MS + 1000
 PLUGINS: list[tuple[str, object]] = [
-    ("orderly", orderly), ("retry", retry), ("schedule", schedule), ("trace", plugin)]
+    ("orderly", orderly.Plugin), ("retry", retry.Plugin), ("schedule", schedule.Plugin),
+    ("trace", plugin.Plugin)]
 
 
 class TraceTestCase(SynchronousTestCase):
@@ -97,8 +98,8 @@ class TraceTestCase(SynchronousTestCase):
         return [record for each in decoded for record in each.records]
 
     def info(self) -> dict[str, int]:
-        return {name: int(value) for name, value in self.kernel.hooks.runtime_info(
-            self.kernel).items() if name.startswith("trace")}
+        return {name: int(value) for name, value in self.kernel.hooks.runtime_info().items()
+                if name.startswith("trace")}
 
     def watch(self) -> None:
         """Let the clients be decided on."""
@@ -447,7 +448,7 @@ class SwitchTests(TraceTestCase):
     def test_a_stop_writes_the_waiting_records(self) -> None:
         """A broker that stops writes what waits."""
         self.send()
-        self.kernel.hooks.manager.hook.on_stop(kernel=self.kernel)
+        self.box.plugin(plugin.Plugin).on_stop()
         self.assertEqual(len(self.records()), 1)
 
     def test_a_slave_writes_nothing(self) -> None:

@@ -57,7 +57,7 @@ class TransactionTestCase(SynchronousTestCase):
     """A test with a kernel that has the plugin; the clock is the test's."""
 
     settings: Mapping[str, str] = {}
-    plugins: tuple[tuple[str, object], ...] = (("transaction", plugin),)
+    plugins: tuple[tuple[str, object], ...] = (("transaction", plugin.Plugin),)
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()

@@ -245,7 +245,7 @@ class GivenUpTests(TransactionTestCase):
         self.discarded: list[bytes] = []
         listener = SimpleNamespace(on_half_message_discarded=hookimpl(
             lambda record: self.discarded.append(decode_record(record).body)))
-        self.plugins = (("transaction", plugin), ("listener", listener))
+        self.plugins = (("transaction", plugin.Plugin), ("listener", listener))
         super().setUp()
 
     def test_checked_too_often(self) -> None:
@@ -552,7 +552,7 @@ class ReplacedTests(TransactionTestCase):
                 record.topic, record.sys_flag = "ELSEWHERE", 0
 
         other = SimpleNamespace(provide_transaction_service=hookimpl(lambda: Other()))
-        self.restart((("transaction", plugin), ("other", other)))
+        self.restart((("transaction", plugin.Plugin), ("other", other)))
         names = [task.name for task in self.box.kernel.periodic_tasks]
         self.assertNotIn("check half messages", names)
         self.assertNotIn(37, self.box.kernel.dispatcher.handlers)

@@ -240,7 +240,7 @@ class EndTests(TransactionTestCase):
 class DelayTests(TransactionTestCase):
     """Half messages with a delay level."""
 
-    plugins = (("schedule", schedule), ("transaction", plugin))
+    plugins = (("schedule", schedule.Plugin), ("transaction", plugin.Plugin))
 
     def test_delay_begins_with_the_commit(self) -> None:
         """The half message does not wait; what it becomes does, and comes."""

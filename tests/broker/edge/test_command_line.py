@@ -217,9 +217,10 @@ class ProcessTests(SynchronousTestCase):
         metadata = packages / "bad-1.dist-info"
         metadata.mkdir(parents=True)
         (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1\n")
-        (metadata / "entry_points.txt").write_text("[twistmq]\nbad_typo = bad_typo\n")
+        (metadata / "entry_points.txt").write_text("[twistmq]\nbad_typo = bad_typo:Plugin\n")
         (packages / "bad_typo.py").write_text(
-            "from twistmq.broker import hookimpl\n\n@hookimpl\ndef before_sends(batch): ...\n")
+            "from twistmq.broker import hookimpl\n\nclass Plugin:\n"
+            "    @hookimpl\n    def before_sends(self, batch): ...\n")
         self.patch(os, "environ", {**os.environ, "PYTHONPATH": str(packages)})
         process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",
                              "--broker-port", "0", "mappedFileSizeCommitLog=65536")

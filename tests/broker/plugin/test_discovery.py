@@ -13,6 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.plugin.discovery import NAMESRV_GROUP, find_plugins
 
+#: Classes that stand for plugins; the first two for stock ones.
+CODES, ERRORS = "twistmq.broker.codes:RequestCode", "twistmq.broker.errors:BrokerError"
+JSON, CSV, SHLEX = "json:JSONDecoder", "csv:Dialect", "shlex:shlex"
+
 
 class FindPluginsTests(SynchronousTestCase):
     """What is installed, and what of it is used."""
@@ -35,20 +39,20 @@ class FindPluginsTests(SynchronousTestCase):
     def test_stock_first(self) -> None:
         """Stock plugins come before those of third parties, both by name."""
         self.assertEqual(
-            self.find({"a": "json", "z": "twistmq.broker.codes", "b": "csv",
-                       "y": "twistmq.broker.errors"}),
+            self.find({"a": JSON, "z": CODES, "b": CSV,
+                       "y": ERRORS}),
             ["y", "z", "a", "b"])
 
     def test_third_party_replaces_stock(self) -> None:
         """A third party's plugin takes the place of the stock one of its name."""
-        for rows in ([("admin", "json"), ("admin", "twistmq.broker.codes")],
-                     [("admin", "twistmq.broker.codes"), ("admin", "json")]):
-            self.assertEqual(self.find([*rows, ("b", "twistmq.broker.errors")]), ["b", "admin"])
-            self.assertEqual(self.found.plugins[1][1].__name__, "json")  # type: ignore[attr-defined]
+        for rows in ([("admin", JSON), ("admin", CODES)],
+                     [("admin", CODES), ("admin", JSON)]):
+            self.assertEqual(self.find([*rows, ("b", ERRORS)]), ["b", "admin"])
+            self.assertEqual(self.found.plugins[1][1].__name__, "JSONDecoder")  # type: ignore[attr-defined]
 
     def test_enabled_and_disabled(self) -> None:
         """``enabled`` names all there may be; ``disabled`` wins."""
-        points = {"a": "json", "b": "csv", "c": "shlex"}
+        points = {"a": JSON, "b": CSV, "c": SHLEX}
         self.assertEqual(self.find(points, enabled=["c", "a"]), ["a", "c"])
         self.assertEqual(self.find(points, enabled=[]), [])
         self.assertEqual(self.find(points, disabled=["a", "no such"]), ["b", "c"])
@@ -56,7 +60,7 @@ class FindPluginsTests(SynchronousTestCase):
 
     def test_those_of_a_name_server(self) -> None:
         """Each kind of server has its own; a name of the other kind is known, and left out."""
-        groups = {"twistmq": {"a": "json", "b": "csv"}, "twistmq.namesrv": {"b": "csv"}}
+        groups = {"twistmq": {"a": JSON, "b": CSV}, "twistmq.namesrv": {"b": CSV}}
         found = {group: EntryPoints(EntryPoint(name, value, group) for name, value in rows.items())
                  for group, rows in groups.items()}
         with mock.patch("twistmq.broker.plugin.discovery.entry_points",
@@ -73,24 +77,36 @@ class FindPluginsTests(SynchronousTestCase):
 
     def test_enabled_that_is_not_installed(self) -> None:
         """A broker that lacks what it is told to have does not start."""
-        error = self.assertRaises(SettingsError, self.find, {"a": "json"}, enabled=["a", "b", "c"])
+        error = self.assertRaises(SettingsError, self.find, {"a": JSON}, enabled=["a", "b", "c"])
         self.assertEqual(str(error), "plugins.enabled: b, c not installed (known: a)")
 
     def test_import_that_fails(self) -> None:
         """A plugin that cannot be imported is named and left out, unless it was asked for."""
-        points = {"a": "twistmq_no_such_module", "b": "json"}
+        points = {"a": "twistmq_no_such_module", "b": JSON}
         self.assertEqual(self.find(points), ["b"])
         self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["a"])
         self.assertEqual(len(self.flushLoggedErrors(ModuleNotFoundError)), 1)
         self.assertEqual(self.found.notices, [
-            "plugin a is left out: it cannot be imported: No module named "
+            "plugin a is left out: it cannot be loaded: No module named "
             "'twistmq_no_such_module'"])
         error = self.assertRaises(SettingsError, self.find, points, enabled=["a"])
-        self.assertIn("a cannot be imported", str(error))
+        self.assertIn("a cannot be loaded", str(error))
+
+    def test_an_entry_point_that_names_a_module(self) -> None:
+        """The notice says what to name instead; a plugin that was asked for stops the start."""
+        points = {"a": "json", "b": CSV}
+        self.assertEqual(self.find(points), ["b"])
+        self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
+        why = ("a = json names a module: make its hooks methods of a class that is called with its "
+               "broker, and name that: a = json:CLASS")
+        self.assertEqual(self.found.notices,
+                         [f"plugin a is left out: it cannot be loaded: {why}"])
+        error = self.assertRaises(SettingsError, self.find, points, enabled=["a"])
+        self.assertEqual(str(error), f"plugins.enabled: a cannot be loaded: {why}")
 
     def test_stock_plugins_that_are_switched_off(self) -> None:
         """Naming one's own plugin turns the stock ones off, which is said; not what was asked."""
-        points = {"mine": "json", "s1": "twistmq.broker.codes", "s2": "twistmq.broker.errors"}
+        points = {"mine": JSON, "s1": CODES, "s2": ERRORS}
         self.find(points)
         self.assertEqual(self.found.notices, [])
         self.assertEqual(self.find(points, enabled=["mine"]), ["mine"])
@@ -101,6 +117,6 @@ class FindPluginsTests(SynchronousTestCase):
 
     def test_disabled_that_is_not_installed(self) -> None:
         """A name that turns nothing off is said."""
-        self.find({"a": "json"}, disabled=["a", "nosuch"])
+        self.find({"a": JSON}, disabled=["a", "nosuch"])
         self.assertEqual(self.found.notices,
                          ["plugins.disabled: nosuch not installed (known: a)"])

@@ -10,6 +10,7 @@ from unittest import mock
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import ResponseCode
@@ -21,7 +22,9 @@ from twistmq.broker.errors import (
     StoreDamaged,
     StoreError,
 )
+from twistmq.broker.interfaces import IQueueLocks
 from twistmq.broker.plugin import hookspecs
+from twistmq.broker.plugin.hook_kinds import KINDS
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
@@ -29,8 +32,7 @@ from twistmq.broker.testing.store import message
 from twistmq.broker.wire.record import MessageRecord
 
 #: Hooks pass these on without looking at them.
-KERNEL: Any = object()
-NAME_SERVER: Any = object()
+BROKER: Any = object()
 BATCH: Any = types.SimpleNamespace(requests=[object(), object(), object()])
 REFUSED = RequestRefused(ResponseCode.NO_PERMISSION, "no")
 OTHER = RequestRefused(ResponseCode.SYSTEM_BUSY, "later")
@@ -65,18 +67,18 @@ class RegistrationTests(LoggedTestCase):
 
     def left_out(self, broken: object, why: str) -> None:
         """The plugin is named in log and notices and left out; another one still works."""
-        good = plugin(add_runtime_info=lambda kernel: {"good": "1"})
+        good = plugin(add_runtime_info=lambda: {"good": "1"})
         hooks = Hooks([("broken", broken), ("good", good)])
         self.assertEqual(hooks.plugin_names, ["good"])
-        self.assertEqual(hooks.runtime_info(KERNEL), {"good": "1"})
+        self.assertEqual(hooks.runtime_info(), {"good": "1"})
         self.assertEqual(hooks.notices, [f"plugin broken is left out: {why}"])
         self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"])
         self.assertEqual(len(self.flushLoggedErrors()), 1)
 
     def test_misspelt_hook(self) -> None:
         """A hook that does not exist is reported, and the plugin's others are not used."""
-        self.left_out(plugin(add_runtime_inf=lambda kernel: {},
-                             add_runtime_info=lambda kernel: {"bad": "1"}),
+        self.left_out(plugin(add_runtime_inf=lambda: {"bad": "1"},
+                             add_runtime_info=lambda: {"bad": "1"}),
                       "unknown hook 'add_runtime_inf'")
 
     def test_misspelt_argument(self) -> None:
@@ -86,10 +88,10 @@ class RegistrationTests(LoggedTestCase):
 
     def test_what_never_runs(self) -> None:
         """A wrapper, and a coroutine nobody waits for, are reported."""
-        def wrapper(kernel: Any) -> Any:
+        def wrapper() -> Any:
             return (yield)
 
-        async def coroutine(kernel: Any) -> dict[str, str]:
+        async def coroutine() -> dict[str, str]:
             return {}
 
         is_wrapper = "add_runtime_info is a wrapper: wrappers are not supported"
@@ -137,10 +139,10 @@ class RegistrationTests(LoggedTestCase):
         """Of two plugins with one name the later one is used."""
         hooks = Hooks([("a", plugin(add_runtime_info=lambda: {"from": "stock"})),
                        ("a", plugin(add_runtime_info=lambda: {"from": "third"}))])
-        self.assertEqual(hooks.runtime_info(KERNEL), {"from": "third"})
+        self.assertEqual(hooks.runtime_info(), {"from": "third"})
 
     def test_any_object_is_a_plugin(self) -> None:
-        """A plugin without hooks is none that does harm; a class and a module are plugins."""
+        """A plugin without hooks does no harm; an object and a class are plugins."""
         class Counter:
             @staticmethod
             @hookimpl
@@ -148,7 +150,8 @@ class RegistrationTests(LoggedTestCase):
                 return {"class": "1"}
 
         hooks = Hooks([("empty", object()), ("class", Counter)])
-        self.assertEqual(hooks.runtime_info(KERNEL), {"class": "1"})
+        hooks.make_plugins(BROKER)
+        self.assertEqual(hooks.runtime_info(), {"class": "1"})
         self.assertEqual(hooks.plugin_names, ["empty", "class"])
 
     def test_no_plugin(self) -> None:
@@ -159,9 +162,179 @@ class RegistrationTests(LoggedTestCase):
                      "after_consume"):
             self.assertEqual(getattr(hooks, name), (), msg=name)
         self.assertEqual(hooks.collect_settings(), [])
-        self.assertEqual(hooks.collect_request_handlers(KERNEL), {})
-        self.assertIsNone(hooks.transaction_service(KERNEL))
-        self.assertEqual(hooks.collect_access_validators(KERNEL), [])
+        self.assertEqual(hooks.collect_request_handlers(), {})
+        self.assertIsNone(hooks.transaction_service())
+        self.assertEqual(hooks.collect_access_validators(), [])
+
+
+class MakingTests(LoggedTestCase):
+    """A plugin is an object for each broker."""
+
+    def test_each_broker_makes_its_own(self) -> None:
+        """The constructor gets the broker; state is the object's."""
+        class Counter:
+            def __init__(self, broker: object) -> None:
+                self.broker = broker
+                self.count = 0
+
+            @hookimpl
+            def before_append(self, records: object) -> None:
+                self.count += 1
+
+            @hookimpl
+            def add_runtime_info(self) -> dict[str, str]:
+                return {"count": str(self.count)}
+
+        one, other = Hooks([("counter", Counter)]), Hooks([("counter", Counter)])
+        self.assertEqual((one.before_append, one.runtime_info()), ((), {}))
+        brokers = [object(), object()]
+        one.make_plugins(brokers[0])
+        other.make_plugins(brokers[1])
+        one.refuse_append([])
+        self.assertEqual(one.runtime_info(), {"count": "1"})
+        self.assertEqual(other.runtime_info(), {"count": "0"})
+        made = [hooks.find(Counter) for hooks in (one, other)]
+        self.assertEqual([each and each.broker for each in made], brokers)
+        self.assertIsNone(Hooks().find(Counter))
+
+    def test_declarations_need_no_object(self) -> None:
+        """Settings are declared by the class, before there is a broker and afterwards."""
+        class Declares:
+            rate = Setting("one.rate", "int", 1, "How fast.")
+
+            def __init__(self, broker: object) -> None:
+                self.broker = broker
+
+            @classmethod
+            @hookimpl
+            def register_settings(cls) -> list[Setting]:
+                return [cls.rate]
+
+        hooks = Hooks([("one", Declares)])
+        self.assertEqual(hooks.collect_settings(), [Declares.rate])
+        hooks.make_plugins(BROKER)
+        self.assertEqual(hooks.collect_settings(), [Declares.rate])
+
+    def test_order_is_that_of_registration(self) -> None:
+        """Classes and objects keep their places when the objects are made."""
+        class Named:
+            name = ""
+
+            @hookimpl
+            def add_runtime_info(self) -> dict[str, str]:
+                return {"name": self.name}
+
+        class First(Named):
+            name = "first"
+
+        class Last(Named):
+            name = "last"
+
+        middle = plugin(add_runtime_info=lambda: {"name": "middle"})
+        rows: list[tuple[str, object]] = [("a", First), ("b", middle), ("c", Last)]
+        hooks = Hooks(rows)
+        hooks.make_plugins(BROKER)
+        self.assertEqual(hooks.plugin_names, ["a", "b", "c"])
+        self.assertEqual(hooks.runtime_info(), {"name": "last"})
+        hooks = Hooks(rows[:2])
+        hooks.make_plugins(BROKER)
+        self.assertEqual(hooks.runtime_info(), {"name": "middle"})
+
+    def failing(self, error: BaseException) -> type[object]:
+        """A plugin whose constructor raises."""
+        class Failing:
+            def __init__(self, broker: object) -> None:
+                raise error
+
+            @hookimpl
+            def add_runtime_info(self) -> dict[str, str]:
+                return {"bad": "1"}
+
+        return Failing
+
+    def test_a_constructor_that_raises_leaves_the_plugin_out(self) -> None:
+        """The plugin is logged and named in a notice; the others are made."""
+        for error in (ZeroDivisionError("broken"), SystemExit("broken")):
+            hooks = Hooks([("bad", self.failing(error)),
+                           ("good", plugin(add_runtime_info=lambda: {"good": "1"}))])
+            hooks.make_plugins(BROKER)
+            self.assertEqual(hooks.plugin_names, ["good"])
+            self.assertEqual(hooks.runtime_info(), {"good": "1"})
+            self.assertEqual(hooks.notices, [
+                f"plugin bad is left out: its constructor raised {type(error).__name__}: broken"])
+            self.assertEqual(len(self.flushLoggedErrors(type(error))), 1)
+
+    def test_a_constructor_stops_the_start(self) -> None:
+        """A setting without meaning and a file that cannot be used stop the start."""
+        for error in (SettingsError("one.rate=x"), StoreDamaged("one.dat is torn")):
+            hooks = Hooks([("bad", self.failing(error))])
+            self.assertIs(self.assertRaises(type(error), hooks.make_plugins, BROKER), error)
+
+    def test_validators_that_cannot_be_made_deny(self) -> None:
+        """A plugin that guards and cannot be made is replaced by one that denies."""
+        class Guard:
+            def __init__(self, broker: object) -> None:
+                raise ZeroDivisionError("broken")
+
+            @hookimpl
+            def provide_access_validators(self) -> list[Any]:
+                return []
+
+        hooks = Hooks([("guard", Guard)])
+        self.assertTrue(hooks.has_access_validators)
+        hooks.make_plugins(BROKER)
+        [validator] = hooks.collect_access_validators()
+        error = self.assertRaises(BrokerError, validator.validate, mock.sentinel.request)
+        self.assertEqual((error.response_code, str(error)), (
+            ResponseCode.NO_PERMISSION, "the plugin guard failed to supply its access validators"))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_classes_that_do_not_fit(self) -> None:
+        """A module, a declaration that needs an object, a hook that pluggy does not see."""
+        class Needs:
+            @hookimpl
+            def register_settings(self) -> list[Setting]:
+                return []
+
+        class Hidden:
+            @hookimpl
+            @staticmethod
+            def register_settings() -> list[Setting]:
+                return []
+
+        for misfit, why in (
+            (Needs, "register_settings is called before there is a broker: make it a "
+                    "@staticmethod or a @classmethod"),
+            (Hidden, "register_settings is not seen as a hook: write @staticmethod above "
+                     "@hookimpl"),
+            (types.ModuleType("mine"), "it is the module mine: make its hooks methods of a class "
+             "that is called with its broker, and name that: mine:CLASS"),
+        ):
+            hooks = Hooks([("bad", misfit)])
+            self.assertEqual((hooks.plugin_names, hooks.notices),
+                             ([], [f"plugin bad is left out: {why}"]))
+            self.assertEqual(len(self.flushLoggedErrors()), 1)
+
+    def test_provider_of_an_interface(self) -> None:
+        """Plugins find one another by an interface; the plugin called first provides it."""
+        @implementer(IQueueLocks)
+        class Locks:
+            def keeps_order(self, group: str) -> bool:
+                return True
+
+        class Own(Locks):
+            pass
+
+        hooks = Hooks([("stock", Locks)])
+        self.assertIsNone(hooks.provider(IQueueLocks))
+        hooks.make_plugins(BROKER)
+        self.assertIs(hooks.provider(IQueueLocks), hooks.find(Locks))
+        own = Own()
+        hooks.add("own", own)
+        self.assertIs(hooks.provider(IQueueLocks), own)
+        hooks.remove("own")
+        self.assertIs(hooks.provider(IQueueLocks), hooks.find(Locks))
+        hooks.remove("own")
 
 
 class OrderTests(SynchronousTestCase):
@@ -182,7 +355,8 @@ class OrderTests(SynchronousTestCase):
 
         hooks = Hooks([("first", First), ("stock", plugin(on_dispatch=call("stock"))),
                        ("third", plugin(on_dispatch=call("third"))), ("last", Last)])
-        hooks.dispatched(KERNEL, [])
+        hooks.make_plugins(BROKER)
+        hooks.dispatched([])
         self.assertEqual(calls, ["first", "third", "stock", "last"])
 
     def test_subset_of_arguments(self) -> None:
@@ -191,11 +365,11 @@ class OrderTests(SynchronousTestCase):
         hooks = Hooks([
             ("a", plugin(on_role_change=lambda broker_id, role: got.append((broker_id, role)))),
             ("b", plugin(on_role_change=lambda: got.append(()))),
-            ("c", plugin(on_role_change=lambda kernel, role, broker_id: got.append(
-                (kernel, role, broker_id)))),
+            ("c", plugin(on_role_change=lambda role, broker_id: got.append(
+                (role, broker_id)))),
         ])
-        hooks.role_changed(KERNEL, "SLAVE", 1)
-        self.assertEqual(got, [(KERNEL, "SLAVE", 1), (), (1, "SLAVE")])
+        hooks.role_changed("SLAVE", 1)
+        self.assertEqual(got, [("SLAVE", 1), (), (1, "SLAVE")])
 
     def test_first_called_wins(self) -> None:
         """Of handlers, languages, services and rows of the same name the first called is used."""
@@ -214,16 +388,37 @@ class OrderTests(SynchronousTestCase):
 
         hooks = Hooks([("stock", answers(1)), ("third", answers(2)),
                        ("silent", plugin(provide_transaction_service=lambda: None))])
-        [row] = hooks.collect_request_handlers(KERNEL).values()
+        [row] = hooks.collect_request_handlers().values()
         reply = row.handle(mock.sentinel.request)
         assert isinstance(reply, Reply)
         self.assertEqual(reply.code, 2)
-        self.assertEqual(hooks.collect_filter_languages(KERNEL),
+        self.assertEqual(hooks.collect_filter_languages(),
                          {"X": "language 2", "only 1": "language 1", "only 2": "language 2"})
-        self.assertEqual(hooks.transaction_service(KERNEL), "service 2")
-        self.assertEqual(hooks.runtime_info(KERNEL), {"number": "2"})
+        self.assertEqual(hooks.transaction_service(), "service 2")
+        self.assertEqual(hooks.runtime_info(), {"number": "2"})
         self.assertEqual([row.name for row in hooks.collect_settings()], ["s.2", "s.1"])
-        self.assertEqual([t.name for t in hooks.collect_periodic_tasks(KERNEL)], ["t2", "t1"])
+        self.assertEqual([t.name for t in hooks.collect_periodic_tasks()], ["t2", "t1"])
+
+    def test_the_first_answer_ends_the_call(self) -> None:
+        """Of hooks with one answer no plugin is called behind the first that has one."""
+        calls = {"provide_consumer_filters": "consumer_filters",
+                 "provide_transaction_service": "transaction_service",
+                 "provide_broadcast_offsets": "broadcast_offsets",
+                 "provide_flow_control": "flow_control"}
+        self.assertEqual({name for name, kind in KINDS.items() if kind.first_answer},
+                         set(calls))
+        for hook, call in calls.items():
+            asked: list[str] = []
+
+            def answer(name: str, value: str | None, asked: list[str] = asked) -> object:
+                def implementation() -> str | None:
+                    asked.append(name)
+                    return value
+                return plugin(**{hook: implementation})  # noqa: B023
+
+            hooks = Hooks([("a", answer("a", "of a")), ("b", answer("b", "of b")),
+                           ("c", answer("c", None))])
+            self.assertEqual((getattr(hooks, call)(), asked), ("of b", ["c", "b"]))
 
     def test_refusals_of_several(self) -> None:
         """The refusals of all plugins count; for one index the first called decides."""
@@ -237,16 +432,20 @@ class OrderTests(SynchronousTestCase):
         calls: list[str] = []
         waiting: Deferred[None] = Deferred()
 
-        async def coroutine(kernel: Any) -> None:
+        async def coroutine() -> None:
             await waiting
             calls.append("coroutine")
 
-        for hook, run in (("on_start", "start"), ("on_stop", "stop")):
+        self.assertEqual({name for name, kind in KINDS.items() if kind.may_wait},
+                         {"on_start", "on_stop", "on_namesrv_start", "on_namesrv_stop"})
+        for hook, run in (("on_start", "start"), ("on_stop", "stop"),
+                          ("on_namesrv_start", "start_namesrv"),
+                          ("on_namesrv_stop", "stop_namesrv")):
             calls.clear()
             waiting = Deferred()
-            hooks = Hooks([("last", plugin(**{hook: lambda kernel: calls.append("plain")})),
+            hooks = Hooks([("last", plugin(**{hook: lambda: calls.append("plain")})),
                            ("first", plugin(**{hook: coroutine}))])
-            done = Deferred.fromCoroutine(getattr(hooks, run)(KERNEL))
+            done = Deferred.fromCoroutine(getattr(hooks, run)())
             self.assertEqual(calls, [])
             waiting.callback(None)
             self.successResultOf(done)
@@ -272,39 +471,39 @@ class IsolationTests(LoggedTestCase):
         "register_setting_checks": (lambda h: h.collect_setting_checks(), []),
         "register_commands": (lambda h: h.collect_commands(), []),
         "register_store_files": (lambda h: h.collect_store_files(), {}),
-        "register_filter_languages": (lambda h: h.collect_filter_languages(KERNEL), {}),
-        "register_tags_codes": (lambda h: h.collect_tags_codes(KERNEL), {}),
-        "provide_transaction_service": (lambda h: h.transaction_service(KERNEL), None),
-        "claim_properties": (lambda h: h.claimed_properties(KERNEL), frozenset()),
-        "register_request_handlers": (lambda h: h.collect_request_handlers(KERNEL), {}),
-        "wrap_request_handlers": (lambda h: h.wrap_request_handlers(KERNEL, {}), {}),
-        "register_periodic_tasks": (lambda h: h.collect_periodic_tasks(KERNEL), []),
-        "on_start": (lambda h: Deferred.fromCoroutine(h.start(KERNEL)).result, None),
+        "register_filter_languages": (lambda h: h.collect_filter_languages(), {}),
+        "register_tags_codes": (lambda h: h.collect_tags_codes(), {}),
+        "provide_transaction_service": (lambda h: h.transaction_service(), None),
+        "claim_properties": (lambda h: h.claimed_properties(), frozenset()),
+        "register_request_handlers": (lambda h: h.collect_request_handlers(), {}),
+        "wrap_request_handlers": (lambda h: h.wrap_request_handlers({}), {}),
+        "register_periodic_tasks": (lambda h: h.collect_periodic_tasks(), []),
+        "on_start": (lambda h: Deferred.fromCoroutine(h.start()).result, None),
         "before_request": (lambda h: h.refuse_request(mock.sentinel.request), None),
         "after_response": (lambda h: h.responded(mock.sentinel.request, Reply()), None),
         "before_send": (lambda h: h.refuse_send(BATCH), {}),
-        "before_append": (lambda h: h.refuse_append(KERNEL, []), {}),
-        "on_dispatch": (lambda h: h.dispatched(KERNEL, []), None),
-        "on_message_arrival": (lambda h: h.arrived(KERNEL, []), None),
+        "before_append": (lambda h: h.refuse_append([]), {}),
+        "on_dispatch": (lambda h: h.dispatched([]), None),
+        "on_message_arrival": (lambda h: h.arrived([]), None),
         "after_send": (lambda h: h.sent(BATCH), None),
         "before_consume": (lambda h: h.refuse_consume(mock.sentinel.context), None),
         "after_consume": (lambda h: h.consumed(mock.sentinel.context), None),
-        "on_client_change": (lambda h: h.client_changed(KERNEL, mock.sentinel.change), None),
+        "on_client_change": (lambda h: h.client_changed(mock.sentinel.change), None),
         "complete_topic_tables": (
-            lambda h: h.complete_topic_tables(KERNEL, mock.sentinel.tables, True), None),
-        "on_role_change": (lambda h: h.role_changed(KERNEL, "SLAVE", 1), None),
-        "on_half_message_discarded": (lambda h: h.half_message_discarded(KERNEL, b""), None),
-        "add_runtime_info": (lambda h: h.runtime_info(KERNEL), {}),
-        "provide_broadcast_offsets": (lambda h: h.broadcast_offsets(KERNEL), None),
-        "provide_flow_control": (lambda h: h.flow_control(KERNEL), None),
-        "collect_metrics": (lambda h: h.metrics(KERNEL), {}),
-        "provide_consumer_filters": (lambda h: h.consumer_filters(KERNEL), None),
+            lambda h: h.complete_topic_tables(mock.sentinel.tables, True), None),
+        "on_role_change": (lambda h: h.role_changed("SLAVE", 1), None),
+        "on_half_message_discarded": (lambda h: h.half_message_discarded(b""), None),
+        "add_runtime_info": (lambda h: h.runtime_info(), {}),
+        "provide_broadcast_offsets": (lambda h: h.broadcast_offsets(), None),
+        "provide_flow_control": (lambda h: h.flow_control(), None),
+        "collect_metrics": (lambda h: h.metrics(), {}),
+        "provide_consumer_filters": (lambda h: h.consumer_filters(), None),
         "on_namesrv_start": (
-            lambda h: Deferred.fromCoroutine(h.start_namesrv(NAME_SERVER)).result, None),
-        "collect_namesrv_metrics": (lambda h: h.namesrv_metrics(NAME_SERVER), {}),
+            lambda h: Deferred.fromCoroutine(h.start_namesrv()).result, None),
+        "collect_namesrv_metrics": (lambda h: h.namesrv_metrics(), {}),
         "on_namesrv_stop": (
-            lambda h: Deferred.fromCoroutine(h.stop_namesrv(NAME_SERVER)).result, None),
-        "on_stop": (lambda h: Deferred.fromCoroutine(h.stop(KERNEL)).result, None),
+            lambda h: Deferred.fromCoroutine(h.stop_namesrv()).result, None),
+        "on_stop": (lambda h: Deferred.fromCoroutine(h.stop()).result, None),
     }
 
     def test_every_hook_is_isolated(self) -> None:
@@ -322,7 +521,7 @@ class IsolationTests(LoggedTestCase):
     def test_wrapped_handlers(self) -> None:
         """The plugin called first is outermost; a code nobody serves stays so."""
         def adds(letter: str) -> Callable[..., Any]:
-            def wrap(kernel: Any, handlers: Mapping[int, Any]) -> list[Any]:
+            def wrap(handlers: Mapping[int, Any]) -> list[Any]:
                 inner = handlers[1].handle
                 return [RequestHandler(1, lambda request: letter + inner(request)),
                         RequestHandler(2, raises)]
@@ -330,7 +529,7 @@ class IsolationTests(LoggedTestCase):
 
         hooks = Hooks([(name, plugin(wrap_request_handlers=adds(name))) for name in "ab"])
         rows = {1: RequestHandler(1, lambda request: request), 3: RequestHandler(3, raises)}
-        wrapped = hooks.wrap_request_handlers(KERNEL, rows)
+        wrapped = hooks.wrap_request_handlers(rows)
         self.assertEqual(wrapped[1].handle("r"), "bar")
         self.assertEqual((set(wrapped), wrapped[3]), ({1, 3}, rows[3]))
 
@@ -339,12 +538,12 @@ class IsolationTests(LoggedTestCase):
         keepers = [mock.sentinel.one, mock.sentinel.two]
         hooks = Hooks([(str(number), plugin(provide_consumer_filters=lambda keeper=keeper: keeper))
                        for number, keeper in enumerate(keepers)])
-        self.assertIs(hooks.consumer_filters(KERNEL), keepers[1])
+        self.assertIs(hooks.consumer_filters(), keepers[1])
         for error in (SettingsError, StoreError):
             def refuses(error: type[Exception] = error) -> None:
                 raise error("no")
             hooks = Hooks([("a", plugin(provide_consumer_filters=refuses))])
-            self.assertRaises(error, hooks.consumer_filters, KERNEL)
+            self.assertRaises(error, hooks.consumer_filters)
 
     def test_a_plugin_that_wants_to_end_the_process_has_no_say_in_that(self) -> None:
         """A plugin that wants to end the process has no say in that."""
@@ -352,8 +551,8 @@ class IsolationTests(LoggedTestCase):
             raise SystemExit("the plugin gives up")
 
         hooks = Hooks([("broken", plugin(on_dispatch=exits, on_start=exits))])
-        hooks.dispatched(KERNEL, [])
-        self.assertIsNone(self.successResultOf(Deferred.fromCoroutine(hooks.start(KERNEL))))
+        hooks.dispatched([])
+        self.assertIsNone(self.successResultOf(Deferred.fromCoroutine(hooks.start())))
         self.assertEqual(len(self.flushLoggedErrors(SystemExit)), 2)
 
     def test_others_still_run(self) -> None:
@@ -362,7 +561,7 @@ class IsolationTests(LoggedTestCase):
         hooks = Hooks([("a", plugin(on_dispatch=lambda: calls.append("a"))),
                        ("b", plugin(on_dispatch=raises)),
                        ("c", plugin(on_dispatch=lambda: calls.append("c")))])
-        hooks.dispatched(KERNEL, [])
+        hooks.dispatched([])
         self.assertEqual(calls, ["c", "a"])
         self.assertEqual(self.logged(), [("b", "on_dispatch")])
         self.flushLoggedErrors(ZeroDivisionError)
@@ -370,7 +569,7 @@ class IsolationTests(LoggedTestCase):
     def test_access_is_denied(self) -> None:
         """A plugin that cannot supply its validators is replaced by one that denies."""
         hooks = Hooks([("broken", plugin(provide_access_validators=raises))])
-        [validator] = hooks.collect_access_validators(KERNEL)
+        [validator] = hooks.collect_access_validators()
         error = self.assertRaises(BrokerError, validator.validate, mock.sentinel.request)
         self.assertEqual(error.response_code, ResponseCode.NO_PERMISSION)
         self.assertIn("broken", str(error))
@@ -382,7 +581,7 @@ class IsolationTests(LoggedTestCase):
             raise SettingsError("no such file")
 
         hooks = Hooks([("strict", plugin(provide_access_validators=refuses))])
-        self.assertRaises(SettingsError, hooks.collect_access_validators, KERNEL)
+        self.assertRaises(SettingsError, hooks.collect_access_validators)
 
     def test_wrong_answers(self) -> None:
         """What a hook does not allow is logged and counted as None."""
@@ -408,7 +607,7 @@ class IsolationTests(LoggedTestCase):
             return 7 // len(record.body)
 
         hooks = Hooks([("one", plugin(register_tags_codes=lambda: {"T": make}))])
-        codes = hooks.collect_tags_codes(KERNEL)
+        codes = hooks.collect_tags_codes()
         self.assertEqual(codes["T"](message(body=b"1234567")), 1)
         empty = message(body=b"", tag="red")
         self.assertEqual(codes["T"](empty), empty.tags_code)
@@ -421,7 +620,7 @@ class IsolationTests(LoggedTestCase):
                 raise error
 
             hooks = Hooks([("one", plugin(register_tags_codes=raises))])
-            self.assertRaises(type(error), hooks.collect_tags_codes, KERNEL)
+            self.assertRaises(type(error), hooks.collect_tags_codes)
 
     def test_refusals_that_are_none(self) -> None:
         """Refusals must be errors by indexes of the batch."""
@@ -433,11 +632,11 @@ class IsolationTests(LoggedTestCase):
     def test_settings_error_stops_the_start(self) -> None:
         """A plugin can say that what the user asked of it has no meaning."""
         hooks = Hooks([("a", plugin(on_start=lambda: fail(SettingsError("a.rate=x"))))])
-        done = Deferred.fromCoroutine(hooks.start(KERNEL))
+        done = Deferred.fromCoroutine(hooks.start())
         self.assertEqual(str(self.failureResultOf(done, SettingsError).value), "a.rate=x")
 
     def test_store_error_stops_the_start(self) -> None:
         """A plugin can say that a file of its own cannot be used."""
         hooks = Hooks([("a", plugin(on_start=lambda: fail(StoreDamaged("a.dat is torn"))))])
-        done = Deferred.fromCoroutine(hooks.start(KERNEL))
+        done = Deferred.fromCoroutine(hooks.start())
         self.assertEqual(str(self.failureResultOf(done, StoreDamaged).value), "a.dat is torn")

@@ -12,7 +12,6 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import DISPATCH_STEP_RECORDS
 from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.kernel import Kernel
 from twistmq.broker.request.large_sends import PART_COUNT
 from twistmq.broker.request.send import LARGE_BATCH_COUNT
 from twistmq.broker.request.send_context import SendBatch
@@ -60,14 +59,14 @@ class LargeCase(SynchronousTestCase):
 
     @hookimpl
     def before_append(
-        self, kernel: Kernel, records: Sequence[MessageRecord]
+        self, records: Sequence[MessageRecord]
     ) -> Mapping[int, BrokerError]:
         self.appended.append(len(records))
         return {index: RequestRefused(ResponseCode.NO_PERMISSION, "not this one")
                 for index, record in enumerate(records) if b"bad" in record.body}
 
     @hookimpl
-    def on_dispatch(self, kernel: Kernel, records: Sequence[MessageRecord]) -> None:
+    def on_dispatch(self, records: Sequence[MessageRecord]) -> None:
         self.dispatched.append(len(records))
 
     def ask(

@@ -48,7 +48,7 @@ class ClientsCase(SynchronousTestCase):
     """A broker with one client, which produces and consumes."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)])
+        self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
         self.client = self.box.peer()
         heartbeat = HeartbeatData("client", (ProducerData("p"),), (CONSUMER,))

@@ -40,7 +40,7 @@ class GroupQuestionsTests(SynchronousTestCase):
     """201 and 352."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)])
+        self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
 
     def test_every_group_the_systems_own_among_them(self) -> None:
@@ -83,7 +83,7 @@ class GroupQuestionsTests(SynchronousTestCase):
 
     def test_one_that_may_not_be_made(self) -> None:
         """Where groups are not made on demand, a group that is not there is said to be so."""
-        box = KernelBox([("admin", admin)], {"autoCreateSubscriptionGroup": "false"})
+        box = KernelBox([("admin", admin.Plugin)], {"autoCreateSubscriptionGroup": "false"})
         self.addCleanup(box.stop)
         header = GetSubscriptionGroupConfigRequestHeader(group="g")
         reply = box.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
@@ -95,7 +95,7 @@ class ConsumedTests(SynchronousTestCase):
     """343 and 345: what a group consumes."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)])
+        self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
 
     def test_all_topics_with_offsets_of_the_group_are_returned(self) -> None:
@@ -126,7 +126,7 @@ class ForbiddenTests(SynchronousTestCase):
     """353."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)])
+        self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
         self.box.kernel.append([message("T")])
         self.box.kernel.topic_config.update(TopicConfig("T", 1, 1), {})
@@ -177,7 +177,7 @@ class ProgressTests(SynchronousTestCase):
     """208."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)])
+        self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
         kernel = self.box.kernel
         for topic in ("T", "U"):

@@ -37,7 +37,7 @@ class ProgressCase(SynchronousTestCase):
     """A broker with topics T and U of two queues, and a group that is part of the way."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)])
+        self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
         self.kernel = self.box.kernel
         for topic in ("T", "U"):
@@ -176,7 +176,7 @@ class CloneTests(ProgressCase):
         """The clone is there after a restart."""
         self.clone("T")
         self.kernel.persist()
-        box = KernelBox([("admin", admin)])
+        box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(box.stop)
         table = box.kernel.consumer_offset
         table._decode(self.box.disk.read_file("/store/config/consumerOffset.json").decode())

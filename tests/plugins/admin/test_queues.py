@@ -24,7 +24,7 @@ class QueueQuestionsTests(SynchronousTestCase):
     """321."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)], {"mappedFileSizeConsumeQueue": "200000"})
+        self.box = KernelBox([("admin", admin.Plugin)], {"mappedFileSizeConsumeQueue": "200000"})
         self.addCleanup(self.box.stop)
         self.records = [message("T", body=bytes(size), tag="t") for size in (1, 2, 3)]
         self.box.kernel.append(self.records)
@@ -108,7 +108,7 @@ class ExtensionTests(SynchronousTestCase):
     """321 of a queue whose entries have units."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)], {"enableConsumeQueueExt": "true"})
+        self.box = KernelBox([("admin", admin.Plugin)], {"enableConsumeQueueExt": "true"})
         self.addCleanup(self.box.stop)
         self.box.kernel.store.make_filter_bitmap = (
             lambda record: bytes([0x80, 0, 0, 0, 0, 0, 0, 0, 1]) if record.body == b"b" else None)

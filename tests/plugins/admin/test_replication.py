@@ -29,7 +29,7 @@ class ReplicationTests(SynchronousTestCase):
     """905, 907 and 908."""
 
     def box(self, **settings: str) -> KernelBox:
-        box = KernelBox([("admin", admin)], settings)
+        box = KernelBox([("admin", admin.Plugin)], settings)
         self.addCleanup(box.stop)
         return box
 

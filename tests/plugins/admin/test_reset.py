@@ -30,7 +30,7 @@ class ResetCase(SynchronousTestCase):
     settings: Mapping[str, str] = {}
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)], self.settings)
+        self.box = KernelBox([("admin", admin.Plugin)], self.settings)
         self.addCleanup(self.box.stop)
         self.kernel = self.box.kernel
         self.kernel.topic_config.update(TopicConfig("T", 2, 2), {})

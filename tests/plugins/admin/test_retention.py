@@ -22,7 +22,8 @@ class RetentionRequestsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.disk = MemoryDisk()
-        self.box = KernelBox([("admin", admin)], {"mappedFileSizeCommitLog": "65536"}, self.disk)
+        self.box = KernelBox(
+            [("admin", admin.Plugin)], {"mappedFileSizeCommitLog": "65536"}, self.disk)
         self.addCleanup(self.box.stop)
         self.store = self.box.kernel.store
         self.box.kernel.append([message("Idle"), message("SCHEDULE_TOPIC_XXXX")])

@@ -47,7 +47,7 @@ class RuntimeTableTests(SynchronousTestCase):
         return KVTable.decode(box.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
 
     def box(self, *plugins: tuple[str, object]) -> KernelBox:
-        box = KernelBox([("admin", admin), *plugins])
+        box = KernelBox([("admin", admin.Plugin), *plugins])
         self.addCleanup(box.stop)
         return box
 
@@ -96,7 +96,7 @@ class RuntimeTableTests(SynchronousTestCase):
     def test_disk_space(self) -> None:
         """The size of the store's disk, where there is one."""
         root = self.mktemp()
-        box = KernelBox([("admin", admin)], {"storePathRootDir": root})
+        box = KernelBox([("admin", admin.Plugin)], {"storePathRootDir": root})
         self.addCleanup(box.stop)
         self.assertNotIn("commitLogDirCapacity", self.table(box))
         os.mkdir(root)
@@ -111,7 +111,7 @@ class TransientStorePoolTests(SynchronousTestCase):
         """What Apache's broker says without one, whatever the settings ask for."""
         settings = {"transientStorePoolEnable": "true", "transientStorePoolSize": "7"}
         for asked in ({}, settings):
-            box = KernelBox([("admin", admin)], asked)
+            box = KernelBox([("admin", admin.Plugin)], asked)
             self.addCleanup(box.stop)
             box.kernel.append([message("T")])
             rows = KVTable.decode(box.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table

@@ -25,7 +25,7 @@ class SettingsCase(SynchronousTestCase):
     """A broker whose settings came from a file."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)], {"unknownToUs": "kept"})
+        self.box = KernelBox([("admin", admin.Plugin)], {"unknownToUs": "kept"})
         self.addCleanup(self.box.stop)
         self.kernel, self.settings = self.box.kernel, self.box.settings
         self.file = Path(self.mktemp())

@@ -17,7 +17,7 @@ class StatsTests(SynchronousTestCase):
     """315."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)])
+        self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
         self.stats = self.box.kernel.stats
         self.stats.sample(self.box.now_ms)

@@ -35,7 +35,7 @@ class TopicQuestionsTests(SynchronousTestCase):
     """202, 300, 305, 351."""
 
     def setUp(self) -> None:
-        self.box = KernelBox([("admin", admin)])
+        self.box = KernelBox([("admin", admin.Plugin)])
         self.addCleanup(self.box.stop)
 
     def create(self, topic: str, read_queues: int, write_queues: int) -> None:
@@ -116,7 +116,7 @@ class LongTopicTests(SynchronousTestCase):
 
     def test_others_need_not_wait(self) -> None:
         """The answer is made in slices of a few milliseconds and is complete."""
-        box = KernelBox([("admin", admin)], {"mappedFileSizeCommitLog": "4194304"})
+        box = KernelBox([("admin", admin.Plugin)], {"mappedFileSizeCommitLog": "4194304"})
         self.addCleanup(box.stop)
         box.kernel.append([message("BenchmarkTest", queue_id=queue) for queue in range(1024)])
         task, = (task for task in box.kernel.periodic_tasks

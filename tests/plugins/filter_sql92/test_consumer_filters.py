@@ -52,7 +52,7 @@ class FiltersTestCase(SynchronousTestCase):
         self.start(**settings)
 
     def start(self, **settings: str) -> None:
-        self.box = KernelBox([("filter_sql92", filter_sql92)], {
+        self.box = KernelBox([("filter_sql92", filter_sql92.Plugin)], {
             "enablePropertyFilter": "true", **self.settings, **settings}, self.disk)
         self.kernel = self.box.kernel
         filters = self.kernel.filters.consumer_filters

@@ -41,8 +41,8 @@ class PluginTestCase(SynchronousTestCase):
 
     settings: Mapping[str, str] = {}
     plugins: list[tuple[str, object]] = [  # noqa: RUF012
-        ("filter_sql92", filter_sql92), ("orderly", orderly), ("retry", retry),
-        ("schedule", schedule)]
+        ("filter_sql92", filter_sql92.Plugin), ("orderly", orderly.Plugin), ("retry", retry.Plugin),
+        ("schedule", schedule.Plugin)]
 
     def setUp(self) -> None:
         self.disk = MemoryDisk()
@@ -313,8 +313,8 @@ class OffTests(PluginTestCase):
         """The parser library is imported when there is something to parse."""
         code = ("import sys; from twistmq.plugins import filter_sql92; "
                 "from twistmq.broker.testing.kernel import KernelBox; "
-                "KernelBox([('f', filter_sql92)]); assert 'lark' not in sys.modules; "
-                "KernelBox([('f', filter_sql92)], {'enablePropertyFilter': 'true'}); "
+                "KernelBox([('f', filter_sql92.Plugin)]); assert 'lark' not in sys.modules; "
+                "KernelBox([('f', filter_sql92.Plugin)], {'enablePropertyFilter': 'true'}); "
                 "assert 'lark' in sys.modules")
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -13,7 +13,6 @@ from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, Frame, FrameDecoder
 from twistmq.plugins import flow_control
-from twistmq.plugins.flow_control import flow_control_of
 from twistmq.plugins.flow_control.guard import PAGE_CACHE, SWITCH
 
 SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
@@ -64,9 +63,9 @@ class GuardTestCase(SynchronousTestCase):
     """A broker's flow control."""
 
     def make(self, **settings: str) -> None:
-        self.box = KernelBox([("flow_control", flow_control)], settings)
+        self.box = KernelBox([("flow_control", flow_control.Plugin)], settings)
         self.addCleanup(self.box.stop)
-        self.control = flow_control_of(self.box.kernel)
+        self.control = self.box.plugin(flow_control.Plugin).control
         self.assertIs(self.box.kernel.flow_control, self.control)
 
     def set(self, **settings: str) -> None:
@@ -259,11 +258,11 @@ class PeopleTests(GuardTestCase):
     def test_runtime_rows(self) -> None:
         """The rows of the send queue are real ones, and refusals are counted by their words."""
         self.make()
-        info = self.box.kernel.hooks.runtime_info(self.box.kernel)
+        info = self.box.kernel.hooks.runtime_info()
         self.assertEqual(info["sendThreadPoolQueueSize"], "0")
         self.control.begin_round(Waiting(5))
         self.control.due(frames(SEND, SEND), 500, Waiting())
-        info = self.box.kernel.hooks.runtime_info(self.box.kernel)
+        info = self.box.kernel.hooks.runtime_info()
         self.assertEqual(
             {name: value for name, value in info.items()
              if re.search("send|_CLEAN|OVERLOAD", name)},
@@ -279,7 +278,7 @@ class PeopleTests(GuardTestCase):
             RequestCode.LITE_PULL_MESSAGE, RequestCode.END_TRANSACTION,
             RequestCode.VIEW_MESSAGE_BY_ID) for frame in frames(code)])
         self.control.begin_round(waiting)
-        info = self.box.kernel.hooks.runtime_info(self.box.kernel)
+        info = self.box.kernel.hooks.runtime_info()
         self.assertEqual({name: info[f"{name}QueueSize"] for name in (
             "sendThreadPool", "pullThreadPool", "litePullThreadPool", "queryThreadPool",
             "ackThreadPool", "EndTransaction")}, {
@@ -289,7 +288,7 @@ class PeopleTests(GuardTestCase):
         self.assertEqual(info["ackThreadPoolQueueCapacity"], "77")
         self.assertEqual(info["EndTransactionThreadPoolQueueCapacity"], "100000")
         self.control.begin_round(These([]))
-        info = self.box.kernel.hooks.runtime_info(self.box.kernel)
+        info = self.box.kernel.hooks.runtime_info()
         self.assertEqual({value for name, value in info.items() if name.endswith(
             ("QueueSize", "HeadWaitTimeMills"))}, {"0"})
 
@@ -297,7 +296,7 @@ class PeopleTests(GuardTestCase):
         """A scrape is told what waits now."""
         self.make()
         self.control.begin_round(Waiting(5))
-        [family] = self.box.kernel.hooks.metrics(self.box.kernel).values()
+        [family] = self.box.kernel.hooks.metrics().values()
         self.assertEqual(family.name, "rocketmq_processor_watermark")
         self.assertEqual(dict(family.samples)["send",], 5)
 

@@ -55,7 +55,7 @@ class OverloadTests(SynchronousTestCase):
             self.assertEqual(set(words), {"OVERLOAD", "TIMEOUT_CLEAN_QUEUE"}, msg=str(words))
             client.send("T", b"after")
             self.assertEqual(client.max_offset("T"), accepted + 2)
-            info = broker.call(lambda: broker.kernel.hooks.runtime_info(broker.kernel))
+            info = broker.call(lambda: broker.kernel.hooks.runtime_info())
             self.assertEqual(int(info["flowControl_OVERLOAD"]), words["OVERLOAD"])
             self.assertEqual(info["sendThreadPoolQueueSize"], "0")
             other.send("T", b"other")

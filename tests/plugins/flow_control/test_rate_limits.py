@@ -12,7 +12,6 @@ from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.plugins import flow_control
-from twistmq.plugins.flow_control import _rates
 
 BUSY = ResponseCode.SYSTEM_BUSY
 
@@ -22,7 +21,7 @@ class RateLimitTests(SynchronousTestCase):
 
     def make(self, **settings: str) -> None:
         self.box = KernelBox(
-            [("flow_control", flow_control)],
+            [("flow_control", flow_control.Plugin)],
             {f"flow_control.{name}": value for name, value in settings.items()})
         self.addCleanup(self.box.stop)
         self.peer = self.box.peer()
@@ -91,7 +90,7 @@ class RateLimitTests(SynchronousTestCase):
         """Who sent nothing for a second is forgotten."""
         self.make(client_rate_max="4", topic_rate_max="4")
         self.send(2)
-        limits: Any = _rates[self.box.kernel]
+        limits: Any = self.box.plugin(flow_control.Plugin)._rates
         self.assertEqual(len(limits._left), 2)
         limits.forget(self.box.now_ms + 1000)
         self.assertEqual(len(limits._left), 2)

@@ -11,7 +11,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.testing import RunningBroker, running_broker
-from twistmq.plugins.metrics import find_exporter
+from twistmq.plugins.metrics import Plugin
 
 __all__ = ["NO_LIBRARY", "MetricsTestCase", "Samples", "samples_of"]
 
@@ -47,7 +47,8 @@ class MetricsTestCase(SynchronousTestCase):
             **{name.replace("__", "."): text for name, text in settings.items()}})
         self.broker = running.__enter__()
         self.addCleanup(running.__exit__, None, None, None)
-        exporter = find_exporter(self.broker.kernel)
+        plugin = self.broker.kernel.hooks.find(Plugin)
+        exporter = plugin and plugin.exporter
         assert exporter is not None
         self.url = f"http://127.0.0.1:{exporter.port}"
         return self.broker

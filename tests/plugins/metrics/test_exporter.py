@@ -24,7 +24,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.errors import SettingsError, StoreError
 from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.testing import running_broker
-from twistmq.plugins.metrics import find_exporter
+from twistmq.plugins.metrics import Plugin
 
 _GOLDEN: Final = Path(__file__).resolve().parents[2] / "golden/metrics/series.json"
 
@@ -267,7 +267,8 @@ class SettingsTests(MetricsTestCase):
         """The port is free again, and a connection that says nothing is cut off."""
         with running_broker({"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}) as (
                 broker):
-            exporter = find_exporter(broker.kernel)
+            plugin = broker.kernel.hooks.find(Plugin)
+            exporter = plugin and plugin.exporter
             assert exporter is not None
             silent = socket.create_connection(("127.0.0.1", exporter.port), 10)
             self.addCleanup(silent.close)

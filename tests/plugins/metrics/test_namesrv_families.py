@@ -18,6 +18,7 @@ from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.services import make_namesrv_service
 from twistmq.broker.errors import SettingsError, StoreError
+from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing.name_server import make_registration
@@ -27,7 +28,8 @@ from twistmq.broker.wire.headers.namesrv import (
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
-from twistmq.plugins.metrics import find_exporter
+from twistmq.plugins.metrics import NameServerPlugin
+from twistmq.plugins.metrics.exporter import Exporter
 from twistmq.plugins.metrics.namesrv_families import PREFIX
 
 
@@ -35,6 +37,12 @@ def of(samples: Samples, name: str, **labels: str) -> float | None:
     """One sample of a name server's; None: it is not there."""
     return samples.get((PREFIX + name, frozenset(labels.items())))
 
+
+def exporter_of(name_server: NameServer) -> Exporter | None:
+    """What serves its metrics, if anything does."""
+    plugin = name_server.hooks.find(NameServerPlugin)
+    assert plugin is not None
+    return plugin.exporter
 
 class AloneTests(TestCase):
     """A name server that has its process to itself."""
@@ -53,7 +61,7 @@ class AloneTests(TestCase):
         self.service.startService()
         self.addCleanup(self.service.stopService)
         await self.service.started
-        exporter = find_exporter(self.name_server)
+        exporter = exporter_of(self.name_server)
         assert exporter is not None
         self.url = f"http://127.0.0.1:{exporter.port}"
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()))
@@ -164,7 +172,7 @@ class AloneTests(TestCase):
         self.assertIn(f"metricsPromExporterPort={port} ", str(error))
         await other.stopService()
         await self.service.stopService()
-        self.assertIsNone(find_exporter(self.name_server))
+        self.assertIsNone(exporter_of(self.name_server))
         await self.start(metricsPromExporterPort=port)
 
     async def test_without_the_setting_nothing_is_counted_and_no_port_listens(self) -> None:
@@ -178,7 +186,7 @@ class AloneTests(TestCase):
         await service.started
         self.assertEqual(service.name_server.hooks.plugin_names, ["metrics"])
         self.assertEqual(service.name_server.hooks.after_response, ())
-        self.assertIsNone(find_exporter(service.name_server))
+        self.assertIsNone(exporter_of(service.name_server))
 
 
 class WithABrokerTests(MetricsTestCase):
@@ -195,7 +203,7 @@ class WithABrokerTests(MetricsTestCase):
         self.assertEqual(of(samples, "registrations_total", result="taken"), taken)
         self.assertIn(("rocketmq_topic_number", frozenset()), samples)
         self.assertLessEqual({"name server: answers", "store"}, set(self.health()[1]["checks"]))
-        self.assertIsNone(find_exporter(self.broker.service.namesrv.name_server))
+        self.assertIsNone(exporter_of(self.broker.service.namesrv.name_server))
 
     def test_without_the_plugin_neither_server_has_metrics(self) -> None:
         """Who does without the plugin has neither."""

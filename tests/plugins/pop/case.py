@@ -75,7 +75,7 @@ def popped_of(
 class PopTestCase(KernelTestCase):
     """A test with a kernel that has the two plugins and nothing else."""
 
-    plugins = (("pop", pop), ("timer", timer))
+    plugins = (("pop", pop.Plugin), ("timer", timer.Plugin))
 
     def start(self, **settings: str) -> KernelBox:
         box = super().start(**settings)
@@ -85,7 +85,7 @@ class PopTestCase(KernelTestCase):
 
     @property
     def service(self) -> PopService:
-        return pop._service(self.box.kernel)
+        return self.box.plugin(pop.Plugin).service
 
     # --- messages
 

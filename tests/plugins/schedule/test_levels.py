@@ -16,7 +16,7 @@ class DelayLevelsTests(SynchronousTestCase):
 
     def test_the_18_levels_every_client_knows(self) -> None:
         """The 18 levels every client knows."""
-        [text] = [row.default for row in schedule.register_settings()
+        [text] = [row.default for row in schedule.Plugin.register_settings()
                   if row.name == "messageDelayLevel"]
         levels = DelayLevels(str(text))
         self.assertEqual(levels.most, 18)

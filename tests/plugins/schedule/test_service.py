@@ -42,7 +42,7 @@ class DelayTestCase(SynchronousTestCase):
     def start(self, settings: Mapping[str, str] | None = None) -> KernelBox:
         """A kernel on the disk, as late as the last one was."""
         now_ms = self.box.now_ms if hasattr(self, "box") else None
-        box = KernelBox([("schedule", schedule)], settings, self.disk)
+        box = KernelBox([("schedule", schedule.Plugin)], settings, self.disk)
         if now_ms is not None:
             box.now_ms = now_ms
         return box
@@ -298,7 +298,7 @@ class ProgressTests(DelayTestCase):
         self.send(b"3", 1)
         reply = self.box.ask(RequestCode.GET_ALL_DELAY_OFFSET)
         self.assertIn(b'"offsetTable":{', reply.body)
-        self.assertEqual(self.box.kernel.hooks.runtime_info(self.box.kernel),
+        self.assertEqual(self.box.kernel.hooks.runtime_info(),
                          {f"scheduleMessageOffset_{level}": value for level, value in
                           ((1, "2,3"),)})
 
@@ -329,7 +329,8 @@ class FaultTests(DelayTestCase):
 
         self.box.stop()
         self.box = KernelBox(
-            [("schedule", schedule), ("picky", SimpleNamespace(before_append=before_append))],
+            [("schedule", schedule.Plugin),
+             ("picky", SimpleNamespace(before_append=before_append))],
             None, self.disk)
         for number in range(4):
             self.send(b"%d" % number, 1, topic="T" if number else "U")

@@ -59,7 +59,7 @@ class ClusterCase(SynchronousTestCase):
 
     def start(self, name: str, disk: Any = None) -> KernelBox:
         """A broker that finds the other."""
-        box = KernelBox([("admin", admin), ("static_topic", plugin), *self.plugins],
+        box = KernelBox([("admin", admin.Plugin), ("static_topic", plugin.Plugin), *self.plugins],
                         {"brokerName": name, **self.settings}, disk)
         box.kernel.ask_server = self.ask_server
         box.kernel.find_route = self.find_route
@@ -93,7 +93,7 @@ class ClusterCase(SynchronousTestCase):
         return broker_name if broker_name in self.boxes else None
 
     def mappings(self, name: str = A) -> QueueMappings:
-        return plugin._service(self.boxes[name].kernel).mappings
+        return self.boxes[name].plugin(plugin.Plugin).mappings
 
     # --- requests
 

@@ -21,7 +21,7 @@ class CleanCase(ClusterCase):
 
     def step(self, name: str = A, hour: int = 4) -> Deferred[None] | None:
         box = self.boxes[name]
-        [task] = plugin._service(box.kernel).clean.tasks()
+        [task] = box.plugin(plugin.Plugin).clean.tasks()
         day = datetime.fromtimestamp(box.now_ms / 1000)
         return task.run(int(day.replace(hour=hour, minute=30).timestamp() * 1000))
 

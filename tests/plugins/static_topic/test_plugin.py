@@ -40,7 +40,7 @@ class PluginTests(ClusterCase):
 
     def test_without_others(self) -> None:
         """A broker without the plugin admin has no rows of 208 and 351, and none are made."""
-        box = KernelBox([("static_topic", plugin)])
+        box = KernelBox([("static_topic", plugin.Plugin)])
         self.addCleanup(box.stop)
         handlers = box.kernel.dispatcher.handlers
         self.assertNotIn(RequestCode.GET_TOPIC_CONFIG, handlers)

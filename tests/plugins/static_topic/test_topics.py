@@ -26,7 +26,7 @@ class UpdateTests(ClusterCase):
 
         def listen() -> None:
             tables = kernel.topic_config.told_tables()
-            kernel.hooks.complete_topic_tables(kernel, tables, registering=True)
+            kernel.hooks.complete_topic_tables(tables, registering=True)
             found = tables.topic_queue_mapping_info_map
             told.append(found[TOPIC].curr_id_map if found else {})
 

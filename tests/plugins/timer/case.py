@@ -28,11 +28,11 @@ def shrink_wheel(case: TestCase) -> None:
 class TimerTestCase(KernelTestCase):
     """A test with a kernel that has the plugin and nothing else."""
 
-    plugins = (("timer", timer),)
+    plugins = (("timer", timer.Plugin),)
 
     @property
     def service(self) -> TimerService:
-        service = timer._service(self.box.kernel)
+        service = self.box.plugin(timer.Plugin).service
         assert service is not None
         return service
 

@@ -29,7 +29,7 @@ def check(root: Path) -> tuple[list[str], Report]:
     report = Report(root, lines.append, 1000)
     files = StoreFiles(root)
     try:
-        StoreCheck(files, report, None, timer.register_store_files()).run()
+        StoreCheck(files, report, None, timer.Plugin.register_store_files()).run()
     finally:
         files.close()
     return lines, report
@@ -52,7 +52,7 @@ class TimerStoreCase(TimerTestCase):
     def start(self, **settings: str) -> KernelBox:
         """A kernel on the disk, as late as the last one was."""
         now_ms = self.box.now_ms if hasattr(self, "box") else None
-        box = KernelBox([("timer", timer)], {
+        box = KernelBox([("timer", timer.Plugin)], {
             **self.settings, "storePathRootDir": str(self.root), **settings}, self.real_disk)
         if now_ms is not None:
             box.now_ms = now_ms

@@ -238,7 +238,7 @@ class RefusalTests(TimerTestCase):
             reply = self.box.ask(code)
             self.assertEqual((reply.code, reply.remark), (ResponseCode.SYSTEM_ERROR, remark))
         self.assertNotIn("timerReadBehind",
-                         self.box.kernel.hooks.runtime_info(self.box.kernel))
+                         self.box.kernel.hooks.runtime_info())
 
     def test_over_the_limit_some_of_a_tick_are_refused(self) -> None:
         """Over the limit some of a tick are refused, the more the fuller, then all."""
@@ -417,17 +417,17 @@ class FigureTests(TimerTestCase):
             self.send(TIMER_DELAY_MS="500")
         for _ in range(5):
             self.send(TIMER_DELAY_MS="9500")
-        hooks, kernel = self.box.kernel.hooks, self.box.kernel
-        self.assertEqual(hooks.runtime_info(kernel), {
+        hooks = self.box.kernel.hooks
+        self.assertEqual(hooks.runtime_info(), {
             "timerReadBehind": "0", "timerOffsetBehind": "25", "timerCongestNum": "0",
             "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"})
         self.turns(2000)
-        info = hooks.runtime_info(kernel)
+        info = hooks.runtime_info()
         self.assertEqual(
             (info["timerOffsetBehind"], info["timerCongestNum"]), ("0", "5"))
         self.assertEqual((info["timerEnqueueTps"], info["timerDequeueTps"]), ("12.5", "10.0"))
         self.box.now_ms += 7000
-        self.assertEqual(hooks.runtime_info(kernel)["timerReadBehind"], "7")
+        self.assertEqual(hooks.runtime_info()["timerReadBehind"], "7")
 
     def test_check_point(self) -> None:
         """As a slave is told."""
@@ -474,7 +474,7 @@ class FigureTests(TimerTestCase):
 
     def test_start_that_failed_before(self) -> None:
         """What was not loaded is not stopped, and does nothing."""
-        service = timer._service(KernelBox([("timer", timer)]).kernel)
+        service = KernelBox([("timer", timer.Plugin)]).plugin(timer.Plugin).service
         assert service is not None
         service._is_loaded = False
         self.assertIsNone(service.stop())

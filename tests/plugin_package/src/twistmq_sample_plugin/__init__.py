@@ -1,11 +1,10 @@
 """A third party's plugin: every hook of twistmq once, each with something to do.
 
-It is a module of functions, marked with ``hookimpl``; a class would do as well.
+Each broker makes an object of the class ``Sample``; its methods marked with ``hookimpl`` are hooks.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +28,7 @@ from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq_sample_plugin.access import TokenValidator
-from twistmq_sample_plugin.counts import counts_of
+from twistmq_sample_plugin.counts import Counts
 from twistmq_sample_plugin.languages import OneForAll, Prefix
 from twistmq_sample_plugin.news import OnlyNews
 from twistmq_sample_plugin.patience import Patience
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
     from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["COUNTS_CODE"]
+__all__ = ["COUNTS_CODE", "Sample"]
 
 #: A request code nobody else uses.
 COUNTS_CODE: Final = 31_001
@@ -58,262 +57,222 @@ TIMERS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 MARK: Final = "SAMPLE_MARK\x01seen\x02"
 
 _log = Logger()
-#: Requests and refusals by request code. ``before_request`` and ``after_response`` are not told
-#: which broker of the process they are called for.
-requests: Counter[int] = Counter()
-refusals: Counter[int] = Counter()
 
 
-# --- start
+class Sample:
+    """The plugin of one broker."""
 
+    def __init__(self, broker: Kernel) -> None:
+        self._broker = broker
+        self._counts = Counts()
 
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return [
-        Setting("sample.forbidden_word", "text", "", "Messages with this word are refused."),
-        Setting("sample.paused_groups", "names", (), "Consumer groups that get nothing."),
-        Setting("sample.prefix_for_all", "text", "",
-                "A PREFIX expression that holds instead of what groups filter by."),
-        Setting("sample.token", "text", "", "What each request must bring as sampleToken."),
-        Setting("sample.news_topic", "text", "",
-                "Of this topic clients of broadcast groups that come behind a proxy get what is "
-                "new, whatever they got before."),
-        Setting("sample.waiting_max", "int", 0,
-                "Requests that may wait for their turn; 0: the stock flow control decides.",
-                unit="requests"),
-        Setting("sample.transactions", "flag", False, "Whether half messages are taken."),
-        Setting("sample.timers_at_once", "flag", False,
-                "Whether messages that ask for a time of delivery are taken, and come at once."),
-        Setting("sample.tick_ms", "int", 60_000, "How often the counts are logged.",
-                unit="ms", least=1),
-    ]
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return [
+            Setting("sample.forbidden_word", "text", "", "Messages with this word are refused."),
+            Setting("sample.paused_groups", "names", (), "Consumer groups that get nothing."),
+            Setting("sample.prefix_for_all", "text", "",
+                    "A PREFIX expression that holds instead of what groups filter by."),
+            Setting("sample.token", "text", "", "What each request must bring as sampleToken."),
+            Setting("sample.news_topic", "text", "",
+                    "Of this topic clients of broadcast groups that come behind a proxy get what "
+                    "is new, whatever they got before."),
+            Setting("sample.waiting_max", "int", 0,
+                    "Requests that may wait for their turn; 0: the stock flow control decides.",
+                    unit="requests"),
+            Setting("sample.transactions", "flag", False, "Whether half messages are taken."),
+            Setting("sample.timers_at_once", "flag", False,
+                    "Whether messages that ask for a time of delivery are taken, and come at "
+                    "once."),
+            Setting("sample.tick_ms", "int", 60_000, "How often the counts are logged.",
+                    unit="ms", least=1),
+        ]
 
+    @staticmethod
+    @hookimpl
+    def register_setting_checks() -> Sequence[SettingCheck]:
+        def check(settings: Settings) -> None:
+            if settings.text("sample.prefix_for_all").startswith("="):
+                raise settings.error("sample.prefix_for_all", "names no property")
 
-@hookimpl
-def register_setting_checks() -> Sequence[SettingCheck]:
-    def check(settings: Settings) -> None:
-        if settings.text("sample.prefix_for_all").startswith("="):
-            raise settings.error("sample.prefix_for_all", "names no property")
+        return [SettingCheck(("sample.prefix_for_all",), check)]
 
-    return [SettingCheck(("sample.prefix_for_all",), check)]
+    @staticmethod
+    @hookimpl
+    def register_commands() -> Sequence[click.Command]:
+        from twistmq_sample_plugin.commands import sample_counts  # only when commands are asked for
 
+        return [sample_counts]
 
-@hookimpl
-def register_commands() -> Sequence[click.Command]:
-    from twistmq_sample_plugin.commands import sample_counts  # only when commands are asked for
+    @staticmethod
+    @hookimpl
+    def register_store_files() -> Sequence[PluginFiles]:
+        from twistmq_sample_plugin.files import COUNTS_FILES  # only when a store is looked at
 
-    return [sample_counts]
+        return [COUNTS_FILES]
 
+    @hookimpl
+    def register_filter_languages(self) -> Mapping[str, IFilterLanguage]:
+        return {"PREFIX": Prefix()}
 
-@hookimpl
-def register_store_files() -> Sequence[PluginFiles]:
-    from twistmq_sample_plugin.files import COUNTS_FILES  # only when a store is looked at
+    @hookimpl
+    def provide_consumer_filters(self) -> IConsumerFilters | None:
+        expression = self._broker.settings.text("sample.prefix_for_all")
+        return OneForAll(self._broker, expression) if expression else None
 
-    return [COUNTS_FILES]
+    @hookimpl
+    def register_tags_codes(self) -> Mapping[str, Callable[[MessageRecord], int]]:
+        """Who reads the queue entries of this topic (code 321) sees how large each body is."""
+        return {SIZES_TOPIC: lambda record: len(record.body)}
 
+    @hookimpl
+    def provide_transaction_service(self) -> ITransactionService | None:
+        if not self._broker.settings.flag("sample.transactions"):
+            return None
+        return Transactions(self._broker)
 
-@hookimpl
-def register_filter_languages() -> Mapping[str, IFilterLanguage]:
-    return {"PREFIX": Prefix()}
+    @hookimpl
+    def provide_broadcast_offsets(self) -> IBroadcastOffsets | None:
+        topic = self._broker.settings.text("sample.news_topic")
+        return OnlyNews(self._broker, topic) if topic else None
 
+    @hookimpl
+    def provide_flow_control(self) -> IFlowControl | None:
+        maximum = self._broker.settings.int("sample.waiting_max")
+        return Patience(maximum) if maximum else None
 
-@hookimpl
-def provide_consumer_filters(kernel: Kernel) -> IConsumerFilters | None:
-    expression = kernel.settings.text("sample.prefix_for_all")
-    return OneForAll(kernel, expression) if expression else None
+    @hookimpl
+    def claim_properties(self) -> Collection[str]:
+        return TIMERS if self._broker.settings.flag("sample.timers_at_once") else ()
 
+    @hookimpl
+    def provide_access_validators(self) -> Sequence[IAccessValidator]:
+        token = self._broker.settings.text("sample.token")
+        return [TokenValidator(token)] if token else []
 
-@hookimpl
-def register_tags_codes() -> Mapping[str, Callable[[MessageRecord], int]]:
-    """Who reads the queue entries of this topic (code 321) sees how large each body is."""
-    return {SIZES_TOPIC: lambda record: len(record.body)}
+    @hookimpl
+    def register_request_handlers(self) -> Sequence[AnyHandler]:
+        def answer_counts(request: Request[Any]) -> Reply:
+            return Reply(body=self._counts.encode())
 
+        rows: list[AnyHandler] = [RequestHandler(COUNTS_CODE, answer_counts)]
+        service = self._broker.transaction_service
+        if isinstance(service, Transactions):
+            rows.append(RequestHandler(
+                RequestCode.END_TRANSACTION, service.end, EndTransactionRequestHeader))
+        return rows
 
-@hookimpl
-def provide_transaction_service(kernel: Kernel) -> ITransactionService | None:
-    return Transactions(kernel) if kernel.settings.flag("sample.transactions") else None
+    @hookimpl
+    def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:
+        """Whoever serves the request, each one is counted."""
+        row = handlers[RequestCode.GET_MAX_OFFSET]
 
+        def count(request: Request[Any]) -> Handled:
+            self._counts.ends_asked += 1
+            return row.handle(request)
 
-@hookimpl
-def provide_broadcast_offsets(kernel: Kernel) -> IBroadcastOffsets | None:
-    topic = kernel.settings.text("sample.news_topic")
-    return OnlyNews(kernel, topic) if topic else None
+        return [replace(row, handle=count)]
 
+    @hookimpl
+    def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
+        period_ms = self._broker.settings.int("sample.tick_ms")
 
-@hookimpl
-def provide_flow_control(kernel: Kernel) -> IFlowControl | None:
-    maximum = kernel.settings.int("sample.waiting_max")
-    return Patience(maximum) if maximum else None
+        def tick(now_ms: int) -> None:
+            counts = self._counts
+            counts.ticks += 1
+            _log.info("sample: {counts}", counts=counts)
 
+        return [PeriodicTask("sample counts", period_ms, period_ms, tick)]
 
-@hookimpl
-def claim_properties(kernel: Kernel) -> Collection[str]:
-    return TIMERS if kernel.settings.flag("sample.timers_at_once") else ()
+    @hookimpl
+    async def on_start(self) -> None:
+        if self._broker.settings.text("sample.forbidden_word").isspace():
+            raise SettingsError("sample.forbidden_word: a word is expected, not blanks")
+        self._counts.started = True
 
+    @hookimpl
+    def before_request(self, request: Request[Any]) -> None:
+        self._counts.requests[request.command.code] += 1
 
-@hookimpl
-def provide_access_validators(kernel: Kernel) -> Sequence[IAccessValidator]:
-    token = kernel.settings.text("sample.token")
-    return [TokenValidator(token)] if token else []
+    @hookimpl
+    def after_response(self, request: Request[Any], reply: Reply) -> None:
+        if reply.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND):
+            self._counts.refusals[request.command.code] += 1
 
+    @hookimpl
+    def before_send(self, batch: SendBatch) -> Mapping[int, BrokerError] | None:
+        word = self._broker.settings.text("sample.forbidden_word").encode()
+        if not word:
+            return None
+        return {
+            index: RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the message has a forbidden word")
+            for index, request in enumerate(batch.requests) if word in request.body
+        }
 
-@hookimpl
-def register_request_handlers(kernel: Kernel) -> Sequence[AnyHandler]:
-    def answer_counts(request: Request[Any]) -> Reply:
-        return Reply(body=counts_of(kernel).encode())
+    @hookimpl
+    def before_append(self, records: Sequence[MessageRecord]) -> None:
+        for record in records:
+            record.properties += MARK
 
-    rows: list[AnyHandler] = [RequestHandler(COUNTS_CODE, answer_counts)]
-    service = kernel.transaction_service
-    if isinstance(service, Transactions):
-        rows.append(RequestHandler(
-            RequestCode.END_TRANSACTION, service.end, EndTransactionRequestHeader))
-    return rows
+    @hookimpl
+    def on_dispatch(self, records: Sequence[MessageRecord]) -> None:
+        self._counts.stored += len(records)
 
+    @hookimpl
+    def on_message_arrival(self, records: Sequence[MessageRecord]) -> None:
+        self._counts.arrived += len(records)
 
-@hookimpl
-def wrap_request_handlers(
-    kernel: Kernel, handlers: Mapping[int, AnyHandler]
-) -> Sequence[AnyHandler]:
-    """Whoever serves the request, each one is counted."""
-    row = handlers[RequestCode.GET_MAX_OFFSET]
+    @hookimpl
+    def after_send(self, batch: SendBatch) -> None:
+        counts = self._counts
+        for reply in batch.replies:
+            # A reply that waits for the disk is a Deferred: the message is stored.
+            if isinstance(reply, Reply) and reply.code != ResponseCode.SUCCESS:
+                counts.refused += 1
+            else:
+                counts.sent += 1
 
-    def count(request: Request[Any]) -> Handled:
-        counts_of(kernel).ends_asked += 1
-        return row.handle(request)
-
-    return [replace(row, handle=count)]
-
-
-@hookimpl
-def register_periodic_tasks(kernel: Kernel) -> Sequence[PeriodicTask]:
-    period_ms = kernel.settings.int("sample.tick_ms")
-
-    def tick(now_ms: int) -> None:
-        counts = counts_of(kernel)
-        counts.ticks += 1
-        _log.info("sample: {counts}", counts=counts)
-
-    return [PeriodicTask("sample counts", period_ms, period_ms, tick)]
-
-
-@hookimpl
-async def on_start(kernel: Kernel) -> None:
-    if kernel.settings.text("sample.forbidden_word").isspace():
-        raise SettingsError("sample.forbidden_word: a word is expected, not blanks")
-    counts_of(kernel).started = True
-
-
-# --- each request
-
-
-@hookimpl
-def before_request(request: Request[Any]) -> None:
-    requests[request.command.code] += 1
-
-
-@hookimpl
-def after_response(request: Request[Any], reply: Reply) -> None:
-    if reply.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND):
-        refusals[request.command.code] += 1
-
-
-# --- each batch of messages
-
-
-@hookimpl
-def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
-    word = batch.kernel.settings.text("sample.forbidden_word").encode()
-    if not word:
+    @hookimpl
+    def before_consume(self, context: ConsumeContext) -> BrokerError | None:
+        if context.group in self._broker.settings.names("sample.paused_groups"):
+            return RequestRefused(ResponseCode.SYSTEM_BUSY, f"the group {context.group} is paused")
         return None
-    return {
-        index: RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the message has a forbidden word")
-        for index, request in enumerate(batch.requests) if word in request.body
-    }
 
+    @hookimpl
+    def after_consume(self, context: ConsumeContext) -> None:
+        counts = self._counts
+        counts.consumed[f"{context.topic}@{context.group}"] += context.message_count
 
-@hookimpl
-def before_append(records: Sequence[MessageRecord]) -> None:
-    for record in records:
-        record.properties += MARK
+    @hookimpl
+    def on_client_change(self, change: ClientChange) -> None:
+        self._counts.client_changes += 1
 
+    @hookimpl
+    def on_role_change(self, role: str) -> None:
+        self._counts.role = role
 
-@hookimpl
-def on_dispatch(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
-    counts_of(kernel).stored += len(records)
+    @hookimpl
+    def complete_topic_tables(self, tables: TopicConfigSerializeWrapper, registering: bool) -> None:
+        self._counts.registrations += registering
 
+    @hookimpl
+    def on_half_message_discarded(self, record: bytes) -> None:
+        self._counts.discarded_half_messages += 1
 
-@hookimpl
-def on_message_arrival(kernel: Kernel, records: Sequence[MessageRecord]) -> None:
-    counts_of(kernel).arrived += len(records)
+    @hookimpl
+    def add_runtime_info(self) -> Mapping[str, str]:
+        counts = self._counts
+        return {"sampleSent": str(counts.sent), "sampleConsumed": str(counts.consumed.total())}
 
+    @hookimpl
+    def collect_metrics(self) -> Sequence[MetricFamily]:
+        sent = MetricFamily("sample_sent", "counter", "Messages sent, as sample counts them.")
+        sent.add(self._counts.sent)
+        return (sent,)
 
-@hookimpl
-def after_send(batch: SendBatch) -> None:
-    counts = counts_of(batch.kernel)
-    for reply in batch.replies:
-        # A reply that waits for the disk is a Deferred: the message is stored.
-        if isinstance(reply, Reply) and reply.code != ResponseCode.SUCCESS:
-            counts.refused += 1
-        else:
-            counts.sent += 1
-
-
-@hookimpl
-def before_consume(context: ConsumeContext) -> BrokerError | None:
-    if context.group in context.kernel.settings.names("sample.paused_groups"):
-        return RequestRefused(ResponseCode.SYSTEM_BUSY, f"the group {context.group} is paused")
-    return None
-
-
-@hookimpl
-def after_consume(context: ConsumeContext) -> None:
-    counts = counts_of(context.kernel)
-    counts.consumed[f"{context.topic}@{context.group}"] += context.message_count
-
-
-# --- events
-
-
-@hookimpl
-def on_client_change(kernel: Kernel, change: ClientChange) -> None:
-    counts_of(kernel).client_changes += 1
-
-
-@hookimpl
-def on_role_change(kernel: Kernel, role: str) -> None:
-    counts_of(kernel).role = role
-
-
-@hookimpl
-def complete_topic_tables(
-    kernel: Kernel, tables: TopicConfigSerializeWrapper, registering: bool
-) -> None:
-    counts_of(kernel).registrations += registering
-
-
-@hookimpl
-def on_half_message_discarded(kernel: Kernel, record: bytes) -> None:
-    counts_of(kernel).discarded_half_messages += 1
-
-
-@hookimpl
-def add_runtime_info(kernel: Kernel) -> Mapping[str, str]:
-    counts = counts_of(kernel)
-    return {"sampleSent": str(counts.sent), "sampleConsumed": str(counts.consumed.total())}
-
-
-@hookimpl
-def collect_metrics(kernel: Kernel) -> Sequence[MetricFamily]:
-    sent = MetricFamily("sample_sent", "counter", "Messages sent, as sample counts them.")
-    sent.add(counts_of(kernel).sent)
-    return (sent,)
-
-
-# --- stop
-
-
-@hookimpl
-def on_stop(kernel: Kernel) -> None:
-    counts = counts_of(kernel)
-    _log.info("sample stops: {counts}", counts=counts)
-    kernel.store.config_file("sampleCounts").save_bytes(counts.encode())
+    @hookimpl
+    def on_stop(self) -> None:
+        counts = self._counts
+        _log.info("sample stops: {counts}", counts=counts)
+        self._broker.store.config_file("sampleCounts").save_bytes(counts.encode())

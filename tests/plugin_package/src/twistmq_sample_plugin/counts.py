@@ -1,17 +1,12 @@
-"""What the plugin counts, for each broker of the process."""
+"""What the plugin counts."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
-
-__all__ = ["Counts", "counts_of"]
+__all__ = ["Counts"]
 
 
 @dataclass
@@ -32,21 +27,12 @@ class Counts:
     ticks: int = 0
     role: str = ""
     started: bool = False
+    #: Requests, and those that were refused, by request code.
+    requests: Counter[int] = field(default_factory=Counter)
+    refusals: Counter[int] = field(default_factory=Counter)
     #: Messages by "topic@group".
     consumed: Counter[str] = field(default_factory=Counter)
 
     def encode(self) -> bytes:
         """As the JSON that request code 31,001 is answered with."""
         return json.dumps(vars(self), sort_keys=True).encode()
-
-
-#: A process may run several brokers: a test does. A broker that is gone takes its counts along.
-_counts: WeakKeyDictionary[Kernel, Counts] = WeakKeyDictionary()
-
-
-def counts_of(kernel: Kernel) -> Counts:
-    """The counts of a broker."""
-    counts = _counts.get(kernel)
-    if counts is None:
-        counts = _counts[kernel] = Counts()
-    return counts

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from twisted.logger import Logger
 
@@ -18,52 +17,46 @@ if TYPE_CHECKING:
     from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.remoting.messages import Reply, Request
 
-__all__: list[str] = []
+__all__ = ["Sample"]
 
 _log = Logger()
 
 
-class RouteCounts:
-    """How often routes were asked for, by the code of the answer; a plugin as well."""
+class Sample:
+    """The plugin of one name server."""
 
-    def __init__(self) -> None:
-        self.counts: Counter[int] = Counter()
+    def __init__(self, name_server: NameServer) -> None:
+        self._name_server = name_server
+        #: How often routes were asked for, by the code of the answer.
+        self._counts: Counter[int] = Counter()
+
+    @staticmethod
+    @hookimpl
+    def register_settings() -> Sequence[Setting]:
+        return [Setting("sample.count_routes", "flag", False,
+                        "Whether a name server counts how often routes are asked for.")]
+
+    @property
+    def _is_on(self) -> bool:
+        return self._name_server.settings.flag("sample.count_routes")
+
+    @hookimpl
+    async def on_namesrv_start(self) -> None:
+        _log.info("sample: whether routes are counted: {is_on}", is_on=self._is_on)
 
     @hookimpl
     def after_response(self, request: Request[Any], reply: Reply) -> None:
-        if request.command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            self.counts[reply.code] += 1
+        if request.command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and self._is_on:
+            self._counts[reply.code] += 1
 
+    @hookimpl
+    def collect_namesrv_metrics(self) -> Sequence[MetricFamily]:
+        family = MetricFamily("sample_routes", "counter", "Routes asked for.", ("code",))
+        for code, count in self._counts.items():
+            family.add(count, str(code))
+        return (family,)
 
-_counts: WeakKeyDictionary[NameServer, RouteCounts] = WeakKeyDictionary()
-
-
-@hookimpl
-def register_settings() -> Sequence[Setting]:
-    return [Setting("sample.count_routes", "flag", False,
-                    "Whether a name server counts how often routes are asked for.")]
-
-
-@hookimpl
-def on_namesrv_start(name_server: NameServer) -> None:
-    if name_server.settings.flag("sample.count_routes"):
-        counts = _counts[name_server] = RouteCounts()
-        # One object a name server, so that it is known whose requests they are.
-        name_server.hooks.register("sample_routes", counts)
-        name_server.hooks.freeze()
-
-
-@hookimpl
-def collect_namesrv_metrics(name_server: NameServer) -> Sequence[MetricFamily]:
-    family = MetricFamily("sample_routes", "counter", "Routes asked for.", ("code",))
-    counts = _counts.get(name_server)
-    for code, count in counts.counts.items() if counts else ():
-        family.add(count, str(code))
-    return (family,)
-
-
-@hookimpl
-def on_namesrv_stop(name_server: NameServer) -> None:
-    counts = _counts.pop(name_server, None)
-    if counts is not None:
-        _log.info("sample: routes were asked for {count} times", count=counts.counts.total())
+    @hookimpl
+    async def on_namesrv_stop(self) -> None:
+        if self._is_on:
+            _log.info("sample: routes were asked for {count} times", count=self._counts.total())

@@ -55,7 +55,7 @@ class Transactions:
                 raise error
         elif request.header.commit_or_rollback == _ROLL_BACK:
             assert stored is not None
-            self._kernel.hooks.half_message_discarded(self._kernel, stored)
+            self._kernel.hooks.half_message_discarded(stored)
         else:
             return Reply()
         self._ended.add(offset)
