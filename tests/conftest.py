@@ -1,14 +1,81 @@
-"""What holds for every test under pytest: it runs in a folder of its own.
+"""What holds for every test under pytest: a folder of its own, and the ring it is in.
 
 trial's ``mktemp`` makes its folders in the working directory; trial itself moves to
 ``_trial_temp`` for that, pytest stays where it was started.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.rings import RINGS, SLOW, SLOWEST_FIRST, ring_of
+
+_TESTS = Path(__file__).parent
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers."""
+    for ring, text in {**RINGS, "fast": "the quick tests of the ring unit"}.items():
+        config.addinivalue_line("markers", f"{ring}: {text}")
+    config.stash[_LEFT_OUT] = Counter()
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(_FromWorkers(config))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.path.relative_to(_TESTS).as_posix()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its ring, and begin with the files that take minutes."""
+    rank = {file: place for place, file in enumerate(SLOWEST_FIRST)}
+    for item in items:
+        ring = ring_of(_file(item), item.name.partition("[")[0])
+        item.add_marker(ring)
+        if ring == "unit" and _file(item) not in SLOW:
+            item.add_marker("fast")
+    items.sort(key=lambda item: rank.get(_file(item), len(rank)))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count the tests that are left out, by ring."""
+    for item in items:
+        ring = next(mark.name for mark in item.iter_markers() if mark.name in RINGS)
+        item.config.stash[_LEFT_OUT][ring] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the count from a worker of xdist to the process that prints."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = dict(session.config.stash[_LEFT_OUT])
+
+
+class _FromWorkers:
+    """Takes the count of one worker: each collects everything."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_testnodedown(self, node: object) -> None:
+        output = getattr(node, "workeroutput", {})
+        self._config.stash[_LEFT_OUT] = Counter(output.get("left_out", {}))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what was left out, and how to run it."""
+    left_out = config.stash[_LEFT_OUT]
+    if left_out:
+        terminalreporter.section("left out")
+        for ring, count in left_out.items():
+            terminalreporter.line(f"{count:5} of {ring}: {RINGS[ring]} (pytest -m {ring})")

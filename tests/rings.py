@@ -1,0 +1,91 @@
+"""The rings of the suite: which tests run when, by folder and file.
+
+Each test is in one ring. README's test command runs ``unit``, ``golden``, ``hostile`` and
+``clients``; ``.ci/run`` adds ``crash``, ``install``, ``spark`` and ``interop``. A test of the ring
+``unit`` is also ``fast`` unless its file is in ``SLOW``. ``tests/conftest.py`` makes pytest markers
+of the rings; ``tests/README.md`` is the page.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["CLIENTS", "OUTER", "RINGS", "SLOW", "SLOWEST_FIRST", "ring_of"]
+
+#: The rings, with a line for the page and for pytest's ``--markers``.
+RINGS: Final = {
+    "unit": "one part of the product in this process, or a command of it",
+    "golden": "files, frames and answers captured from Apache's servers",
+    "hostile": "attacks on running servers beside a good client",
+    "clients": "one short round with each foreign client",
+    "crash": "an end of the process at every change of the disk, and seeded simulations",
+    "install": "packages that are built, installed and removed",
+    "spark": "the Spark bridge with a running Spark",
+    "interop": "Apache's servers, tools and clients against ours",
+}
+#: The rings that README's test command leaves out.
+OUTER: Final = ("crash", "install", "spark", "interop")
+#: The short rounds, by file and test.
+CLIENTS: Final = {
+    "interop/test_rounds.py": (
+        "test_java_client_5", "test_java_client_4", "test_go_client", "test_python_client"),
+    "interop/test_admin_round.py": ("test_ours",),
+}
+#: Files and folders of a ring, relative to this folder; the longest that fits decides.
+_PLACES: Final = {
+    "": "unit",
+    "golden": "golden",
+    "hostile": "hostile",
+    "interop": "interop",
+    "spark_bridge": "spark",
+    "test_plugin_package.py": "install",
+    "broker/store/test_simulation.py": "crash",
+    "broker/store/test_simulation_mutations.py": "crash",
+    "transaction/test_kill.py": "crash",
+}
+#: Files of the ring ``unit`` whose tests take two seconds or more together.
+SLOW: Final = frozenset((
+    "broker/admin/test_brokers.py", "broker/admin/test_command_line.py",
+    "broker/admin/test_completion.py", "broker/admin/test_groups.py",
+    "broker/admin/test_messages.py", "broker/admin/test_offsets.py", "broker/admin/test_topics.py",
+    "broker/client/test_blocking_client.py",
+    "broker/edge/test_broker_service.py", "broker/edge/test_command_line.py",
+    "broker/edge/test_doctor_command.py", "broker/edge/test_logs.py",
+    "broker/edge/test_name_server_list.py", "broker/edge/test_services.py",
+    "broker/edge/test_setting_changes.py", "broker/edge/test_tls_services.py",
+    "broker/namesrv/test_changes.py", "broker/net/test_limits.py", "broker/net/test_run_queue.py",
+    "broker/request/test_large_sends.py", "broker/request/test_persisted_table.py",
+    "broker/request/test_pull_hold.py", "broker/request/test_waiting_by_tag.py",
+    "broker/store/test_batch_files.py", "broker/store/test_retention.py",
+    "broker/store/test_segment_files.py", "broker/testing/test_running.py",
+    "broker/wire/bodies/test_body.py", "broker/wire/bodies/test_table_parts.py",
+    "broker/wire/test_headers.py", "broker/wire/test_json_dialect.py",
+    "plugins/filter_sql92/test_grammar.py", "plugins/flow_control/test_overload.py",
+    "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
+    "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",
+    "test_packaging.py", "test_stock_plugins.py", "transaction/test_recent.py",
+))
+#: Files that take minutes: they are begun first, so that no worker is left with one at the end.
+SLOWEST_FIRST: Final = (
+    "plugins/pop/test_crash.py", "interop/test_mqadmin.py", "interop/test_timers.py",
+    "interop/test_acl.py", "interop/test_answers.py", "spark_bridge/test_kill.py",
+    "interop/test_tls.py", "interop/test_exchange.py", "interop/test_transactions.py",
+    "interop/test_filter.py", "spark_bridge/test_store_source.py", "interop/test_rounds.py",
+    "hostile/test_full_tables.py", "hostile/test_clocks.py",
+)
+
+
+def ring_of(file: str, test: str) -> str:
+    """The ring of a test.
+
+    :param file: its path below ``tests``, with ``/``.
+    :param test: the name of its function.
+    """
+    if test in CLIENTS.get(file, ()):
+        return "clients"
+    if file.rpartition("/")[2] == "test_crash.py":
+        return "crash"
+    place = file
+    while place not in _PLACES:
+        place = place.rpartition("/")[0]
+    return _PLACES[place]

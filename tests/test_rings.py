@@ -1,0 +1,54 @@
+"""The rings: each test has one, and the pages and scripts name those that there are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.rings import CLIENTS, OUTER, RINGS, SLOW, SLOWEST_FIRST, ring_of
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+
+
+def names_of_tests(file: Path) -> list[str]:
+    """The names of the tests in a file."""
+    return [node.name for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name.startswith("test_")]
+
+
+class RingTests(SynchronousTestCase):
+    """``tests/rings.py``."""
+
+    def test_each_ring_has_tests_and_each_test_a_ring(self) -> None:
+        """Each ring has tests, and each test has a ring."""
+        found = {ring_of(file.relative_to(TESTS).as_posix(), name)
+                 for file in TESTS.rglob("test_*.py") for name in names_of_tests(file)}
+        self.assertEqual(found, set(RINGS))
+
+    def test_every_file_of_the_tables_exists(self) -> None:
+        """Every file of the tables exists, and so does every short round."""
+        named = {*SLOW, *SLOWEST_FIRST, *CLIENTS}
+        self.assertEqual([file for file in sorted(named) if not (TESTS / file).is_file()], [])
+        self.assertEqual([name for file, names in CLIENTS.items() for name in names
+                          if name not in names_of_tests(TESTS / file)], [])
+
+    def test_slow_files_are_of_the_unit_ring(self) -> None:
+        """Only files of the ring unit are called slow."""
+        self.assertEqual({ring_of(file, "test_x") for file in SLOW}, {"unit"})
+
+    def test_the_readme_command_leaves_out_the_outer_rings(self) -> None:
+        """README's test command leaves out the outer rings and nothing else."""
+        [command] = [line for line in (ROOT / "README.md").read_text().splitlines()
+                     if "bin/pytest" in line]
+        self.assertIn(f'-m "not ({" or ".join(OUTER)})"', command)
+        self.assertIn(f"-m '{' or '.join(OUTER)}'", (ROOT / ".ci/run").read_text())
+
+    def test_the_page_lists_every_ring(self) -> None:
+        """The page lists every ring with the words of the table."""
+        page = (TESTS / "README.md").read_text()
+        self.assertEqual([ring for ring, text in RINGS.items()
+                          if f"| `{ring}` | {text} |" not in page], [])
