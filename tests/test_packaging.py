@@ -16,6 +16,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from twistmq.broker import api
 from twistmq.broker.compiled import COMPILED_MODULES, TYPE_FLAGS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +28,8 @@ FORMATS = sorted(path.parent.name for path in ROOT.glob("spark_bridge/formats/*/
 #: What has no place where bytes and tables are worked on.
 EDGE_MODULES = ("twisted.internet", "asyncio", "os", "random", "select", "selectors", "socket",
                 "threading", "time")
+#: Modules of the broker whose names plugins may use.
+PUBLIC = ("twistmq.broker", "twistmq.broker.api", "twistmq.broker.testing")
 #: Modules of the store that are more than formats.
 STORE_WITH_IO = {"checkpoint_file.py", "disk.py", "file_warmer.py", "files.py", "message_store.py"}
 
@@ -226,6 +229,33 @@ class ImportTests(SynchronousTestCase):
                       if within(name, ("twistmq.broker.edge", "twistmq.broker.net"))
                       or (name.startswith("twistmq.") and name.split(".")[1] not in allowed)]
         self.assertEqual(wrong, [])
+
+
+class PublicNamesTests(SynchronousTestCase):
+    """Plugins use what ``twistmq.broker.api`` has, and little else of the broker."""
+
+    #: Import statements by which plugins use other modules of the broker, by folder. None may be
+    #: added: what plugins in general need goes to ``api``, and the number here goes down.
+    EXCEPTIONS = {  # noqa: RUF012
+        "acl": 42, "plugins": 517, "trace": 22, "transaction": 58, "tests/plugin_package/src": 15}
+
+    def others(self, folder: str) -> list[tuple[str, str]]:
+        """The imports of other modules of the broker, as file and module."""
+        return [(str(path.relative_to(ROOT)), node.module)
+                for path in sources(folder) for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.ImportFrom) and within(node.module or "", (
+                    "twistmq.broker",)) and node.module and node.module not in PUBLIC]
+
+    def test_plugins_import_what_is_public(self) -> None:
+        """Each folder of plugins has as many other imports as were counted, which only shrink."""
+        for folder, count in self.EXCEPTIONS.items():
+            found = self.others(folder)
+            self.assertEqual(len(found), count, msg=f"{folder}: {found}")
+
+    def test_each_public_name_is_there(self) -> None:
+        """``__all__`` is sorted, names nothing twice, and has what it names."""
+        self.assertEqual(api.__all__, sorted(set(api.__all__)))
+        self.assertEqual([name for name in api.__all__ if not hasattr(api, name)], [])
 
 
 class InstallationTests(SynchronousTestCase):

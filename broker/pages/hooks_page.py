@@ -32,7 +32,8 @@ word_filter = "word_filter:WordFilter"
 
 An implementation takes any subset of a hook's arguments, by name; what hooks are given and return
 is under [Types](#types), where `AnyHandler` is a `RequestHandler` of any header, `TagsCode` a
-function from a record to a number, and `BrokerError` any of `twistmq.broker.errors`. A package with
+function from a record to a number, and `BrokerError` any of `twistmq.broker.errors`. The names that
+keep through releases are those of `twistmq.broker.api`. A package with
 every hook is in [tests/plugin_package](../tests/plugin_package), in a checkout; the settings
 `plugins.enabled` and `plugins.disabled` pin which plugins are used.
 
@@ -45,14 +46,17 @@ of `word_filter.py`:
 ```python
 import click
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.remoting.messages import Reply, RequestHandler
+from twistmq.broker.api import (
+    CommandHeader,
+    MetricFamily,
+    Reply,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+    Setting,
+    hookimpl,
+)
 from twistmq.broker.testing import BlockingClient
-from twistmq.broker.wire.header import CommandHeader
 
 REFUSED_CODE = 40_001
 
@@ -121,10 +125,10 @@ def word_filter(address, topic):
   handler is called. Without a class, `request.command.fields()` is a dict of texts.
 - May a handler wait? Yes, but it is no `async def`: it returns a Deferred of the reply, such as
   `Deferred.fromCoroutine(answer(request))`. To refuse, it raises
-  `twistmq.broker.errors.RequestRefused(code, remark)`.
+  `RequestRefused(code, remark)`.
 - How does a plugin reach another one? By an interface: `broker.hooks.provider(IQueueLocks)` is the
   plugin that provides it, of several the one that is called first, or None. `IQueueLocks` and
-  `ITimedDelivery` of `twistmq.broker.interfaces` are provided by the stock plugins `orderly` and
+  `ITimedDelivery` are provided by the stock plugins `orderly` and
   `timer`, and by any plugin that stands in for them.
 - May hooks be switched on and off? `broker.hooks.add(name, object)` calls the hooks of an object
   from then on, `broker.hooks.remove(name)` no longer.
@@ -135,7 +139,7 @@ def word_filter(address, topic):
 command line, `plugins` are used beside those that are installed, `data` is a folder that stays:
 
 ```python
-from twistmq.broker.errors import RequestRefused
+from twistmq.broker.api import RequestRefused
 from twistmq.broker.testing import running_broker
 from word_filter import REFUSED_CODE, RefusedHeader, WordFilter
 

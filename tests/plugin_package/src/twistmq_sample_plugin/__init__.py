@@ -11,21 +11,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.config.settings import Setting, SettingCheck, Settings
-from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
-from twistmq.broker.interfaces import (
+from twistmq.broker.api import (
+    AnyHandler,
+    Broker,
+    BrokerError,
+    ClientChange,
+    ConsumeContext,
+    Handled,
     IAccessValidator,
     IBroadcastOffsets,
     IConsumerFilters,
     IFilterLanguage,
     IFlowControl,
     ITransactionService,
+    MessageRecord,
+    MetricFamily,
+    PeriodicTask,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+    SendBatch,
+    Setting,
+    SettingCheck,
+    Settings,
+    SettingsError,
+    hookimpl,
 )
-from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq_sample_plugin.access import TokenValidator
 from twistmq_sample_plugin.counts import Counts
@@ -37,13 +51,8 @@ from twistmq_sample_plugin.transactions import Transactions
 if TYPE_CHECKING:
     import click
 
-    from twistmq.broker.kernel import Kernel
-    from twistmq.broker.request.client_table import ClientChange
-    from twistmq.broker.request.consume_context import ConsumeContext
-    from twistmq.broker.request.send_context import SendBatch
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
-    from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["COUNTS_CODE", "Sample"]
 
@@ -62,7 +71,7 @@ _log = Logger()
 class Sample:
     """The plugin of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._counts = Counts()
 

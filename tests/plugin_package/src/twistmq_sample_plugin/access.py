@@ -7,10 +7,7 @@ from typing import Any
 
 from zope.interface import implementer
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.interfaces import IAccessValidator
-from twistmq.broker.remoting.messages import Request
+from twistmq.broker.api import IAccessValidator, Request, RequestRefused, ResponseCode
 
 __all__ = ["TokenValidator"]
 

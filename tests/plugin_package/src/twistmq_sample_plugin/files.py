@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from twistmq.broker.api import StoredMessage
 from twistmq.broker.store.inspect.dump import Wanted
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.plugin_files import PluginFiles
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.wire.record import StoredMessage
 
 __all__ = ["COUNTS_FILES"]
 

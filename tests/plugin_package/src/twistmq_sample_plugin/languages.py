@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from zope.interface import implementer
 
-from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
+from twistmq.broker.api import Broker, IConsumerFilters, IFilterLanguage
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
     from twistmq.broker.store.get_message import MessageFilter
 
 __all__ = ["OneForAll", "Prefix"]
@@ -34,7 +33,7 @@ class Prefix:
 class OneForAll:
     """Lets every pull that filters by an expression filter by this one."""
 
-    def __init__(self, kernel: Kernel, expression: str) -> None:
+    def __init__(self, kernel: Broker, expression: str) -> None:
         self._kernel = kernel
         self._expression = expression
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.logger import Logger
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.observe.metrics import MetricFamily
-
-if TYPE_CHECKING:
-    from twistmq.broker.namesrv.requests import NameServer
-    from twistmq.broker.remoting.messages import Reply, Request
+from twistmq.broker.api import (
+    MetricFamily,
+    NameServer,
+    Reply,
+    Request,
+    RequestCode,
+    Setting,
+    hookimpl,
+)
 
 __all__ = ["Sample"]
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zope.interface import implementer
 
-from twistmq.broker.interfaces import BroadcastClient, IBroadcastOffsets
-from twistmq.broker.remoting.messages import Request
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+from twistmq.broker.api import Broker, IBroadcastOffsets, Request
+from twistmq.broker.interfaces import BroadcastClient
 
 
 @implementer(IBroadcastOffsets)
 class OnlyNews:
     """Sends a proxy's client that does not know where to begin to the end of the topic."""
 
-    def __init__(self, kernel: Kernel, topic: str) -> None:
+    def __init__(self, kernel: Broker, topic: str) -> None:
         self._kernel = kernel
         self._topic = topic
 

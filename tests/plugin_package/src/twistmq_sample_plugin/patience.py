@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from zope.interface import implementer
 
-from twistmq.broker.codes import ResponseCode
+from twistmq.broker.api import IFlowControl, ResponseCode
 from twistmq.broker.errors import HeaderError
-from twistmq.broker.interfaces import IFlowControl, WaitingRequests
+from twistmq.broker.interfaces import WaitingRequests
 from twistmq.broker.wire.command import decode_command, encode_reply
 from twistmq.broker.wire.frame import Frame
 

@@ -6,20 +6,24 @@ There are no checks back to producers: a half message whose producer says nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from zope.interface import implementer
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.interfaces import ITransactionService
-from twistmq.broker.remoting.messages import Reply, Request
+from twistmq.broker.api import (
+    Broker,
+    ITransactionService,
+    MessageRecord,
+    Reply,
+    Request,
+    RequestRefused,
+    ResponseCode,
+    StoredMessage,
+    decode_record,
+    format_properties,
+)
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.properties import format_properties, index_keys, tags_code
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+from twistmq.broker.wire.properties import index_keys, tags_code
 
 __all__ = ["Transactions"]
 
@@ -33,7 +37,7 @@ _COMMIT, _ROLL_BACK = 8, 12
 class Transactions:
     """Takes half messages and ends them."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         #: Places of half messages that were ended: what is ended stays so.
         self._ended: set[int] = set()
