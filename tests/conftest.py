@@ -4,6 +4,8 @@ trial's ``mktemp`` makes its folders in the working directory; trial itself move
 ``_trial_temp`` for that, pytest stays where it was started.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from pathlib import Path
 

@@ -154,8 +154,7 @@ class RemotingProtocol(Protocol):
             self._take(data)
 
     def _read_some(self) -> bytes:
-        """Read input that came meanwhile; empty if the reactor has to find out why there is none.
-        """
+        """Read input that came meanwhile; empty when the socket has no bytes or fails."""
         socket = getattr(self.transport, "socket", None)
         if socket is None or self._tls is not None or self._paused_for or (
                 self.closing or not self.active):

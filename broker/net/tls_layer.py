@@ -122,13 +122,13 @@ class TlsLayer(Protocol):
             self.connection.write_encrypted(data)
 
     def lose(self) -> None:
-        """TLS is over: the peer said so, or broke it."""
+        """TLS has ended: by the peer's close alert, or by an error."""
         self._ended = True
         if self._plain is None:
             self.connection.close()
 
     def receive(self, data: bytes) -> None:
-        # What is decrypted when the connection is lost already is nobody's any more.
+        # Bytes decrypted after the connection is lost are dropped.
         if self._plain is not None:
             self._plain.append(data)
 
@@ -145,7 +145,7 @@ class TlsLayer(Protocol):
             self._fail(self.connection, self.failure)
         if not self.handshake.called:
             self.handshake.errback(reason)
-            # Who waits for it has its own errback; a server waits for nothing.
+            # A client that waits for the handshake has its own errback; a server does not wait.
             self.handshake.addErrback(lambda _: None)
         self.connection.connectionLost(reason)
 
@@ -162,7 +162,7 @@ class TlsLayer(Protocol):
 
 @implementer(IHandshakeListener)
 class _Inside(Protocol):
-    """What Twisted's protocol wraps: gets decrypted bytes."""
+    """The protocol inside Twisted's TLS protocol: receives decrypted bytes."""
 
     def __init__(self, layer: TlsLayer) -> None:
         self.layer = layer
@@ -178,7 +178,7 @@ class _Inside(Protocol):
 
 
 class _Outside:
-    """What Twisted's protocol has for a transport: takes encrypted bytes."""
+    """The transport of Twisted's TLS protocol: sends encrypted bytes."""
 
     def __init__(self, layer: TlsLayer) -> None:
         self.layer = layer

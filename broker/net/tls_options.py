@@ -1,10 +1,10 @@
-"""What the settings ask of TLS, for the listening and for the connecting side.
+"""TLS settings of the listening and of the connecting side.
 
-Apache's names. ``tls.config.file`` gives values too, but for ``tls.server.mode`` and
-``tls.enable``. Differs from Apache in three ways, each because it is what whoever writes such
-settings means: what is set elsewhere wins over the file; a side that is given files or is to check
-its peers is not in test mode unless it is told so; and ``tls.server.authClient`` asks clients for
-certificates unless ``tls.server.need.client.auth`` says otherwise.
+The names are Apache's. ``tls.config.file`` gives values too, except for ``tls.server.mode`` and
+``tls.enable``. Differs from Apache in three ways, each because it is what such settings are meant
+to do: other settings win over the file; a side with files or with checks of its peers is not in
+test mode unless that is set; and ``tls.server.authClient`` asks clients for certificates unless
+``tls.server.need.client.auth`` says otherwise.
 
 Source: TlsSystemConfig, TlsHelper, BrokerStartup @5.3.3.
 """
@@ -37,10 +37,10 @@ _SERVER_FILES: Final = ("tls.server.certPath", "tls.server.keyPath", "tls.server
                         "tls.server.trustCertPath")
 _CLIENT_FILES: Final = ("tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword",
                         "tls.client.trustCertPath")
-#: What takes a side out of test mode when it is set.
+#: Settings that end the test mode of a side.
 _OWN_SERVER: Final = (*_SERVER_FILES, "tls.server.authClient")
 _OWN_CLIENT: Final = (*_CLIENT_FILES, "tls.client.authServer")
-#: What the file cannot say: Apache reads these elsewhere.
+#: Settings that the file cannot give: Apache reads them elsewhere.
 _NOT_OF_FILE: Final = ("tls.server.mode", "tls.enable", "tls.config.file")
 
 
@@ -48,18 +48,18 @@ _NOT_OF_FILE: Final = ("tls.server.mode", "tls.enable", "tls.config.file")
 class KeyFiles:
     """A side's certificate and key, files of PEM; "" for none.
 
-    :param prefix: what the settings' names begin with, for errors.
+    :param prefix: the prefix of the settings' names, for errors.
     """
 
     prefix: str
     cert: str = ""
     key: str = ""
     password: str = field(default="", repr=False)
-    #: Whom to trust; "": the system's authorities.
+    #: The file of trusted certificates; "" for the system's authorities.
     trust: str = ""
 
     def paths(self) -> list[str]:
-        """The files there are to watch."""
+        """The files to watch."""
         return [path for path in (self.cert, self.key, self.trust) if path]
 
 
@@ -67,9 +67,9 @@ class KeyFiles:
 class TlsServerOptions:
     """The listening side.
 
-    :param test_mode: whether it makes a certificate of its own that nobody can check.
+    :param test_mode: whether it makes its own certificate, which clients cannot verify.
     :param ask: whether clients are asked for certificates: none, optional, require.
-    :param verify: whether those must be of somebody trusted; else any will do.
+    :param verify: whether these must be trusted; if not, any certificate is accepted.
     """
 
     mode: str

@@ -1,0 +1,65 @@
+"""Plain English: the patterns of ``tests/prose.py`` are rare, and become rarer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.prose import ROOT, Sentence, page_sentences, share, source_sentences
+
+#: Sentences with a pattern in a hundred, by folder, at most. The aim is 1 everywhere: a folder that
+#: was rewritten has a lower bound, and none may have a higher one again.
+BOUNDS: Final = {
+    "acl": 11, "broker": 9, "broker/admin": 12, "broker/client": 11, "broker/config": 10,
+    "broker/edge": 9, "broker/edge/doctor": 10, "broker/namesrv": 13, "broker/net": 1,
+    "broker/observe": 15, "broker/pages": 14, "broker/plugin": 4, "broker/remoting": 12,
+    "broker/request": 11, "broker/scheduling": 8, "broker/store": 6, "broker/store/inspect": 5,
+    "broker/testing": 7, "broker/wire": 9, "broker/wire/bodies": 9, "broker/wire/headers": 7,
+    "plugins": 9, "plugins/admin": 12, "plugins/filter_sql92": 10, "plugins/flow_control": 16,
+    "plugins/metrics": 15, "plugins/pop": 9, "plugins/schedule": 2, "plugins/static_topic": 11,
+    "plugins/timer": 9, "spark_bridge": 9, "trace": 13, "transaction": 6,
+}
+#: Pages in which no sentence has a pattern.
+PLAIN_PAGES: Final = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "tests/README.md",
+                      "tests/golden/README.md", "spark_bridge/COLUMNS.md")
+
+
+def of_folder(folder: Path) -> list[Sentence]:
+    """The sentences of the modules in one folder, without those below it."""
+    return [sentence for path in sorted(folder.glob("*.py"))
+            for sentence in source_sentences(path)]
+
+
+class SourceTests(SynchronousTestCase):
+    """Docstrings and comments of the product."""
+
+    def test_each_folder_is_within_its_bound(self) -> None:
+        """Each folder is within its bound."""
+        for folder, bound in BOUNDS.items():
+            self.assertLessEqual(share(of_folder(ROOT / folder)), bound, msg=folder)
+
+    def test_each_bound_follows_its_folder_down(self) -> None:
+        """A bound more than one above its folder is out of date: lower it."""
+        for folder, bound in BOUNDS.items():
+            self.assertGreater(share(of_folder(ROOT / folder)), bound - 1.5, msg=folder)
+
+    def test_every_folder_has_a_bound(self) -> None:
+        """Every folder with modules of some length has a bound."""
+        found = {str(path.parent.relative_to(ROOT))
+                 for top in {folder.split("/")[0] for folder in BOUNDS}
+                 for path in (ROOT / top).rglob("*.py")}
+        without = {"broker/dropin/twisted/plugins",
+                   *(name for name in found if name.startswith("spark_bridge/formats/"))}
+        self.assertEqual(found - without, set(BOUNDS))
+
+
+class PageTests(SynchronousTestCase):
+    """Pages."""
+
+    def test_plain_pages_have_no_pattern(self) -> None:
+        """No sentence of these pages has a pattern."""
+        found = [f"{page}:{sentence.line}: {sentence.text}" for page in PLAIN_PAGES
+                 for sentence in page_sentences(ROOT / page) if sentence.faults()]
+        self.assertEqual(found, [])
