@@ -68,6 +68,17 @@ class Implementation:
     call: Callable[..., Any]
 
 
+class _Manager(pluggy.PluginManager):
+    """Finds hooks among a plugin's own names only.
+
+    Before 1.7 pluggy reads every attribute, and zope.interface's ``__provides__`` raises when it
+    is read of a class that implements an interface.
+    """
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+
 class Hooks:
     """Typed, isolated calls to every hook.
 
@@ -84,7 +95,7 @@ class Hooks:
     ) -> None:
         #: What whoever starts the broker is told: plugins that are left out, and why.
         self.notices = list(notices)
-        self.manager = pluggy.PluginManager("twistmq")
+        self.manager = _Manager("twistmq")
         self.manager.add_hookspecs(hookspecs)
         #: Plugins with validators that could not be made: every request is denied.
         self._unmade_validators: list[str] = []
