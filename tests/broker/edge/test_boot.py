@@ -34,7 +34,7 @@ class BrokerSettingsTests(SynchronousTestCase):
 
     def test_lists_with_blanks(self) -> None:
         """Lists with blanks, open ends and IPv6 addresses are name servers."""
-        for text in ("a:1", "a:1;b:2;", " a:1 ; [::1]:9876", "", " "):
+        for text in ("a:1", "a:1;b:2;", "a:1; ;b:2", " a:1 ; [::1]:9876", "", " "):
             settings = boot.broker_settings(None, {"namesrvAddr": text})
             self.assertEqual(settings.text("namesrvAddr"), text.strip())
 

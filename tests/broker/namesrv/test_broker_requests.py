@@ -109,6 +109,7 @@ class RegisterBrokerTests(BrokerRequestsCase):
 
     def test_brokers_before_3_0_11_send_topics_alone(self) -> None:
         """Their filter servers stay as they were."""
+        self.assertEqual(FILTER_SERVERS_VERSION_MIN, 37)  # MQVersion.V3_0_11
         self.register()
         wrapper = TopicConfigSerializeWrapper({"V": TopicConfig("V")}, DataVersion(0, 0, 2))
         self.register(wrapper.encode(), version=FILTER_SERVERS_VERSION_MIN - 1)
