@@ -1,7 +1,7 @@
 """Folders and files that a start needs: whether it could use them, without changing any.
 
-``tempfile`` makes an empty file and removes it: nothing else tells whether a folder can be written,
-whoever runs this and however it is mounted.
+``tempfile`` makes an empty file and removes it: no other check says for every user and every mount
+whether a folder can be written.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def holder(lock: Path) -> int | None:
-    """Who holds a store's lock: a process id, 0 when it is not known; None when nobody does.
+    """The process that holds a store's lock: its id, 0 if unknown; None if the lock is free.
 
     Apache's broker takes the lock of fcntl, ours that of flock as well. Not to be asked of a lock
     of this process: to close the file gives up the lock of fcntl.

@@ -1,4 +1,4 @@
-"""What a broker's start demands of its settings, whatever the host is like."""
+"""Checks of a broker's settings that do not depend on the host."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ LISTENING: Final[set[int]] = set()
 
 
 def try_to_bind(interface: str, port: int) -> OSError | None:
-    """Why no socket can have an address and port; None: one can.
+    """Why a socket cannot be bound to an address and port; None if it can.
 
-    A socket that is only bound shows who listens there, and is in nobody's way.
+    A socket that is only bound shows who listens there, and disturbs no other socket.
 
     :param interface: an address, or a host's name, which is looked up; "" for all addresses.
     :param port: 0: any free one.
@@ -93,7 +93,7 @@ def require_address(settings: Settings, name: str) -> None:
 
 
 def require_number(settings: Settings, name: str) -> None:
-    """Make sure that a tool gives an address as such: a name's look-up would hold up everybody.
+    """Make sure that a tool gives a numeric address: looking a name up would block the reactor.
 
     :raises SettingsError: when it gives a name.
     """

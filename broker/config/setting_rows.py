@@ -1,8 +1,8 @@
 """The settings there are, in Apache's groups and with Apache's defaults.
 
 Only settings that something reads are here: a setting that changes nothing would be a promise
-not kept, and the others of a file are kept and named in a warning. Whoever reads another one adds
-its row here, plugins through ``register_settings``.
+not kept, and the others of a file are kept and named in a warning. Code that reads
+another one has its row here; a plugin uses ``register_settings``.
 
 Source: BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig, MessageStoreConfig,
 NamesrvConfig, TlsSystemConfig @5.3.3.
@@ -169,7 +169,7 @@ MESSAGE_STORE_CONFIG: Final = (
     Setting("mappedFileSizeConsumeQueueExt", "int", 48 * 1024**2,
             "The size of a file of such units.", unit="bytes", least=64, source=_STORE,
             at_start=True),
-    # What the filters of a broker of Apache's make of it: 32 consumers, a fifth of false hits.
+    # Apache's default for the filters: 32 consumers, a fifth of false positives.
     Setting("bitMapLengthConsumeQueueExt", "int", 112,
             "How long a unit's filter bitmap is expected to be: it says how much of a file is "
             "read at once, and bounds nothing.", unit="bits", least=1, source=_STORE,
@@ -347,9 +347,9 @@ NAMESRV_CONFIG: Final = (
             unit="bytes", least=1024**2, most=LONG_MAX),
 )
 
-#: A name server has no accounts: whoever reaches its port may send a change (318). These settings
-#: are open to it. None of them can stop a name server, now or at its next start: no address, path,
-#: plugin, period or file size is here, nor is there a way to have routes refused.
+#: A name server has no accounts: any client that reaches its port may send a change (318). These
+#: settings are open to it. None of them can stop a name server, now or at its next start: there is
+#: no address, path, plugin, period or file size, and no way to have routes refused.
 NAMESRV_OPEN: Final = frozenset({
     "orderMessageEnable", "returnOrderTopicConfigToBroker", "supportActingMaster",
     "notifyMinBrokerIdChanged", "enableAllTopicList", "enableTopicList",

@@ -5,8 +5,8 @@ SETTINGS.md. The rows are in ``setting_rows``; a plugin adds its own through ``r
 Names and defaults are Apache's, so a ``broker.conf`` written for Apache's broker works; settings
 of ours have a dot in their names. The command line wins over the file, the file over defaults.
 
-What a start demands of values beyond that is in :class:`SettingCheck` objects: a start, the doctor,
-and a change by a tool make the same ones.
+Further rules of a start are :class:`SettingCheck` objects. A start, the doctor and a change by a
+tool run the same ones.
 
 A key that no row declares is kept and named in one warning. Differs from Apache: a value of the
 wrong type or out of bounds stops the start instead of being skipped in silence, because a typing
@@ -47,7 +47,7 @@ COMMAND_LINE: Final = "command line"
 UPDATE: Final = "update"
 #: How alike an unknown name and a setting's must be for a slip, 0.0 to 1.0.
 _SLIP: Final = 0.9
-#: What is shown in place of a secret.
+#: Shown in place of a secret.
 _SECRET: Final = "******"
 
 
@@ -121,11 +121,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class SettingCheck:
-    """What a start demands of settings, beside that the value of each has a meaning by itself.
+    """A rule of a start about settings, beyond the validity of each value by itself.
 
     :param names: the settings that it looks at; a tool's change of any of them is checked by it.
     :param run: raises SettingsError or BrokerError when a start with the settings would fail. It
-        must not wait for others: a tool's change is checked while nobody else is served.
+        must not wait: a tool's change is checked on the reactor.
     :param part: the part of ``twistmq doctor`` that tells more of the same; empty: none does.
     """
 
@@ -185,9 +185,9 @@ class Settings:
         self._places: dict[str, str] = {}
         #: The file that :meth:`save` changes; None: nothing is saved.
         self.file: str | None = None
-        #: What a start demands of these settings, whichever plugins there are.
+        #: Rules of a start that do not depend on plugins.
         self.checks: list[SettingCheck] = []
-        #: What it demands besides: of the host, and for the plugins in use.
+        #: Further rules: about the host, and of the plugins in use.
         self.start_checks: list[SettingCheck] = []
         #: Gives settings the defaults that follow from others.
         self.derive: Callable[[Settings], None] | None = None
@@ -222,9 +222,9 @@ class Settings:
         return settings
 
     def add_rows(self, rows: Iterable[Setting]) -> None:
-        """Declare more settings; a text kept for one until now gets its meaning.
+        """Declare more settings; a text kept for one of them is parsed now.
 
-        :raises SettingsError: when it has none.
+        :raises SettingsError: when such a text is not valid.
         """
         for row in rows:
             self._rows[row.name] = row
@@ -338,7 +338,7 @@ class Settings:
         return name in self._rows or name in self._unknown or name in UNREAD
 
     def _accepted(self, name: str) -> SettingValue | None:
-        """What the next start would find, for now."""
+        """The value that the next start would find, as far as it is known."""
         if name in self._unknown:
             return self._unknown[name][0]
         return self._pending.get(name, self._values.get(name))
@@ -365,7 +365,7 @@ class Settings:
         again._values = {name: value for name, value in self._values.items() if name in own}
         again._places = self._places
         again._given = self._given & own
-        # What plugins declare is a text until they are there.
+        # A plugin's setting is a text until the plugin declares it.
         again._unknown = {**self._unknown, **{
             name: (setting_text(self._values[name]), self._places.get(name, UPDATE))
             for name in self._given - own}}
@@ -393,7 +393,7 @@ class Settings:
     def items(self, important_only: bool = False) -> list[tuple[str, str]]:
         """Names and texts in the order of the rows, then the keys no row declares.
 
-        What was changed and holds from the next start on has its new text, a secret asterisks.
+        A setting changed for the next start has its new text; a secret is shown as asterisks.
         """
         values = {**self._values, **self._pending}
         known = [(row.name, _shown(row, values[row.name])) for row in self.rows
@@ -438,7 +438,7 @@ class Settings:
         return [part.strip() for part in self.text(name).split(";") if part.strip()]
 
     def store_settings(self) -> StoreSettings:
-        """What the store is told: the rows that have a field's name, in another spelling.
+        """The store's settings: the rows whose names are the store's fields in another spelling.
 
         :raises SettingsError: when the store does not take a value.
         """

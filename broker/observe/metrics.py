@@ -1,4 +1,4 @@
-"""What a scrape of the broker's metrics is made of, whoever has the numbers.
+"""The families and samples of a scrape, from whichever part of the broker.
 
 A family is a name of Prometheus's with its samples. The kernel and plugins make them when they are
 asked (``collect_metrics``), from what they count anyway; how they are written is the exporter's.
@@ -48,7 +48,7 @@ class MetricFamily:
     :param name: as Prometheus has it, the unit last; a counter's without ``_total``.
     :param kind: "counter", "gauge" or "histogram".
     :param help: one sentence.
-    :param labels: names of the labels that tell its samples apart; one that is empty is none.
+    :param labels: names of the labels that tell its samples apart; an empty label is left out.
     """
 
     name: str
@@ -71,7 +71,7 @@ def single(
 ) -> MetricFamily:
     """A family of one sample.
 
-    :param labels: values by name; None: there are none.
+    :param labels: values by name; None for no labels.
     """
     labels = labels or {}
     family = MetricFamily(name, kind, text, tuple(labels))

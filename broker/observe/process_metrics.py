@@ -1,4 +1,4 @@
-"""What each server has for whoever watches it: figures of the process, ports for pages."""
+"""Metrics of the process, and HTTP ports for pages of plugins."""
 
 from __future__ import annotations
 

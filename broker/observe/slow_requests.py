@@ -1,9 +1,9 @@
-"""Requests that took long, a line of the log each: which, whose, how long.
+"""Logs slow requests: the code, the client and the time, one line each.
 
-What is measured is a turn, which is what one read brought or a part of it, and how long an answer
-that waited was waited for. A turn is not begun anew once it is long, so that in a long one the last
-request, or the last batch, is the slow one. Answers that wait for something to come, such as a pull
-for a message, are not slow by that. Neither costs anything for a request that is quick.
+Two times are measured: that of a slice, which runs the requests of one read or a part of them, and
+the time that an answer waited. No request is begun once a slice is long, so the last request of a
+long slice, or its last batch, is the slow one. An answer that waits for an event, such as a pull
+for a message, is not slow. A quick request costs nothing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ _FRAMES_MAX: Final = 100
 class SlowRequests:
     """The slow requests of one server.
 
-    ``count`` and ``longest_ms`` are figures for whoever watches the process; ``limit_ms`` is where
-    slow begins.
+    ``count`` and ``longest_ms`` are metrics of the process; ``limit_ms`` is the limit.
 
     :param now_ms: the clock, Unix ms.
-    :param settings: where the limit stands, also when it changes; None: there is none.
+    :param settings: the source of the limit, also when it changes; None for no limit.
     """
 
     log = Logger()

@@ -1,4 +1,4 @@
-"""What went in and out, by topic and group: sliding windows from ten seconds to a day, and days.
+"""Counts of messages by topic and group: sliding windows from ten seconds to a day, and whole days.
 
 Counting is a few additions. A periodic task samples the sums of what was counted since it ran last,
 and a rate is the difference of a sum and its sample: what is idle costs nothing, and what is not
@@ -45,7 +45,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Window:
-    """What passed in a window."""
+    """Count and rate of a window."""
 
     count: int
     size: int
@@ -85,9 +85,9 @@ class _Item:
         self.unsampled &= ~(1 << index)
 
     def window(self, index: int, now_ms: int) -> Window:
-        """What was added since the newest sample that is as old as the window.
+        """The growth since the newest sample that is at least as old as the window.
 
-        Where none is so old, since the oldest: what is new has a shorter window.
+        If no sample is, since the oldest: a new key has a shorter window.
         """
         samples = self.samples[index]
         if not samples:
@@ -124,7 +124,7 @@ class BrokerStats:
         self.is_known: Callable[[Key], bool] = _anything
         #: How many keys are counted apart.
         self.items_max = STATISTICS_MAX
-        #: What names something that is not there, or for which there is no room.
+        #: Counts keys that do not exist or have no room of their own.
         self._others = _Item()
         #: Those of (TOPIC_PUT, topic), by topic.
         self._put_items: dict[str, _Item] = {}
@@ -158,9 +158,9 @@ class BrokerStats:
         item.unsampled = _ALL_WINDOWS
 
     def _new_item(self, key: Key) -> _Item:
-        """Begin to count something: when samples were last taken, there was none of it.
+        """Begin to count a key; its earlier samples are zero.
 
-        :returns: the item of all others, when that is not to be counted apart.
+        :returns: the item of all other keys, if the key is not counted apart.
         """
         if not self._is_counted(key):
             return self._others
@@ -233,16 +233,16 @@ class BrokerStats:
         return Sums(item.count, item.size) if item else Sums()
 
     def all_sums(self, table: str) -> list[tuple[Key, Sums]]:
-        """What was counted in a table since the start: the rest of each key, and its sums."""
+        """The sums of a table since the start, each with the rest of its key."""
         return [(key[1:], Sums(item.count, item.size)) for key, item in self._items.items()
                 if key[0] == table]
 
     def popped_sums(self) -> dict[tuple[str, str, bool], Sums]:
-        """What was popped since the start: by topic, group, and whether it were retries."""
+        """The messages popped since the start, by topic, group, and whether they were retries."""
         return {key: Sums(count, size) for key, (count, size) in self._popped.items()}
 
     def window(self, seconds: int, now_ms: int, *key: str) -> Window:
-        """What passed in the last ``seconds``, one of WINDOWS_SECONDS."""
+        """Count and rate of the last ``seconds``, one of WINDOWS_SECONDS."""
         item = self._items.get(key)
         if item is None:
             return Window(0, 0, 0.0)

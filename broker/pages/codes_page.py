@@ -44,7 +44,7 @@ _RESPONSES = """
 
 
 def servers() -> dict[int, list[str]]:
-    """Who serves a code: the name server, the broker's kernel, a stock plugin by name."""
+    """The servers of each code: the name server, the broker's kernel, stock plugins by name."""
     served: dict[int, list[str]] = {}
     for row in PortlessNameServer().handlers():
         served.setdefault(row.code, []).append("name server" + _bounds(row))

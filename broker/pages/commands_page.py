@@ -1,6 +1,6 @@
 """Writes COMMANDS.md, the page of every command of ``twistmq admin``, from the table.
 
-``python -m twistmq.broker.pages.commands_page > broker/admin/COMMANDS.md`` makes it anew; a test
+``python -m twistmq.broker.pages.commands_page > broker/admin/COMMANDS.md`` writes it again; a test
 holds the two together.
 """
 

@@ -2,7 +2,7 @@
 
 They are read, not imported, since a compiled class has no source and no comments. A field's line is
 its ``#:`` comment, or the ``:param`` of its name; a method's the first sentence of its docstring.
-What has neither is not for plugins, and not shown.
+A member with neither is not for plugins, and is not shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes HOOKS.md, the page of every hook, from the specifications.
 
-``python -m twistmq.broker.pages.hooks_page > plugins/HOOKS.md`` makes it anew; a test holds the two
-together.
+``python -m twistmq.broker.pages.hooks_page > plugins/HOOKS.md`` writes it again; a test
+holds the two together.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _lines() -> Iterator[str]:
 
 
 def _types() -> Iterator[str]:
-    """What hooks are given and give: where from, and what is in it."""
+    """The types of hooks' arguments and results: their module and members."""
     yield "\n## Types\n"
     for shown in shown_types():
         yield (f"\n### {shown.name}\n\n`from {shown.module} import {shown.name}`\n\n"

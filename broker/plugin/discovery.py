@@ -1,9 +1,8 @@
 """Which plugins are installed, and which of them a broker uses.
 
 A broker's plugins are entry points of the group ``twistmq``, a name server's of the group
-``twistmq.namesrv``. What is left out of what somebody may count on
-is said in a notice: a name that is not installed, a plugin that cannot be loaded, stock plugins
-that ``plugins.enabled`` does not name.
+``twistmq.namesrv``. A notice names every plugin that is left out: a name that is not installed, a
+plugin that cannot be loaded, stock plugins that ``plugins.enabled`` does not name.
 
 Source: design of twistmq.
 """
@@ -24,7 +23,7 @@ __all__ = ["ENTRY_POINT_GROUP", "FAULTS", "NAMESRV_GROUP", "FoundPlugins", "find
 
 ENTRY_POINT_GROUP: Final = "twistmq"
 NAMESRV_GROUP: Final = "twistmq.namesrv"
-#: What a plugin raises that is its own fault. One that wants the process to end is not asked.
+#: Exceptions that count as a plugin's own fault. A plugin may not end the process.
 FAULTS: Final = (Exception, SystemExit)
 
 _log = Logger()
@@ -32,11 +31,11 @@ _log = Logger()
 
 @dataclass(slots=True)
 class FoundPlugins:
-    """What :func:`find_plugins` found."""
+    """The result of :func:`find_plugins`."""
 
     #: (name, plugin), stock plugins first, each kind by name.
     plugins: list[tuple[str, object]] = field(default_factory=list)
-    #: What whoever starts the broker is told, a line each.
+    #: Notices for the operator, a line each.
     notices: list[str] = field(default_factory=list)
 
 

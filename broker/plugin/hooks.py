@@ -85,7 +85,7 @@ class Hooks:
     :param plugins: (name, plugin) in the order of registration; of two with one name the later
         replaces the earlier, which is how a third party replaces a stock plugin. A plugin is a
         class, of which :meth:`make_plugins` makes an object for its broker, or such an object.
-    :param notices: what whoever starts the broker is to be told of how they were found.
+    :param notices: notices of their discovery, for the operator.
     """
 
     log = Logger()
@@ -93,7 +93,7 @@ class Hooks:
     def __init__(
         self, plugins: Iterable[tuple[str, object]] = (), notices: Iterable[str] = ()
     ) -> None:
-        #: What whoever starts the broker is told: plugins that are left out, and why.
+        #: Notices for the operator: plugins that are left out, and why.
         self.notices = list(notices)
         self.manager = _Manager("twistmq")
         self.manager.add_hookspecs(hookspecs)
@@ -290,7 +290,7 @@ class Hooks:
         return self._rows("register_commands", click.Command)
 
     def collect_store_files(self) -> dict[str, PluginFiles]:
-        """What plugins keep in a store, by name; the plugin called first wins."""
+        """The plugins' files in a store, by name; the plugin called first wins."""
         from twistmq.broker.store.inspect.plugin_files import PluginFiles  # only for `store`
 
         return _by("name", self._rows("register_store_files", PluginFiles))
@@ -346,7 +346,7 @@ class Hooks:
         return found
 
     def _first(self, hook: str, passed: tuple[type[Exception], ...] = ()) -> Any:
-        """What the first plugin that answers returns; the plugins behind it are not called.
+        """The answer of the first plugin that has one; the plugins behind it are not called.
 
         :param passed: errors that are raised on.
         """
@@ -575,7 +575,7 @@ class Hooks:
 
 @implementer(IAccessValidator)
 class _DenyAll:
-    """Stands for the validators a plugin failed to supply: without them nobody may pass."""
+    """Stands for the validators that a plugin failed to supply: it denies every request."""
 
     def __init__(self, plugin: str) -> None:
         self._plugin = plugin

@@ -73,7 +73,7 @@ def register_settings() -> Sequence[Setting] | None:
 
     Called before the settings are read. All answers are joined. A name without a dot is Apache's:
     its row names Apache's class as ``source``. A plugin with a setting that the kernel or a plugin
-    before it has is left out whole. What only the plugin can judge of a value it judges by
+    before it has is left out whole. Rules that only the plugin can check go into
     ``register_setting_checks``. Cost class: once.
     """
 
@@ -212,7 +212,7 @@ def wrap_request_handlers(handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHan
 
     Called when the table is whole, before the broker listens. A row replaces that of its code; it
     may change the request, or have the old row's `handle`, or `handle_batch` where that is there,
-    be called with another one, and look at the answer. A row for a code that nobody serves is left
+    be called with another one, and look at the answer. A row for a code without a handler is left
     out. The plugin called first stands before those of the others. Cost class: once; what it
     returns, request.
 
@@ -273,7 +273,7 @@ def before_send(batch: SendBatch) -> Mapping[int, BrokerError] | None:
 
 @hookspec()
 def before_append(records: Sequence[MessageRecord]) -> Mapping[int, BrokerError] | None:
-    """Look at records before they are appended, whoever appends them; may change them.
+    """Check records before they are appended, by any part of the broker; may change them.
 
     A plugin may redirect a record by setting ``topic`` and ``queue_id``, and change its
     properties, tags code and keys. It is also called for records that plugins append.

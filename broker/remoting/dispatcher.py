@@ -52,7 +52,7 @@ _INT32 = range(-2**31, 2**31)
 
 
 class Connection(Channel, Protocol):
-    """What the dispatcher needs of a connection beyond what handlers see."""
+    """A connection as the dispatcher uses it, beyond what handlers see."""
 
     def response_received(self, command: RemotingCommand) -> None:
         """The peer answered a request of ours."""
@@ -188,7 +188,7 @@ class Dispatcher:
                     continue
                 if not was_read:
                     self._reader.passed(command)
-                # Nobody asks for them any more; the next request's take their place in memory.
+                # They are not used any more; the next request's texts take their place in memory.
                 request.texts = None
             if handler.handle_batch is None:
                 self._finish(request, self._run(handler, request), ready)
@@ -236,7 +236,7 @@ class Dispatcher:
         return self._refusal(request, answer) if isinstance(answer, BrokerError) else answer
 
     def _denied(self, request: Request[Any]) -> Reply | None:
-        """Ask validators: nobody whom they stop learns what is served or how it is read."""
+        """Ask the validators first: a denied client must not learn which codes are served."""
         try:
             for validator in self._validators:
                 validator.validate(request)
@@ -339,7 +339,7 @@ class Dispatcher:
         return size
 
     def _no_reply(self, request: Request[Any], answer: object) -> Reply:
-        """What a handler returned that is no reply: its bug, not the client's."""
+        """The reply when a handler returned something that is not a reply: a bug of the handler."""
         if inspect.iscoroutine(answer):
             answer.close()
         error = TypeError(f"the handler of code {request.command.code} returned "
@@ -363,7 +363,7 @@ class Dispatcher:
         return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
     def _unsendable(self, request: Request[Any], error: Exception) -> Reply:
-        """What is said instead of a reply that cannot be written."""
+        """The reply in place of one that cannot be written."""
         if not isinstance(error, ReplyTooLong):
             # The text of such an error may be long too: the log has it.
             self._refusal(request, error)

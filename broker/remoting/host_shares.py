@@ -1,6 +1,6 @@
-"""Shares of something bounded: each who takes of it has a part of what the others left.
+"""Shares of a bounded resource: each host may use a part of what the other hosts left.
 
-So nobody takes all of it, and each further one finds something.
+So no host uses all of it, and each further host still gets some.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ class Shares(Generic[Owner]):
         return max(room // part, min(room, 1))
 
     def clear(self) -> None:
-        """Nobody has anything any more."""
+        """Forget all shares."""
         self.total = 0
         self._of.clear()

@@ -1,4 +1,4 @@
-"""What passes between the edge, the kernel and a request's handler.
+"""Requests and replies as handlers see them, and the rows of the handler table.
 
 A handler is a plain function. It gets a :class:`Request` and gives a :class:`Reply`, a Deferred of
 one when it must wait (long poll), a :class:`Held` one when only that has to wait (flush), or None
@@ -46,7 +46,7 @@ class Channel(Protocol):
 
     @property
     def charged_address(self) -> str:
-        """The address of who is charged with what it has the server keep.
+        """The address that is charged for the memory that this connection uses.
 
         That of the other side, but of a proxy in between that no setting names the proxy's.
         """
@@ -77,9 +77,9 @@ class Reply:
     ) -> None:
         #: A response code.
         self.code = code
-        #: What becomes its extFields; None: nothing.
+        #: Becomes the extFields; None for no fields.
         self.header = header
-        #: What follows the header.
+        #: The bytes after the header.
         self.body = body
         #: Why it is no success; a text for people.
         self.remark = remark
@@ -106,14 +106,14 @@ class Request(Generic[H]):
 
     __slots__ = ("channel", "command", "header", "kept_bytes", "now_ms", "texts")
 
-    #: What is kept for the request while it waits, beside itself; not set where it is nothing.
+    #: Further memory of the request while it waits, bytes; not set if there is none.
     kept_bytes: int
 
     def __init__(
         self, command: RemotingCommand, header: H, channel: Channel, now_ms: int,
         texts: HeaderTexts | None = None,
     ) -> None:
-        #: What the peer sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``.
+        #: The command as sent: ``code``, ``flag``, ``version``, ``language``, ``fields()``.
         self.command = command
         #: The extFields as the header class of the code's handler; None when they cannot be read.
         self.header = header
@@ -127,7 +127,7 @@ class Request(Generic[H]):
 
     @property
     def body(self) -> bytes:
-        """What follows the header."""
+        """The bytes after the header."""
         return self.command.body
 
 
@@ -146,7 +146,7 @@ class Held:
         self.until = until
 
 
-#: What a handler returns.
+#: The values that a handler may return.
 Handled = Reply | Held | Deferred[Reply] | None
 
 

@@ -9,7 +9,7 @@ __all__ = ["TICK_MS", "SteadyClock"]
 
 #: How often a process that runs says so, ms.
 TICK_MS: Final = 1000
-#: A process that said nothing for longer did not run, or not so that it could hear anybody, ms.
+#: After a longer gap between ticks the process did not run, or could not read its peers, ms.
 _ASLEEP_MS: Final = 5000
 
 
@@ -36,8 +36,8 @@ class SteadyClock:
     def awake_ms(self) -> int:
         """ms in which peers could be heard, from an arbitrary start.
 
-        A process that was stopped, or a host that slept, heard nobody: the silence of peers goes
-        by this clock, so that what they sent meanwhile is read before they are given up.
+        A stopped process, or one on a sleeping host, reads no peer. The silence of peers is
+        measured by this clock, so that their input is read before they count as silent.
         """
         now_ms = self.now_ms()
         self._look(now_ms)
