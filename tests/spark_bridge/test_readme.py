@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from twistmq.spark_bridge.export_command import export
 from twistmq.spark_bridge.export_plan import FORMATS
-from twistmq.spark_bridge.plugin import register_settings
+from twistmq.spark_bridge.plugin import Plugin
 from twistmq.spark_bridge.store_options import STORE_OPTIONS, options_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "spark_bridge"
@@ -31,7 +31,7 @@ class ReadmeTests(SynchronousTestCase):
         options = {name for each in export.params for name in each.opts}
         used = set(re.findall(r"(?<![-\w])--[a-z]+", self.text)) - {"--data"}
         self.assertLessEqual(used, options)
-        for name in (*FORMATS, *(row.name for row in register_settings())):
+        for name in (*FORMATS, *(row.name for row in Plugin.register_settings())):
             self.assertIn(name, self.text.lower())
 
     def test_every_file_it_links_to_is_there(self) -> None:
