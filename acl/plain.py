@@ -30,7 +30,7 @@ from twistmq.broker.scheduling.periodic import PeriodicTask
 if TYPE_CHECKING:
     from twistmq.acl.table import AccountTable
     from twistmq.broker.config.settings import Settings
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["Plugin"]
 
@@ -84,7 +84,7 @@ class Plugin:
     :raises SettingsError: when a file has no meaning.
     """
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._table = _read_accounts(broker.settings, broker.now_ms)
 

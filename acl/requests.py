@@ -27,7 +27,7 @@ from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
 if TYPE_CHECKING:
     from twistmq.acl.table import AccountTable
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["AccountRequests"]
 
@@ -88,7 +88,7 @@ class AccountRequests:
     :param table: None while aclEnable is false: then all of them refuse.
     """
 
-    def __init__(self, kernel: Kernel, table: AccountTable | None) -> None:
+    def __init__(self, kernel: Broker, table: AccountTable | None) -> None:
         self._kernel = kernel
         self._table = table
 

@@ -30,7 +30,7 @@ from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["CLIENTS_MAX", "BroadcastOffsets", "Plugin"]
 
@@ -64,7 +64,7 @@ class BroadcastOffsets:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, expire_ms: int, expire_max_ms: int) -> None:
+    def __init__(self, kernel: Broker, expire_ms: int, expire_max_ms: int) -> None:
         self._kernel = kernel
         self._expire_ms = expire_ms
         self._expire_max_ms = expire_max_ms
@@ -215,7 +215,7 @@ _SETTINGS: Final = (
 class Plugin:
     """Where the clients of one broker's broadcast groups are; nothing if the setting is off."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         settings = broker.settings
         self._offsets: BroadcastOffsets | None = None
         if settings.flag("enableBroadcastOffsetStore"):

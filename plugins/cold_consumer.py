@@ -24,7 +24,7 @@ from twistmq.broker.config.settings import LONG_MAX, Setting
 from twistmq.broker.scheduling.periodic import PeriodicTask
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["ColdConsumers", "Plugin"]
 
@@ -39,7 +39,7 @@ class ColdConsumers:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._is_looking = False
 
@@ -96,7 +96,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The protection of one broker from groups that fall far behind."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._groups = ColdConsumers(broker)
 
     @staticmethod

@@ -35,7 +35,7 @@ from twistmq.broker.wire.bodies import (
 from twistmq.broker.wire.header import EmptyHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["LOCK_AGE_MAX_MS", "Plugin", "QueueLocks"]
 
@@ -213,7 +213,7 @@ class LockRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, age_max_ms: int) -> None:
+    def __init__(self, kernel: Broker, age_max_ms: int) -> None:
         self._kernel = kernel
         self.locks = QueueLocks(age_max_ms)
 
@@ -279,7 +279,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The queue locks of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._requests = LockRequests(broker, broker.settings.int("orderly.lock_age_max"))
         self.locks = self._requests.locks

@@ -46,7 +46,7 @@ from twistmq.broker.wire.properties import (
 from twistmq.broker.wire.record import SYS_COMPRESSED, SYS_COMPRESSION_MASK, MessageRecord
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["Plugin"]
 
@@ -71,10 +71,11 @@ class ReplyRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._region = kernel.settings.text("regionId")
-        self._topics = SendTopics(kernel)
+        self._topics = SendTopics(kernel.settings, kernel.topic_config, kernel.subscription_group,
+                                  kernel.send_forbidden_topics)
 
     @property
     def _trace_on(self) -> bool:
@@ -244,7 +245,7 @@ _SETTINGS: Final = (Setting("storeReplyMessageEnable", "flag", True,
 class Plugin:
     """Request and reply on one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     @staticmethod

@@ -41,7 +41,7 @@ from twistmq.broker.wire.properties import (
 from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record, record_again
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.request.send_context import SendBatch
 
 __all__ = ["Plugin"]
@@ -64,7 +64,7 @@ _log = Logger()
 class SendBack:
     """The handler of messages that are sent back to one broker."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handle(
@@ -149,7 +149,7 @@ def _reply_when_safe(code: ResponseCode) -> Reply:
     return Reply(code, remark="the message is stored, but it may not be on disk yet")
 
 
-def _find_group(kernel: Kernel, name: str) -> SubscriptionGroupConfig:
+def _find_group(kernel: Broker, name: str) -> SubscriptionGroupConfig:
     """:raises RequestRefused: when there is no such group."""
     group = kernel.subscription_group.find(name)
     if group is None:
@@ -167,7 +167,7 @@ def _tries_most(request: Request[Any], group: SubscriptionGroupConfig) -> int:
     return said
 
 
-def _counted_topic(kernel: Kernel, group: str, properties: Mapping[str, str]) -> str:
+def _counted_topic(kernel: Broker, group: str, properties: Mapping[str, str]) -> str:
     """The topic under which a try of a group is counted: its message's, where there is such a one.
 
     Differs from Apache, which counts under any name that a sender writes there.
@@ -178,7 +178,7 @@ def _counted_topic(kernel: Kernel, group: str, properties: Mapping[str, str]) ->
     return retry_topic(group)
 
 
-def _dead_letter_queue(kernel: Kernel, group: str) -> str:
+def _dead_letter_queue(kernel: Broker, group: str) -> str:
     """The topic of a group's dead letters, made when it is not there."""
     topic = dlq_topic(group)
     kernel.topic_config.create_in_send_back(topic, _DLQ_QUEUE_NUMS, _PERM_READ_WRITE, 0)
@@ -188,7 +188,7 @@ def _dead_letter_queue(kernel: Kernel, group: str) -> str:
 class Plugin:
     """Retries and dead letters of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def _redirect(self, request: Request[Any], record: MessageRecord) -> None:

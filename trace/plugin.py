@@ -17,7 +17,7 @@ from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.trace.server_trace import PERIOD_MS, ServerTrace
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["Plugin"]
 
@@ -43,7 +43,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The traces that one broker makes."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         #: While the broker traces.
         self._server: ServerTrace | None = None

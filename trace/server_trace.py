@@ -48,7 +48,7 @@ from twistmq.trace.tracing_clients import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
 
@@ -86,7 +86,7 @@ class ServerTrace:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         settings = kernel.settings
         self._kernel = kernel
         self._topics = frozenset(filter(None, settings.text("trace.topics").split(";")))

@@ -36,7 +36,7 @@ from twistmq.transaction.half import (
 from twistmq.transaction.ops import KnownOps, OpBatches
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.transaction.metrics import TransactionMetrics
 
 __all__ = ["HalfQueue"]
@@ -72,7 +72,7 @@ class HalfQueue:
     log = Logger()
 
     def __init__(
-        self, kernel: Kernel, batches: OpBatches, metrics: TransactionMetrics, queue_id: int,
+        self, kernel: Broker, batches: OpBatches, metrics: TransactionMetrics, queue_id: int,
         offset: int, op_offset: int,
     ) -> None:
         self._kernel = kernel

@@ -36,7 +36,7 @@ from twistmq.transaction.half import (
 from twistmq.transaction.recent import Half
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.transaction.service import TransactionService
 
 __all__ = ["End", "EndTransaction"]
@@ -69,7 +69,7 @@ class EndTransaction:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, service: TransactionService) -> None:
+    def __init__(self, kernel: Broker, service: TransactionService) -> None:
         self._kernel = kernel
         self._service = service
 

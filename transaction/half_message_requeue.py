@@ -21,7 +21,7 @@ from twistmq.broker.wire.record import StoredMessage, decode_record
 from twistmq.transaction.half import resumed_record
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.transaction.metrics import TransactionMetrics
 
 __all__ = ["ResumeCheck"]
@@ -35,7 +35,7 @@ class ResumeCheck:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, metrics: TransactionMetrics) -> None:
+    def __init__(self, kernel: Broker, metrics: TransactionMetrics) -> None:
         self._kernel = kernel
         self._metrics = metrics
 

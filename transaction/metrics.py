@@ -19,7 +19,7 @@ from twistmq.broker.observe.log_rate import Outage
 from twistmq.broker.wire.bodies import Body, DataVersion
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["Metric", "TransactionMetrics", "TransactionMetricsSerializeWrapper"]
 
@@ -44,7 +44,7 @@ class TransactionMetrics:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._file = kernel.store.config_file("transactionMetrics")
         self._outage = Outage()

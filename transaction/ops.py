@@ -22,7 +22,7 @@ from twistmq.broker.wire.properties import TAGS, WAIT, format_properties, tags_c
 from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["KnownOps", "OpBatches", "op_record"]
 
@@ -32,7 +32,7 @@ READ_COUNT: Final = 32
 _OFFSET: Final = re.compile(rb"\d{1,18}")
 
 
-def op_record(kernel: Kernel, queue_id: int, offsets: Iterable[int]) -> MessageRecord:
+def op_record(kernel: Broker, queue_id: int, offsets: Iterable[int]) -> MessageRecord:
     """Make the op message of half messages that are ended.
 
     :param offsets: their queue offsets.
@@ -49,7 +49,7 @@ class OpBatches:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         #: Queue offsets by half queue, and the bytes they will take.
         self._waiting: dict[int, list[int]] = {}
@@ -111,7 +111,7 @@ class KnownOps:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, queue_id: int, offset: int) -> None:
+    def __init__(self, kernel: Broker, queue_id: int, offset: int) -> None:
         self._store = kernel.store
         self._queue_id = queue_id
         #: The first op message that is not consumed, and the next to read.

@@ -33,7 +33,7 @@ from twistmq.transaction.half_message_requeue import ResumeCheck
 from twistmq.transaction.service import TransactionService
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.request.send_context import SendBatch
 
 __all__ = ["Plugin"]
@@ -62,7 +62,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The transactions of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._service = TransactionService(broker)
 

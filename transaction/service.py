@@ -31,7 +31,7 @@ from twistmq.transaction.ops import OpBatches
 from twistmq.transaction.recent import RecentHalves
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.request.send_context import SendBatch
     from twistmq.transaction.end import End
 
@@ -49,7 +49,7 @@ class TransactionService:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self.metrics = TransactionMetrics(kernel)
         self.batches = OpBatches(kernel)

@@ -5,7 +5,6 @@ Source: BrokerStartup, BrokerController.start and shutdown @5.3.3.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from twisted.application.service import Service
@@ -26,22 +25,24 @@ from twistmq.broker.edge.clock import (
 )
 from twistmq.broker.edge.name_server_list import NameServerList
 from twistmq.broker.edge.periodic import PeriodicService
+from twistmq.broker.edge.reactor_host import ReactorHost
 from twistmq.broker.edge.worker_threads import QuickSync, WorkerThreads
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
+from twistmq.broker.namesrv.requests import NameServer
 from twistmq.broker.net.factory import InFlight, RemotingFactory, StallWatch
 from twistmq.broker.net.idle_spin import IdleSpin
 from twistmq.broker.net.limits import ConnectionCount, KeptBytes
 from twistmq.broker.net.listener import ListenerService
 from twistmq.broker.net.run_queue import RunQueue
 from twistmq.broker.net.tls import PortSecurity, tls_client
-from twistmq.broker.observe.process_metrics import process_metrics, serve_http
+from twistmq.broker.observe.process_metrics import process_metrics
 from twistmq.broker.observe.slow_requests import SlowRequests
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.scheduling.steady_clock import TICK_MS, SteadyClock
+from twistmq.broker.scheduling.steady_clock import TICK_MS
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import MessageStore
 
@@ -56,9 +57,6 @@ _THREAD_COUNT = 2
 _REGISTER_PERIOD_MIN_MS, _REGISTER_PERIOD_MAX_MS = 10_000, 60_000
 #: A registration of no more bytes is written where it is asked for: it takes under a millisecond.
 _REGISTRATION_SMALL_SIZE = 128 * 1024
-#: How long a name server may take to say where a topic is, ms.
-#: Source: TopicRouteInfoManager.GET_TOPIC_ROUTE_TIMEOUT.
-_ROUTE_TIMEOUT_MS = 3000
 #: How long a stopping broker waits for name servers to hear of it, ms.
 _UNREGISTER_TIMEOUT_MS = 3000
 
@@ -69,14 +67,15 @@ class BrokerService(Service):
     ``started`` fires with this service once the broker answers, or fails with why it cannot.
 
     :param io: the disk; a test gives another one.
-    :param connections: those of the process; None: nothing else in it has any.
+    :param connections: counts those of the process; None when nothing else in it has any.
+    :param name_server: the name server in the same process, or None.
     """
 
     log = Logger()
 
     def __init__(
         self, reactor: Any, settings: Settings, hooks: Hooks, io: IStoreIO | None = None,
-        connections: ConnectionCount | None = None,
+        connections: ConnectionCount | None = None, name_server: NameServer | None = None,
     ) -> None:
         self._reactor = reactor
         self.settings = settings
@@ -92,24 +91,22 @@ class BrokerService(Service):
         sync = QuickSync(reactor, self._threads, monotonic, self._idle_spin.is_lone)
         store = MessageStore(settings.store_settings(), io or RealDisk(), now_ms,
                              self._threads.do, sync.run, monotonic_ms)
-        self.kernel = Kernel(settings, store, hooks, now_ms, SteadyClock(monotonic_ms))
-        self.kernel.run_soon = lambda run: reactor.callLater(0, run)
-        self.kernel.serve_http = partial(serve_http, reactor)
-        self.kernel.figures.update(
-            process_metrics(self._connections, self.stalls, self.slow),
-            requests_in_flight_bytes=lambda: self._in_flight.total_bytes,
-            kept_bytes=lambda: self._kept.total_bytes)
-        self.kernel.health_checks.update(
-            {"answers": self._answers_fault, "name servers": self._name_servers_fault})
         self._security = PortSecurity(reactor, settings, now_ms, self._threads.do)
         self._tls_client = tls_client(reactor, settings)
         self.client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
                                      settings.int("connectTimeoutMillis"), self._tls_client)
-        self.kernel.ask_server = self.client.invoke
         self.name_servers = NameServers(self.client, ())
         self.name_server_list = NameServerList(reactor, settings, self._name_servers_changed)
-        self._set_name_servers()
-        self.kernel.on_topic_change.append(self._register_soon)
+        self.name_servers.addresses = self.name_server_list.addresses
+        figures = {
+            **process_metrics(self._connections, self.stalls, self.slow),
+            "requests_in_flight_bytes": lambda: self._in_flight.total_bytes,
+            "kept_bytes": lambda: self._kept.total_bytes}
+        health_checks = {
+            "answers": self._answers_fault, "name servers": self._name_servers_fault}
+        self.kernel = Kernel(settings, store, hooks, ReactorHost(
+            reactor, self.client, self.name_servers, self._register_soon, name_server, figures,
+            health_checks))
         self.started: Deferred[BrokerService] = Deferred()
         self._listeners: list[ListenerService] = []
         self._periodic: PeriodicService | None = None
@@ -132,7 +129,7 @@ class BrokerService(Service):
             self.settings.check()
             await self.kernel.start()
             self._kernel_started = True
-            self._run_queue.start(self.kernel.flow_control)
+            self._run_queue.start(self.kernel.providers.flow_control)
             await self._listen()
             self._start_periodic_tasks()
             fetched = self.name_server_list.fetch()
@@ -184,7 +181,7 @@ class BrokerService(Service):
             else:
                 break
         self._listeners = [main, vip]
-        self.kernel.set_port(main.port)
+        self.kernel.identity.set_port(main.port)
 
     def _listener(self, port: int, dispatcher: Dispatcher, purpose: str) -> ListenerService:
         factory = RemotingFactory(
@@ -246,18 +243,9 @@ class BrokerService(Service):
 
     # --- registration
 
-    def _set_name_servers(self) -> None:
-        self.name_servers.addresses = self.name_server_list.addresses
-        self.kernel.find_route = partial(
-            self.name_servers.find_route, timeout_ms=_ROUTE_TIMEOUT_MS
-        ) if self.name_servers.addresses else None
-        self.kernel.find_broker = partial(
-            self.name_servers.find_broker, timeout_ms=_ROUTE_TIMEOUT_MS
-        ) if self.name_servers.addresses else None
-
     def _name_servers_changed(self) -> None:
         """Register with other name servers; those left out forget this broker by themselves."""
-        self._set_name_servers()
+        self.name_servers.addresses = self.name_server_list.addresses
         self._register_soon()
 
     @property
@@ -283,7 +271,7 @@ class BrokerService(Service):
         ):
             return
         compressed = self.settings.flag("compressedRegister")
-        encode = self.kernel.registration(compressed)
+        encode = self.kernel.tables.registration(compressed)
         small = topics.rows_size <= _REGISTRATION_SMALL_SIZE
         body = encode() if small else await self._threads.do(encode)
         answers = await self.name_servers.register(

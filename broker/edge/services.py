@@ -163,8 +163,8 @@ class UpService(MultiService):
             reactor, namesrv_settings,
             load_namesrv_hooks(namesrv_settings, namesrv_plugins, up=broker_settings), connections,
             "namesrv.port", watched_alone=False)
-        self.broker = BrokerService(reactor, broker_settings, hooks, io, connections)
-        self.broker.kernel.name_server = self.namesrv.name_server
+        self.broker = BrokerService(reactor, broker_settings, hooks, io, connections,
+                                    self.namesrv.name_server)
         broker_settings.start_checks.append(SettingCheck(
             tuple(row.name for row in namesrv_settings.rows if row.at_start), partial(
                 _check_namesrv_of_up, namesrv_plugins)))

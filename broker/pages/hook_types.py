@@ -32,8 +32,7 @@ SHOWN: Final = (
     ("observe.metrics", ("MetricFamily", "Histogram")),
     ("interfaces", ("IAccessValidator", "IFilterLanguage", "IConsumerFilters",
                     "ITransactionService", "IFlowControl", "IBroadcastOffsets")),
-    ("kernel", ("Kernel",)),
-    ("namesrv.requests", ("NameServer",)),
+    ("plugin.protocols", ("Server", "Broker", "NameServer")),
 )
 _PARAM: Final = re.compile(r":param (\w+): (.+?)(?=\n\s*(?::|\n|$)|$)", re.DOTALL)
 _FOLDER: Final = Path(__file__).resolve().parents[1]

@@ -90,8 +90,14 @@ class Dispatcher:
         self, handlers: Mapping[int, AnyHandler], hooks: Hooks,
         validators: Sequence[IAccessValidator] = (),
     ) -> None:
-        self.handlers = dict(handlers)
         self._hooks = hooks
+        self.serve(handlers, validators)
+
+    def serve(
+        self, handlers: Mapping[int, AnyHandler], validators: Sequence[IAccessValidator] = ()
+    ) -> None:
+        """Use another table and other validators from now on."""
+        self.handlers = dict(handlers)
         self._validators = tuple(validators)
         self._resource_validators = [
             each for each in self._validators if IResourceValidator.providedBy(each)]

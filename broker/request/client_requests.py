@@ -7,18 +7,21 @@ ClientHousekeepingService @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import HEARTBEAT_SIZE_MAX, SUBSCRIPTION_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.host import Host
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.client_table import ChangeKind, Client, ClientChange
-from twistmq.broker.request.filters import is_tag_type
-from twistmq.broker.request.sliced_work import NOT_DONE, advance
+from twistmq.broker.request.client_table import Client
+from twistmq.broker.request.filters import FilterLanguages, is_tag_type
+from twistmq.broker.request.sliced_work import NOT_DONE, SlicedWork, advance
 from twistmq.broker.request.topic_config import PERM_READ, PERM_WRITE
+from twistmq.broker.tables import Tables
 from twistmq.broker.topic_names import retry_topic
 from twistmq.broker.wire.bodies import (
     CheckClientRequestBody,
@@ -30,12 +33,8 @@ from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.client import (
     GetConsumerListByGroupRequestHeader,
     HeartbeatResponseHeader,
-    NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
 
 __all__ = ["ClientRequests"]
 
@@ -48,9 +47,15 @@ class ClientRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._property_filter = kernel.settings.flag("enablePropertyFilter")
+    def __init__(
+        self, settings: Settings, host: Host, tables: Tables, filters: FilterLanguages,
+        slices: SlicedWork,
+    ) -> None:
+        self._host = host
+        self._tables = tables
+        self._filters = filters
+        self._slices = slices
+        self._property_filter = settings.flag("enablePropertyFilter")
         #: The connections of which a heartbeat is being taken.
         self._unfinished: set[int] = set()
 
@@ -72,7 +77,7 @@ class ClientRequests:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY,
                                  "the connection's last heartbeat is still being taken")
         work = self._take_heartbeat(request)
-        reply = advance(work, self._kernel.steady.now_ms)
+        reply = advance(work, self._host.steady.now_ms)
         if reply is not NOT_DONE:
             answer: Reply = reply
             return answer
@@ -82,19 +87,19 @@ class ClientRequests:
             self._unfinished.discard(request.channel.channel_id)
             return result
 
-        return self._kernel.slices.run(work).addBoth(finished)
+        return self._slices.run(work).addBoth(finished)
 
     def _take_heartbeat(self, request: Request[EmptyHeader]) -> Generator[None, None, Reply]:
         """Take the groups of a heartbeat, one after the other, while its connection lives."""
         heartbeat = HeartbeatData.decode(request.body)
-        clients = self._kernel.clients
+        clients = self._tables.clients
         clients.space.check(request.channel.channel_id, heartbeat)
         language = request.command.language
         client = Client(heartbeat.client_id, request.channel, str(language or "OTHER"),
                         request.command.version, request.now_ms,
-                        self._kernel.steady.awake_ms())
+                        self._host.steady.awake_ms())
         sub_change = heartbeat.heartbeat_fingerprint == 0
-        topics_before = self._kernel.topic_config.data_version.counter
+        topics_before = self._tables.topic_config.data_version.counter
         known = clients.group_count(request.channel)
         for data in heartbeat.consumer_data_set:
             if self._register_consumer(data, client, heartbeat):
@@ -110,8 +115,8 @@ class ClientRequests:
                 if not request.channel.active:
                     break
         clients.log_new(client, known)
-        if self._kernel.topic_config.data_version.counter != topics_before:
-            self._kernel.topics_changed()
+        if self._tables.topic_config.data_version.counter != topics_before:
+            self._tables.topics_changed()
         return Reply(header=HeartbeatResponseHeader(
             support_heart_beat_v2=True, sub_change=sub_change))
 
@@ -122,36 +127,36 @@ class ClientRequests:
 
         :returns: whether the client is to send the group's subscriptions next time.
         """
-        kernel = self._kernel
-        config = kernel.subscription_group.find(data.group_name)
+        config = self._tables.subscription_group.find(data.group_name)
         if config is None:
             return False
-        order = any(kernel.topic_config.is_order_topic(subscription.topic)
+        order = any(self._tables.topic_config.is_order_topic(subscription.topic)
                     for subscription in data.subscription_data_set)
-        kernel.topic_config.create_in_send_back(
+        self._tables.topic_config.create_in_send_back(
             retry_topic(data.group_name), config.retry_queue_nums, PERM_READ | PERM_WRITE,
             _UNIT_SUB if data.unit_mode else 0, order)
-        group = kernel.clients.consumer_group(data.group_name)
+        group = self._tables.clients.consumer_group(data.group_name)
         if group is not None:
             sub_change = group.fingerprint != heartbeat.heartbeat_fingerprint
         else:
             # Differs from Apache, where a broker that was started anew never asks for what such
             # a heartbeat leaves out, and refuses the group's pulls.
             sub_change = heartbeat.without_sub
-        kernel.clients.register_consumer(
+        self._tables.clients.register_consumer(
             data, client, notify=config.notify_consumer_ids_changed_enable,
             keep_subscriptions=heartbeat.without_sub)
-        kernel.clients.consumers[data.group_name].fingerprint = heartbeat.heartbeat_fingerprint
+        group = self._tables.clients.consumers[data.group_name]
+        group.fingerprint = heartbeat.heartbeat_fingerprint
         return sub_change
 
     def _unregister(self, request: Request[UnregisterClientRequestHeader]) -> Reply:
-        clients = self._kernel.clients
+        clients = self._tables.clients
         if request.header.producer_group is not None:
             clients.unregister_producer(request.header.producer_group, request.channel)
         group = request.header.consumer_group
         if group is not None:
             # Differs from Apache: who leaves a group that is not there does not create it.
-            config = self._kernel.subscription_group.table.get(group)
+            config = self._tables.subscription_group.table.get(group)
             notify = config is None or config.notify_consumer_ids_changed_enable
             clients.unregister_consumer(group, request.channel, notify=notify)
         return Reply()
@@ -167,25 +172,12 @@ class ClientRequests:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter "
                 f"message by {subscription.expression_type}")
-        self._kernel.filters.check(subscription.expression_type, subscription.sub_string)
+        self._filters.check(subscription.expression_type, subscription.sub_string)
         return Reply()
 
     def _members(self, request: Request[GetConsumerListByGroupRequestHeader]) -> Reply:
-        group = self._kernel.clients.consumer_group(request.header.consumer_group)
+        group = self._tables.clients.consumer_group(request.header.consumer_group)
         if group is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"no consumer for this group, {request.header.consumer_group}")
         return Reply(body=GetConsumerListByGroupResponseBody(group.client_ids).encode())
-
-    # --- what the kernel tells
-
-    def client_changed(self, change: ClientChange) -> None:
-        """Tell the members of a group that it changed (40), so that they share queues anew."""
-        if change.kind is not ChangeKind.CHANGE or not change.notify:
-            return
-        group = self._kernel.clients.consumer_group(change.group)
-        if group is None:
-            return
-        header = NotifyConsumerIdsChangedRequestHeader(consumer_group=change.group)
-        for client in group.clients.values():
-            client.channel.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)

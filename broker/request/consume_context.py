@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from twistmq.broker.remoting.messages import Channel
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
 
 __all__ = ["ConsumeContext"]
 
@@ -21,8 +17,6 @@ class ConsumeContext:
     The figures are 0 and there are no messages before the messages are read.
     """
 
-    #: The broker.
-    kernel: Kernel
     #: The consumer group.
     group: str
     #: Whose messages are asked for.

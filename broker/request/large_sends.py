@@ -19,15 +19,18 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from twistmq.broker.errors import BrokerError
+from twistmq.broker.host import Host
+from twistmq.broker.identity import Identity
+from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Handled, Held, Reply, Request, hold_until
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.sliced_work import NOT_DONE, advance
+from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.wire.batch import BATCH_COUNT_MAX, decode_batch_part, too_many
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.record import MessageRecord
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
     from twistmq.broker.request.send import SendRequests
     from twistmq.broker.store.append_fast_path import EncodedRecords
 
@@ -53,13 +56,19 @@ class LargeBatch(Exception):
 
 
 class LargeSends:
-    """The large batches of one kernel, and what waits behind them.
+    """The large batches of one broker, and what waits behind them.
 
     :param sends: makes records and replies.
     """
 
-    def __init__(self, kernel: Kernel, sends: SendRequests) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, host: Host, identity: Identity, hooks: Hooks, store: MessageStore,
+        sends: SendRequests,
+    ) -> None:
+        self._host = host
+        self._identity = identity
+        self._hooks = hooks
+        self._store = store
         self._sends = sends
         #: How many requests wait, by channel id; none without any.
         self.channels: Counter[int] = Counter()
@@ -77,17 +86,13 @@ class LargeSends:
         if not self._is_working:
             self._is_working = True
             work = self._work()
-            if self._kernel.run_soon is None:
-                self._kernel.slices.run(work)
-            else:
-                self._go_on(work)
+            self._go_on(work)
         return answers
 
     def _go_on(self, work: Generator[None, None, None]) -> None:
         """Work for a slice, and again as soon as others had their turn: producers wait for it."""
-        if advance(work, self._kernel.steady.now_ms) is NOT_DONE:
-            assert self._kernel.run_soon is not None
-            self._kernel.run_soon(lambda: self._go_on(work))
+        if advance(work, self._host.steady.now_ms) is NOT_DONE:
+            self._host.run_soon(lambda: self._go_on(work))
 
     def _work(self) -> Generator[None, None, None]:
         """Serve what waits, the oldest first."""
@@ -144,9 +149,9 @@ class LargeSends:
         self, request: Request[Any], records: list[MessageRecord]
     ) -> Generator[None, None, Handled]:
         """Have plugins look at a batch, store and answer it."""
-        sends, hooks = self._sends, self._kernel.hooks
+        sends, hooks = self._sends, self._hooks
         replies: list[Handled] = [None]
-        batch = SendBatch(self._kernel, [request], [records], replies)
+        batch = SendBatch([request], [records], replies)
         if hooks.before_send:
             for refusal in hooks.refuse_send(batch).values():
                 replies[0] = sends.refused(refusal)
@@ -175,12 +180,12 @@ class LargeSends:
 
         :raises BrokerError: when a plugin or the store refuses one; then none is stored.
         """
-        kernel, store = self._kernel, self._kernel.store
+        store = self._store
         encoded: list[EncodedRecords] = []
         for begin in range(0, len(records), PART_COUNT):
             part = records[begin:begin + PART_COUNT]
-            if kernel.hooks.before_append:
-                for refusal in kernel.hooks.refuse_append(part).values():
+            if self._hooks.before_append:
+                for refusal in self._hooks.refuse_append(part).values():
                     raise refusal
             encoded.append(store.encode_ahead(part))
             yield
@@ -195,7 +200,7 @@ class LargeSends:
 
     def _message_ids(self, records: list[MessageRecord]) -> Generator[None, None, str]:
         """Say where messages are."""
-        host = self._kernel.store_host
+        host = self._identity.store_host
         parts: list[str] = []
         for begin in range(0, len(records), PART_COUNT):
             parts += [offset_message_id(host, record.physical_offset)

@@ -6,17 +6,17 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
+from twistmq.broker.request.long_answers import LongAnswers
 from twistmq.broker.store.batch_queue import NO_MIN_OFFSET
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.tables import Tables
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers import offset as headers
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
 
 __all__ = ["OffsetRequests"]
 
@@ -24,8 +24,12 @@ __all__ = ["OffsetRequests"]
 class OffsetRequests:
     """The handlers of offsets."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, store: MessageStore, tables: Tables, long_answers: LongAnswers
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._long_answers = long_answers
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -46,8 +50,7 @@ class OffsetRequests:
 
     def _query(self, request: Request[headers.QueryConsumerOffsetRequestHeader]) -> Reply:
         header = request.header
-        kernel = self._kernel
-        offset = kernel.consumer_offset.query(
+        offset = self._tables.consumer_offset.query(
             header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
             if header.set_zero_if_not_found is False:
@@ -55,8 +58,8 @@ class OffsetRequests:
                                      "maybe this group boot first")
             # A queue that still has its first message, and that close at hand, is consumed from
             # it: nothing was lost yet that a new group would have to skip.
-            minimum = kernel.store.min_offset_in_queue(header.topic, header.queue_id)
-            if minimum > 0 or not kernel.store.is_in_memory(header.topic, header.queue_id, 0):
+            minimum = self._store.min_offset_in_queue(header.topic, header.queue_id)
+            if minimum > 0 or not self._store.is_in_memory(header.topic, header.queue_id, 0):
                 raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT "
                                      "maybe this group consumer boot first")
             offset = 0
@@ -64,11 +67,10 @@ class OffsetRequests:
 
     def _update(self, request: Request[headers.UpdateConsumerOffsetRequestHeader]) -> Reply:
         header = request.header
-        kernel = self._kernel
-        if not kernel.subscription_group.has(header.consumer_group):
+        if not self._tables.subscription_group.has(header.consumer_group):
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                                  f"Group {header.consumer_group} not exist!")
-        if kernel.topic_config.get(header.topic) is None:
+        if self._tables.topic_config.get(header.topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
         if header.queue_id is None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
@@ -77,7 +79,7 @@ class OffsetRequests:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"Offset is null, topic is {header.topic}")
         self._check_place(header.topic, header.queue_id, header.commit_offset)
-        table = kernel.consumer_offset
+        table = self._tables.consumer_offset
         if table.is_reset(header.consumer_group, header.topic, header.queue_id):
             return Reply(remark="Offset has been previously reset")
         if not table.has_room(header.consumer_group, header.topic, header.queue_id):
@@ -92,11 +94,11 @@ class OffsetRequests:
 
         Differs from Apache, which keeps every one.
         """
-        config = self._kernel.topic_config.get(topic)
+        config = self._tables.topic_config.get(topic)
         assert config is not None, topic
         count = max(config.read_queue_nums, config.write_queue_nums)
-        end = self._kernel.store.max_offset_in_queue(topic, queue_id)
-        if not end and (not 0 <= queue_id < count or topic not in self._kernel.topic_config.table):
+        end = self._store.max_offset_in_queue(topic, queue_id)
+        if not end and (not 0 <= queue_id < count or topic not in self._tables.topic_config.table):
             # A queue the topic had when it had more is still consumed; a light queue that nothing
             # is in is not there.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
@@ -112,18 +114,18 @@ class OffsetRequests:
     def _search(self, request: Request[headers.SearchOffsetRequestHeader]) -> Reply:
         header = request.header
         upper = (header.boundary_type or "").lower() == "upper"
-        offset = self._kernel.store.offset_by_time(
+        offset = self._store.offset_by_time(
             header.topic, header.queue_id, header.timestamp, "upper" if upper else "lower")
         return Reply(header=headers.SearchOffsetResponseHeader(offset=offset))
 
     def _max_offset(self, request: Request[headers.GetMaxOffsetRequestHeader]) -> Reply:
         header = request.header
-        offset = self._kernel.store.max_offset_in_queue(header.topic, header.queue_id)
+        offset = self._store.max_offset_in_queue(header.topic, header.queue_id)
         return Reply(header=headers.GetMaxOffsetResponseHeader(offset=offset))
 
     def _min_offset(self, request: Request[headers.GetMinOffsetRequestHeader]) -> Reply:
         header = request.header
-        store = self._kernel.store
+        store = self._store
         offset = store.min_offset_in_queue(header.topic, header.queue_id)
         if not offset and store.is_empty_batch_queue(header.topic, header.queue_id):
             offset = NO_MIN_OFFSET
@@ -133,11 +135,11 @@ class OffsetRequests:
         self, request: Request[headers.GetEarliestMsgStoretimeRequestHeader]
     ) -> Reply:
         header = request.header
-        timestamp = self._kernel.store.earliest_store_time(header.topic, header.queue_id)
+        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
         return Reply(header=headers.GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
 
     def _all(self, request: Request[EmptyHeader]) -> Handled:
-        return self._kernel.long_answers.answer(self._read_all(), request.channel)
+        return self._long_answers.answer(self._read_all(), request.channel)
 
     def _read_all(self) -> Generator[None, None, Reply]:
-        return Reply(body=(yield from self._kernel.consumer_offset.encoding()))
+        return Reply(body=(yield from self._tables.consumer_offset.encoding()))

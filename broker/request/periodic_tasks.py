@@ -6,18 +6,20 @@ Source: BrokerController.initializeBrokerScheduledTasks, ClientHousekeepingServi
 from __future__ import annotations
 
 from datetime import datetime, time, timedelta
-from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.host import Host
 from twistmq.broker.observe.statistics import SAMPLE_PERIOD_MS
-from twistmq.broker.request.long_answers import IDLE_PERIOD_MS
+from twistmq.broker.request.acknowledgement import Acknowledgement
+from twistmq.broker.request.long_answers import IDLE_PERIOD_MS, LongAnswers
 from twistmq.broker.request.persistence import SAVE_PERIOD_MS
-from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS
+from twistmq.broker.request.pull_hold import PullHold
+from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS, SlicedWork
 from twistmq.broker.scheduling.periodic import PeriodicTask
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.tables import Tables
 
 __all__ = ["ms_to_next_midnight", "periodic_tasks"]
 
@@ -33,25 +35,28 @@ def ms_to_next_midnight(now_ms: int) -> int:
     return round(datetime.combine(tomorrow, time()).timestamp() * 1000) - now_ms
 
 
-def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
+def periodic_tasks(
+    settings: Settings, host: Host, store: MessageStore, tables: Tables, pull_hold: PullHold,
+    acknowledgement: Acknowledgement, slices: SlicedWork, long_answers: LongAnswers,
+) -> list[PeriodicTask]:
     """The kernel's rows."""
-    settings, steady_ms = kernel.settings, kernel.steady.now_ms
-    retention, trimming = kernel.store.log_retention, kernel.store.queue_retention
+    steady_ms = host.steady.now_ms
+    retention, trimming = store.log_retention, store.queue_retention
 
     def save_offsets(_: int) -> None:
-        kernel.saves.save_if_changed(kernel.consumer_offset, *kernel.unsaved)
+        tables.saves.save_if_changed(tables.consumer_offset, *tables.unsaved)
 
     def expire_clients(_: int) -> None:
-        kernel.clients.expire(kernel.steady.awake_ms(), settings.int("channelExpiredTimeout"))
+        tables.clients.expire(host.steady.awake_ms(), settings.int("channelExpiredTimeout"))
 
-    today = datetime.fromtimestamp(kernel.now_ms() / 1000).date()
+    today = datetime.fromtimestamp(host.now_ms() / 1000).date()
 
     def record_day(now_ms: int) -> None:
         nonlocal today
         before, today = today, datetime.fromtimestamp(now_ms / 1000).date()
         if today <= before:
             return
-        stats = kernel.stats
+        stats = tables.stats
         stats.record_day()
         _log.info("since yesterday {put} messages came in and {got} went out",
                   put=stats.put_today_morning - stats.put_yesterday_morning,
@@ -59,35 +64,35 @@ def periodic_tasks(kernel: Kernel) -> list[PeriodicTask]:
 
     def next_look_ms() -> int:
         # The clock may be set meanwhile.
-        return min(ms_to_next_midnight(kernel.now_ms()), _DAY_LOOK_MAX_MS)
+        return min(ms_to_next_midnight(host.now_ms()), _DAY_LOOK_MAX_MS)
 
     def log_dispatch_lag(_: int) -> None:
         _log.info("dispatch is {size} bytes behind the commit log",
-                  size=kernel.store.dispatch_behind_bytes())
+                  size=store.dispatch_behind_bytes())
 
     def log_water_marks(_: int) -> None:
-        if kernel.pull_hold.count or len(kernel.channels):
+        if pull_hold.count or len(tables.channels):
             _log.debug("{pulls} pulls wait, {channels} connections",
-                       pulls=kernel.pull_hold.count, channels=len(kernel.channels))
+                       pulls=pull_hold.count, channels=len(tables.channels))
 
     return [
         PeriodicTask("flush the store", 50, 50,
-                     lambda _: kernel.store.flush_step(steady_ms())),
+                     lambda _: store.flush_step(steady_ms())),
         PeriodicTask("remove old commit-log files", 60_000, retention.period_ms, retention.step),
         PeriodicTask("trim queues and index", 60_000, trimming.period_ms, trimming.step),
         PeriodicTask("save consumer offsets", 10_000,
                      lambda: settings.int("flushConsumerOffsetInterval"), save_offsets),
-        PeriodicTask("save topics and groups", SAVE_PERIOD_MS, kernel.saves.period_ms,
-                     kernel.saves.step),
-        PeriodicTask("go on with long work", CONTINUE_PERIOD_MS, kernel.slices.period_ms,
-                     kernel.slices.step),
-        PeriodicTask("go on with long answers", IDLE_PERIOD_MS, kernel.long_answers.period_ms,
-                     kernel.long_answers.step),
+        PeriodicTask("save topics and groups", SAVE_PERIOD_MS, tables.saves.period_ms,
+                     tables.saves.step),
+        PeriodicTask("go on with long work", CONTINUE_PERIOD_MS, slices.period_ms,
+                     slices.step),
+        PeriodicTask("go on with long answers", IDLE_PERIOD_MS, long_answers.period_ms,
+                     long_answers.step),
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
-        PeriodicTask("check waiting pulls", 1000, 1000, kernel.pull_hold.check),
-        PeriodicTask("give up late flushes", 500, 500, kernel.acknowledgement.expire),
+        PeriodicTask("check waiting pulls", 1000, 1000, pull_hold.check),
+        PeriodicTask("give up late flushes", 500, 500, acknowledgement.expire),
         PeriodicTask("sample statistics", SAMPLE_PERIOD_MS, SAMPLE_PERIOD_MS,
-                     lambda _: kernel.stats.sample(steady_ms())),
+                     lambda _: tables.stats.sample(steady_ms())),
         PeriodicTask("record the day", 1, next_look_ms, record_day),
         PeriodicTask("log dispatch lag", 10_000, 60_000, log_dispatch_lag),
         PeriodicTask("log water marks", 10_000, 1000, log_water_marks),

@@ -11,19 +11,27 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.host import Host
+from twistmq.broker.identity import Identity
 from twistmq.broker.observe.log_rate import LineRate
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.providers import Providers
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.client_table import ConsumerGroup
 from twistmq.broker.request.consume_context import ConsumeContext
 from twistmq.broker.request.filters import is_tag_type
+from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.store.message_store import (
     GetMessageResult,
     GetMessageStatus,
     MessageFilter,
+    MessageStore,
 )
+from twistmq.broker.tables import Tables
 from twistmq.broker.topic_names import (
     LMQ_PREFIX,
     SAME_GROUP_SUGGESTION,
@@ -38,7 +46,6 @@ from twistmq.broker.wire.headers.pull import (
 
 if TYPE_CHECKING:
     from twistmq.broker.interfaces import BroadcastClient
-    from twistmq.broker.kernel import Kernel
 
 __all__ = ["PullRequests"]
 
@@ -90,15 +97,25 @@ class PullRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, settings: Settings, identity: Identity, host: Host, tables: Tables,
+        providers: Providers, hooks: Hooks, store: MessageStore, pull_hold: PullHold,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._host = host
+        self._tables = tables
+        self._providers = providers
+        self._hooks = hooks
+        self._store = store
+        self._pull_hold = pull_hold
         self._moved_lines = LineRate()
         self._commit_lines = LineRate()
         self._read_settings({})
-        kernel.settings.on_change.append(self._read_settings)
+        settings.on_change.append(self._read_settings)
 
     def _read_settings(self, changes: Mapping[str, object]) -> None:
-        settings = self._kernel.settings
+        settings = self._settings
         self._broker_ip = settings.text("brokerIP1")
         self._broker_readable = bool(settings.int("brokerPermission") & _PERM_READ)
         self._lite_pull = settings.flag("litePullMessageEnable")
@@ -133,31 +150,31 @@ class PullRequests:
             return Reply(ResponseCode.NO_PERMISSION,
                          PullForbiddenResponseHeader(forbidden_type=error.kind),
                          remark=str(error))
-        hooks = self._kernel.hooks
+        hooks = self._hooks
         context = None
         if hooks.before_consume or hooks.after_consume:
-            context = ConsumeContext(self._kernel, header.consumer_group, header.topic,
+            context = ConsumeContext(header.consumer_group, header.topic,
                                      header.queue_id, header.queue_offset, request.channel)
             refusal = hooks.refuse_consume(context)
             if refusal is not None:
                 raise refusal
-        broadcast = self._kernel.broadcast_offsets
+        broadcast = self._providers.broadcast_offsets
         client = None if broadcast is None else broadcast.client_of(request)
         result = self._read(request, message_filter, client)
         code = self._code(header, result)
         if client is not None and broadcast is not None:
             broadcast.pulled(request, client, result.next_begin_offset if (
                 code == ResponseCode.PULL_OFFSET_MOVED) else header.queue_offset)
-        if result.status is not _EMPTY or header.topic in self._kernel.topic_config.table:
+        if result.status is not _EMPTY or header.topic in self._tables.topic_config.table:
             # Else it is a light queue that nobody wrote to: any name is one.
-            self._kernel.consumer_offset.pulled(header.consumer_group, header.topic,
+            self._tables.consumer_offset.pulled(header.consumer_group, header.topic,
                                                 header.queue_id, result.next_begin_offset)
         if may_wait and header.sys_flag & COMMIT_OFFSET:
             self._commit_offset(request, result.max_offset)
         if code == _NOT_FOUND and may_wait and header.sys_flag & SUSPEND:
             wait_ms = header.suspend_timeout_millis if self._long_polling else (
                 self._short_polling_ms)
-            held = self._kernel.pull_hold.hold(request, wait_ms, message_filter, self._pull_again)
+            held = self._pull_hold.hold(request, wait_ms, message_filter, self._pull_again)
             if held is not None:
                 return held
         reply = self._reply(header, result, code, group, topic)
@@ -172,22 +189,21 @@ class PullRequests:
     ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
         """:raises RequestRefused, _Forbidden: when the pull must not be served."""
         header = request.header
-        kernel = self._kernel
         if not self._broker_readable:
             raise _Forbidden(_BROKER_FORBIDDEN,
                              f"the broker[{self._broker_ip}] pulling message is forbidden")
         if not self._lite_pull and request.command.code == RequestCode.LITE_PULL_MESSAGE:
             raise _Forbidden(_BROKER_FORBIDDEN,
                              f"the broker[{self._broker_ip}] for lite pull consumer is forbidden")
-        group = kernel.subscription_group.find(header.consumer_group)
+        group = self._tables.subscription_group.find(header.consumer_group)
         if group is None:
             raise no_group(header.consumer_group)
         if not group.consume_enable:
             raise _Forbidden(_GROUP_FORBIDDEN,
                              f"subscription group no permission, {header.consumer_group}")
-        topic = kernel.topic_config.table.get(header.topic)
+        topic = self._tables.topic_config.table.get(header.topic)
         if topic is None:
-            topic = kernel.topic_config.light_topic(header.topic)
+            topic = self._tables.topic_config.light_topic(header.topic)
         if topic is None:
             raise no_topic(header.topic)
         if not topic.perm & _PERM_READ:
@@ -202,7 +218,7 @@ class PullRequests:
     ) -> MessageFilter | None:
         """The filter of the pull's own subscription, or of the group's heartbeat."""
         header = request.header
-        filters = self._kernel.filters
+        filters = self._providers.filters
         group_name, topic = header.consumer_group, header.topic
         if header.sys_flag & SUBSCRIPTION:
             expression_type = header.expression_type
@@ -227,7 +243,7 @@ class PullRequests:
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> tuple[ConsumerGroup, SubscriptionData]:
         """What the group's members said in their heartbeats that they want of the topic."""
-        members = self._kernel.clients.consumer_group(header.consumer_group)
+        members = self._tables.clients.consumer_group(header.consumer_group)
         if members is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST,
                                  f"the consumer's group info not exist{SAME_GROUP_SUGGESTION}")
@@ -235,7 +251,7 @@ class PullRequests:
             raise _Forbidden(
                 _BROADCASTING_FORBIDDEN,
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
-        if self._kernel.subscription_group.is_forbidden(
+        if self._tables.subscription_group.is_forbidden(
             header.consumer_group, header.topic, _FORBIDDEN_READ_INDEX
         ):
             raise _Forbidden(
@@ -258,11 +274,11 @@ class PullRequests:
         client: BroadcastClient | None,
     ) -> GetMessageResult:
         header = request.header
-        reset = self._kernel.consumer_offset.take_reset_offset(
+        reset = self._tables.consumer_offset.take_reset_offset(
             header.topic, header.consumer_group, header.queue_id)
-        if client is not None and reset is None and self._kernel.broadcast_offsets is not None:
-            reset = self._kernel.broadcast_offsets.begin_offset(request, client)
-        store = self._kernel.store
+        if client is not None and reset is None and self._providers.broadcast_offsets is not None:
+            reset = self._providers.broadcast_offsets.begin_offset(request, client)
+        store = self._store
         if reset is None:
             return store.get_message(header.topic, header.queue_id, header.queue_offset,
                                      header.max_msg_nums, message_filter)
@@ -279,7 +295,7 @@ class PullRequests:
             code = (ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0
                     else ResponseCode.PULL_OFFSET_MOVED)
         if code == _OFFSET_MOVED:
-            left_out = self._moved_lines.left_out(self._kernel.now_ms())
+            left_out = self._moved_lines.left_out(self._host.now_ms())
             if left_out is not None:
                 self.log.info(
                     "pull of {topic}-{queue_id} by {group} at {offset} moved to {new_offset}: "
@@ -287,7 +303,7 @@ class PullRequests:
                     topic=header.topic, queue_id=header.queue_id, group=header.consumer_group,
                     offset=header.queue_offset, new_offset=result.next_begin_offset,
                     status=status.name, left_out=left_out)
-        if self._kernel.is_slave and not result.suggest_slave and status.name != "FOUND":
+        if self._identity.is_slave and not result.suggest_slave and status.name != "FOUND":
             return ResponseCode.PULL_RETRY_IMMEDIATELY
         return code
 
@@ -314,16 +330,16 @@ class PullRequests:
 
         :param end: the offset that the queue's next message gets.
         """
-        if self._kernel.is_slave:
+        if self._identity.is_slave:
             return
         header = request.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        table = self._kernel.consumer_offset
+        table = self._tables.consumer_offset
         if 0 <= header.commit_offset <= end and table.has_room(group, topic, queue_id):
             table.commit(request.channel.remote_address, group, topic, queue_id,
                          header.commit_offset)
             return
-        left_out = self._commit_lines.left_out(self._kernel.now_ms())
+        left_out = self._commit_lines.left_out(self._host.now_ms())
         if left_out is not None:
             self.log.warn(
                 "offset {offset} of {group} in {topic}-{queue_id} is not taken from {peer}: the "
@@ -340,9 +356,9 @@ class PullRequests:
         group, topic = header.consumer_group, header.topic
         if self._light_together:
             group, topic = (LMQ_PREFIX if is_light(name) else name for name in (group, topic))
-        self._kernel.stats.messages_got(group, topic, result.message_count, result.size)
+        self._tables.stats.messages_got(group, topic, result.message_count, result.size)
         if context is not None:
             context.message_count = result.message_count
             context.size_bytes = result.size
             context.messages = result.messages
-            self._kernel.hooks.consumed(context)
+            self._hooks.consumed(context)

@@ -14,21 +14,19 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX, TURN_SECONDS
+from twistmq.broker.host import Host
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.remoting.messages import Handled, Reply, Request
 from twistmq.broker.request.filters import wants_any
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
-from twistmq.broker.store.message_store import MessageFilter
+from twistmq.broker.store.message_store import MessageFilter, MessageStore
 from twistmq.broker.wire.record import MessageRecord
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
 
 __all__ = ["PullHold"]
 
@@ -80,8 +78,9 @@ class PullHold:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, host: Host, store: MessageStore) -> None:
+        self._host = host
+        self._store = store
         self._held: dict[tuple[str, int], WaitingByTag[_HeldPull]] = {}
         #: The queues whose pulls are gone through, the next to go on with in front.
         self._rounds: OrderedDict[tuple[str, int], _Round] = OrderedDict()
@@ -111,7 +110,7 @@ class PullHold:
             self._extra[request.channel.channel_id] += 1
         header = request.header
         held = _HeldPull(request, header.queue_offset, message_filter,
-                         self._kernel.steady.now_ms() + timeout_ms, run_again, Deferred(),
+                         self._host.steady.now_ms() + timeout_ms, run_again, Deferred(),
                          is_extra=is_extra)
         key = header.topic, header.queue_id
         waiting = self._held.get(key)
@@ -123,7 +122,7 @@ class PullHold:
         return held.reply
 
     def _log_full(self, request: Request[Any]) -> None:
-        left_out = self._full_lines.left_out(self._kernel.now_ms())
+        left_out = self._full_lines.left_out(self._host.now_ms())
         if left_out is not None:
             self.log.warn("{count} pulls are held, the one from {peer} is not ({left_out} such "
                           "lines were left out before)", count=self.count,
@@ -144,11 +143,11 @@ class PullHold:
 
     def check(self, _: int) -> None:
         """End the waits whose time is up or whose message came unnoticed; run periodically."""
-        end_ms, now_ms = self._turn_end_ms(), self._kernel.steady.now_ms()
+        end_ms, now_ms = self._turn_end_ms(), self._host.steady.now_ms()
         for topic, queue_id in list(self._held):
             if (topic, queue_id) in self._rounds:
                 continue
-            maximum = self._kernel.store.max_offset_in_queue(topic, queue_id)
+            maximum = self._store.max_offset_in_queue(topic, queue_id)
             self._wake((topic, queue_id), (partial(_is_over, now_ms, maximum), None), end_ms)
 
     def release_all(self) -> None:
@@ -159,11 +158,9 @@ class PullHold:
             key = next(iter(self._rounds))
             self._go_on(key, self._rounds[key], None)
 
-    def _turn_end_ms(self) -> float | None:
-        """When what runs now is to make way, ms; None: never."""
-        if self._kernel.run_soon is None:
-            return None
-        return self._kernel.steady.now_ms() + TURN_SECONDS * 1000
+    def _turn_end_ms(self) -> float:
+        """When the current slice ends, ms."""
+        return self._host.steady.now_ms() + TURN_SECONDS * 1000
 
     def _wake(self, key: tuple[str, int], reason: _Reason, end_ms: float | None) -> None:
         """End the waits of one queue for which there is a reason, now or soon.
@@ -180,9 +177,9 @@ class PullHold:
         if running is None:
             return
         self._go_on(key, running, end_ms)
-        if self._rounds and not self._is_going_on and self._kernel.run_soon is not None:
+        if self._rounds and not self._is_going_on:
             self._is_going_on = True
-            self._kernel.run_soon(self._take_turn)
+            self._host.run_soon(self._take_turn)
 
     def _begin(self, key: tuple[str, int], reasons: Sequence[_Reason]) -> _Round | None:
         """Begin a round for these reasons; :returns: None when they concern nobody."""
@@ -211,13 +208,13 @@ class PullHold:
             self._rounds[key] = running
             if not self._go_on(key, running, end_ms):
                 break
-        if self._rounds and self._kernel.run_soon is not None:
+        if self._rounds:
             self._is_going_on = True
-            self._kernel.run_soon(self._take_turn)
+            self._host.run_soon(self._take_turn)
 
     def _go_on(self, key: tuple[str, int], running: _Round, end_ms: float | None) -> bool:
         """Go on with a queue's pulls; :returns: False when the time is over."""
-        now_ms, steady_ms = self._kernel.now_ms, self._kernel.steady.now_ms
+        now_ms, steady_ms = self._host.now_ms, self._host.steady.now_ms
         looks = 0
         while True:
             while running.at < len(running.pulls):

@@ -5,21 +5,22 @@ Source: QueryMessageProcessor @5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import Work
+from twistmq.broker.request.long_answers import LongAnswers, Work
+from twistmq.broker.request.message_access import require_readable
+from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.wire.headers.query import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
 from twistmq.broker.wire.record import decode_record
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
 
 __all__ = ["QueryRequests"]
 
@@ -30,8 +31,14 @@ _UNIQUE_KEY_FLAG: Final = "_UNIQUE_KEY_QUERY"
 class QueryRequests:
     """The handlers of look-ups."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, settings: Settings, store: MessageStore, dispatcher: Dispatcher,
+        long_answers: LongAnswers,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._dispatcher = dispatcher
+        self._long_answers = long_answers
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -40,14 +47,14 @@ class QueryRequests:
         ]
 
     def _query(self, request: Request[QueryMessageRequestHeader]) -> Handled:
-        return self._kernel.long_answers.answer(self._look_up(request), request.channel)
+        return self._long_answers.answer(self._look_up(request), request.channel)
 
     def _look_up(self, request: Request[QueryMessageRequestHeader]) -> Work:
         header = request.header
         unique = request.command.fields().get(_UNIQUE_KEY_FLAG) == "true"
-        found, newest_ms, newest_offset = yield from self._kernel.store.querying(
+        found, newest_ms, newest_offset = yield from self._store.querying(
             header.topic, header.key,
-            self._kernel.settings.int("defaultQueryMaxNum") if unique else header.max_num,
+            self._settings.int("defaultQueryMaxNum") if unique else header.max_num,
             header.begin_timestamp, header.end_timestamp)
         if not found:
             return Reply(ResponseCode.QUERY_NOT_FOUND, QueryMessageResponseHeader(
@@ -58,10 +65,10 @@ class QueryRequests:
         return Reply(header=answer, body=b"".join(found))
 
     def _view(self, request: Request[ViewMessageRequestHeader]) -> Reply:
-        record = self._kernel.store.look_message(request.header.offset)
+        record = self._store.look_message(request.header.offset)
         if record is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {request.header.offset}")
-        self._kernel.require_readable(request, decode_record(record, 0, False))
+        require_readable(self._dispatcher, request, decode_record(record, 0, False))
         return Reply(body=record)

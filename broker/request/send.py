@@ -10,11 +10,13 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor, HookUtils @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
 from twistmq.broker.errors import (
     BrokerError,
@@ -25,6 +27,10 @@ from twistmq.broker.errors import (
     StoreFull,
     StoreGone,
 )
+from twistmq.broker.host import Host
+from twistmq.broker.identity import Identity
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.providers import Providers
 from twistmq.broker.remoting.messages import (
     Handled,
     Held,
@@ -33,6 +39,7 @@ from twistmq.broker.remoting.messages import (
     RequestHandler,
     hold_until,
 )
+from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
@@ -40,6 +47,7 @@ from twistmq.broker.request.send_reply import StoredReply
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed, unclaimed_properties
+from twistmq.broker.tables import Tables
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.batch import decode_batch, is_longer_batch
@@ -60,9 +68,6 @@ from twistmq.broker.wire.record import (
     MessageRecord,
 )
 
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
-
 __all__ = ["LARGE_BATCH_COUNT", "SendRequests"]
 
 #: A batch of more messages is handled in slices: so many take four milliseconds or so.
@@ -78,21 +83,31 @@ _WAITS_NOT = f"{names.WAIT}\x01false"
 class SendRequests:
     """The send handlers of one broker."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._unclaimed = unclaimed_properties(kernel.claimed_properties)
+    def __init__(
+        self, settings: Settings, identity: Identity, host: Host, tables: Tables,
+        providers: Providers, hooks: Hooks, appender: Appender,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._tables = tables
+        self._providers = providers
+        self._hooks = hooks
+        self._appender = appender
+        self._random = Random()
+        self._unclaimed = unclaimed_properties(providers.claimed_properties)
         #: Properties that make more of a message than a plain one: few messages have any.
         self._asking = self._unclaimed | {names.TRAN_MSG}
-        self._topics = SendTopics(kernel)
-        self._forbidden_topics = kernel.send_forbidden_topics
+        self._topics = SendTopics(settings, tables.topic_config, tables.subscription_group,
+                                  providers.send_forbidden_topics)
+        self._forbidden_topics = providers.send_forbidden_topics
         #: The queues that half messages of the batch were sent to.
         self._half_queue_ids: dict[MessageRecord, int] = {}
-        self._large = LargeSends(kernel, self)
+        self._large = LargeSends(host, identity, hooks, appender.store, self)
         self._read_settings({})
-        kernel.settings.on_change.append(self._read_settings)
+        settings.on_change.append(self._read_settings)
 
     def _read_settings(self, changes: Mapping[str, object]) -> None:
-        settings, kernel = self._kernel.settings, self._kernel
+        settings = self._settings
         self._region = settings.text("regionId")
         self._trace_on = settings.flag("traceOn")
         self._reject_transactions = settings.flag("rejectTransactionMessage")
@@ -101,7 +116,7 @@ class SendRequests:
         self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
         self._reply_maker = StoredReplyMaker(self._region, self._trace_on)
         self._maker = RecordMaker(self._region, "true" if self._trace_on else "false",
-                                  kernel.cluster_name, kernel.unique_ids)
+                                  self._identity.cluster_name, self._identity.unique_ids)
 
     def handlers(self) -> list[RequestHandler[Any]]:
         v1, v2 = SendMessageRequestHeader, SendMessageRequestHeaderV2
@@ -145,13 +160,13 @@ class SendRequests:
         saved = self.tell_of_topics()
         if not requests:
             return replies
-        hooks = self._kernel.hooks
+        hooks = self._hooks
         if not hooks.before_send and not hooks.after_send:
             self._append(requests, records_of, replies)
             if saved is not None:
                 hold_until(saved, replies)
             return replies
-        batch = SendBatch(self._kernel, list(requests), records_of, replies)
+        batch = SendBatch(list(requests), records_of, replies)
         for index, refusal in hooks.refuse_send(batch).items():
             if replies[index] is None:
                 replies[index] = self.refused(refusal)
@@ -167,7 +182,7 @@ class SendRequests:
         :raises RequestRefused: when nothing may be sent there any more.
         """
         if not self._broker_writable or (
-                request.header.topic not in self._kernel.topic_config.table):
+                request.header.topic not in self._tables.topic_config.table):
             self._topics.find(request)
 
     def tell_of_topics(self) -> Deferred[None] | None:
@@ -179,8 +194,8 @@ class SendRequests:
         if not self._topics.made:
             return None
         self._topics.made = False
-        saved = self._kernel.save_topics()
-        self._kernel.topics_changed()
+        saved = self._tables.save_topics()
+        self._tables.topics_changed()
         return saved
 
     # --- from request to records
@@ -193,14 +208,14 @@ class SendRequests:
         """
         header: SendMessageRequestHeader = request.header
         topic = header.topic
-        config = self._kernel.topic_config.table.get(topic)
+        config = self._tables.topic_config.table.get(topic)
         if config is None or topic in self._forbidden_topics or not self._broker_writable:
             config = self._topics.find(request)
         queue_id = header.queue_id
         if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             raise queue_refusal(request, config)
         if queue_id < 0:
-            queue_id = self._kernel.random.randrange(max(config.write_queue_nums, 1))
+            queue_id = self._random.randrange(max(config.write_queue_nums, 1))
         if len(request.command.body) > self._body_size_max:
             raise self._illegal()
         if header.batch:
@@ -213,7 +228,7 @@ class SendRequests:
         record = self._maker.make(
             topic, queue_id, request.command.body, fields, text, header.flag,
             header.sys_flag, header.reconsume_times or 0, header.born_timestamp,
-            request.channel.remote_host, self._kernel.store_host, request.now_ms)
+            request.channel.remote_host, self._identity.store_host, request.now_ms)
         if config.topic_filter_type is _MULTI_TAG:
             record.sys_flag |= SYS_MULTI_TAGS
         if asks and fields.get(names.TRAN_MSG) == "true" and not (
@@ -228,7 +243,7 @@ class SendRequests:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker_ip}] sending transaction message is forbidden")
-        service = self._kernel.transaction_service
+        service = self._providers.transaction_service
         if service is None:
             raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                                  "no plugin of this broker provides transaction messages")
@@ -257,7 +272,7 @@ class SendRequests:
             return [self._maker.make(
                 header.topic, queue_id, request.command.body, common, "", header.flag,
                 sys_flag | SYS_NEED_UNWRAP | SYS_INNER_BATCH, header.reconsume_times or 0,
-                header.born_timestamp, request.channel.remote_host, self._kernel.store_host,
+                header.born_timestamp, request.channel.remote_host, self._identity.store_host,
                 request.now_ms)]
         batch = LargeBatch(queue_id, sys_flag, common)
         if is_longer_batch(request.command.body, LARGE_BATCH_COUNT):
@@ -275,7 +290,7 @@ class SendRequests:
         return self._maker.make_batch(
             messages, batch.common, self._unclaimed, header.topic, batch.queue_id, batch.sys_flag,
             header.reconsume_times or 0, header.born_timestamp, request.channel.remote_host,
-            self._kernel.store_host, request.now_ms)
+            self._identity.store_host, request.now_ms)
 
     def _illegal(self) -> RequestRefused:
         return RequestRefused(
@@ -290,7 +305,6 @@ class SendRequests:
         replies: list[Handled],
     ) -> None:
         """Append what was not refused and fill in the replies."""
-        kernel = self._kernel
         # A plugin may send a record elsewhere; its sender is told the queue that was meant.
         queue_ids = [records[0].queue_id if records else 0 for records in records_of]
         if self._half_queue_ids:
@@ -300,7 +314,7 @@ class SendRequests:
         waiting = [index for index, reply in enumerate(replies) if reply is None]
         flat = [record for index in waiting for record in records_of[index]]
         owners = [index for index in waiting for _ in records_of[index]]
-        refusals = kernel.append(flat, owners)
+        refusals = self._appender.append(flat, owners)
         for position, error in refusals.items():
             replies[owners[position]] = self.refused(self.not_stored(error))
         self.stored(requests, records_of, replies, queue_ids)
@@ -314,8 +328,7 @@ class SendRequests:
         :param queue_ids: the queue each request was sent to.
         :param message_ids: those of the only request, where they are made already.
         """
-        kernel = self._kernel
-        host, maker = kernel.store_host, self._reply_maker
+        host, maker = self._identity.store_host, self._reply_maker
         stored = [index for index, reply in enumerate(replies) if reply is None]
         for index in stored:
             request, records = requests[index], records_of[index]
@@ -323,15 +336,16 @@ class SendRequests:
                 request, records, queue_ids[index], message_ids
             ) if len(records) > 1 or request.header.batch else StoredReply(
                 records[0], queue_ids[index], host, maker)
-        kernel.stats.messages_put([record for index in stored for record in records_of[index]])
-        if kernel.acknowledgement.stages:
+        self._tables.stats.messages_put(
+            [record for index in stored for record in records_of[index]])
+        if self._appender.acknowledgement.stages:
             self._when_safe(requests, records_of, stored, replies)
 
     def _batch_reply(
         self, request: Request[Any], records: list[MessageRecord], queue_id: int,
         message_ids: str | None,
     ) -> Reply:
-        host = self._kernel.store_host
+        host = self._identity.store_host
         first = records[0]
         if message_ids is None:
             message_ids = ",".join([offset_message_id(host, r.physical_offset) for r in records])
@@ -363,7 +377,7 @@ class SendRequests:
             if isinstance(reply, StoredReply):
                 reply.write_ahead(requests[index].command.opaque)
         offset = records_of[waiting[-1]][-1].next_offset
-        safe = self._kernel.acknowledgement.wait(offset)
+        safe = self._appender.acknowledgement.wait(offset)
         if safe is None:
             return
 
@@ -391,7 +405,7 @@ class SendRequests:
             return self._illegal()
         if isinstance(error, StoreGone) or not isinstance(error, (StoreFull, StoreClosed)):
             return error
-        log, queues = self._kernel.store.disk_ratios()
+        log, queues = self._appender.store.disk_ratios()
         return RequestRefused(
             ResponseCode.SERVICE_NOT_AVAILABLE,
             "service not available now. It may be caused by one of the following reasons: the "

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twistmq.broker.remoting.messages import Handled, Request
 from twistmq.broker.wire.record import MessageRecord
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
 
 __all__ = ["SendBatch"]
 
@@ -22,8 +19,6 @@ class SendBatch:
     carries a batch of messages, or none when it was refused.
     """
 
-    #: The broker.
-    kernel: Kernel
     #: Their headers are SendMessageRequestHeader or its V2, which have the same attributes.
     requests: list[Request[Any]]
     #: What is to be stored of each; a batch of a client has several.

@@ -5,11 +5,15 @@ Source: AbstractSendMessageProcessor.msgCheck @5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection
+from typing import Any, Final
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.remoting.messages import Request
+from twistmq.broker.request.subscription_group import SubscriptionGroupTable
+from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.topic_names import (
     APPLY_TOPIC_SUGGESTION,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -18,9 +22,6 @@ from twistmq.broker.topic_names import (
 )
 from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.broker.wire.headers.send import SendMessageRequestHeader
-
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
 
 __all__ = ["SendTopics", "queue_refusal"]
 
@@ -34,14 +35,20 @@ _PERM_WRITE: Final = 2
 class SendTopics:
     """The topics messages are sent to."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._broker_ip = kernel.settings.text("brokerIP1")
+    def __init__(
+        self, settings: Settings, topic_config: TopicConfigTable,
+        subscription_group: SubscriptionGroupTable, forbidden_topics: Collection[str]
+    ) -> None:
+        self._settings = settings
+        self._topic_config = topic_config
+        self._subscription_group = subscription_group
+        self._forbidden_topics = forbidden_topics
+        self._broker_ip = settings.text("brokerIP1")
         #: Whether topics were made since this was set to False; who calls tells the kernel.
         self.made = False
 
     def _broker_writable(self) -> bool:
-        return bool(self._kernel.settings.int("brokerPermission") & _PERM_WRITE)
+        return bool(self._settings.int("brokerPermission") & _PERM_WRITE)
 
     def find(self, request: Request[Any]) -> TopicConfig:
         """Check the topic's name and permissions; create it where that is allowed.
@@ -50,14 +57,14 @@ class SendTopics:
         """
         header: SendMessageRequestHeader = request.header
         topic = header.topic
-        table = self._kernel.topic_config
+        table = self._topic_config
         if not self._broker_writable() and table.is_order_topic(topic):
             raise RequestRefused(ResponseCode.NO_PERMISSION,
                                  f"the broker[{self._broker_ip}] sending message is forbidden")
         fault = topic_fault(topic)
         if fault is not None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
-        if topic in self._kernel.send_forbidden_topics:
+        if topic in self._forbidden_topics:
             raise RequestRefused(ResponseCode.NO_PERMISSION,
                                  f"Sending message to topic[{topic}] is forbidden.")
         config = table.get(topic)
@@ -65,7 +72,7 @@ class SendTopics:
             return config
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         group = topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-        if is_retry and self._kernel.subscription_group.find(group) is None:
+        if is_retry and self._subscription_group.find(group) is None:
             # Differs from Apache, which makes the topic of a group that there is not.
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -8,7 +8,7 @@ Source: AdminBrokerProcessor @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
@@ -18,9 +18,12 @@ from twistmq.broker.constants import (
     TOPIC_QUEUES_MAX,
 )
 from twistmq.broker.errors import RequestRefused
+from twistmq.broker.identity import Identity
+from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
 from twistmq.broker.request.attributes import parse_attribute_changes
-from twistmq.broker.request.sliced_work import now_or_later
+from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
+from twistmq.broker.tables import Tables
 from twistmq.broker.topic_names import group_fault, is_system_topic, topic_fault
 from twistmq.broker.wire.bodies import (
     CreateTopicListRequestBody,
@@ -38,9 +41,6 @@ from twistmq.broker.wire.headers.topic import (
     DeleteTopicRequestHeader,
 )
 
-if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
-
 __all__ = ["TopicRequests"]
 
 #: Topics or groups taken in between two looks at the clock.
@@ -50,10 +50,14 @@ _TOPICS_AT_ONCE: Final = 10
 class TopicRequests:
     """The handlers of topics and groups."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(
+        self, identity: Identity, tables: Tables, hooks: Hooks, slices: SlicedWork
+    ) -> None:
+        self._tables = tables
+        self._hooks = hooks
+        self._slices = slices
         #: Of tables that are empty, and never change, unless a plugin has them.
-        self._mapping_version = DataVersion(timestamp=kernel.started_ms)
+        self._mapping_version = DataVersion(timestamp=identity.started_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -83,7 +87,7 @@ class TopicRequests:
         self._check_topic(config)
         changes = parse_attribute_changes(header.attributes)
         _check_message_type(changes)
-        self._kernel.topic_config.require_room((config,))
+        self._tables.topic_config.require_room((config,))
         return self._when_told() if self._update_topic(config, changes) else Reply()
 
     def _create_topics(self, request: Request[EmptyHeader]) -> Handled:
@@ -92,7 +96,7 @@ class TopicRequests:
         Differs from Apache, which does nothing about the others when one is as it was already.
         """
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
-        updated = self._kernel.slices.run(self._update_topics(configs))
+        updated = self._slices.run(self._update_topics(configs))
         return now_or_later(updated.addCallback(
             lambda changed: self._when_told() if changed else Reply()))
 
@@ -103,7 +107,7 @@ class TopicRequests:
             _check_message_type(config.attributes)
             if not number % _TOPICS_AT_ONCE:
                 yield
-        self._kernel.topic_config.require_room(configs)
+        self._tables.topic_config.require_room(configs)
         changed = False
         try:
             for number, config in enumerate(configs):
@@ -113,7 +117,7 @@ class TopicRequests:
                     yield
         except RequestRefused:
             # Those before the one that is refused are there.
-            self._kernel.topics_saved_and_told()
+            self._tables.topics_saved_and_registered()
             raise
         return changed
 
@@ -128,7 +132,7 @@ class TopicRequests:
 
     def _update_topic(self, config: TopicConfig, changes: Mapping[str, str]) -> bool:
         """Create or replace a topic; :returns: whether that changed anything."""
-        table = self._kernel.topic_config
+        table = self._tables.topic_config
         old = table.get(config.topic_name)
         if old is not None and not changes:
             config.attributes = old.attributes
@@ -142,26 +146,26 @@ class TopicRequests:
         if not topic or topic.isspace():
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._require_user_topic(topic)
-        self._kernel.delete_topic(topic)
+        self._tables.delete_topic(topic)
         return self._when_told()
 
     def _require_user_topic(self, topic: str) -> None:
-        if is_system_topic(topic) or self._kernel.topic_config.is_system_topic(topic):
+        if is_system_topic(topic) or self._tables.topic_config.is_system_topic(topic):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"The topic[{topic}] is conflict with system topic.")
 
     def _all_topics(self, request: Request[EmptyHeader]) -> Reply:
-        table = self._kernel.topic_config
+        table = self._tables.topic_config
         wrapper = table.told_tables()
         wrapper.mapping_data_version = self._mapping_version
         wrapper.topic_queue_mapping_detail_map = {}
-        self._kernel.hooks.complete_topic_tables(wrapper, registering=False)
+        self._hooks.complete_topic_tables(wrapper, registering=False)
         return Reply(body=encode_with_rows(
             wrapper, b'"topicConfigTable":{}', table.rows.values()))
 
     def _when_told(self) -> Handled:
         """Answer once the topics are saved and the name servers know."""
-        told = self._kernel.topics_saved_and_told()
+        told = self._tables.topics_saved_and_registered()
         if told is None:
             return Reply()
         answer: Deferred[Reply] = told.addCallback(lambda _: Reply())
@@ -177,7 +181,7 @@ class TopicRequests:
 
     def _create_groups(self, request: Request[EmptyHeader]) -> Handled:
         configs = SubscriptionGroupList.decode(request.body).group_config_list
-        updated = self._kernel.slices.run(self._update_groups(configs))
+        updated = self._slices.run(self._update_groups(configs))
         return now_or_later(updated.addCallback(lambda _: self._when_groups_saved()))
 
     def _update_groups(
@@ -194,15 +198,15 @@ class TopicRequests:
                 yield
 
     def _when_groups_saved(self) -> Handled:
-        saved = self._kernel.saves.save(self._kernel.subscription_group)
+        saved = self._tables.saves.save(self._tables.subscription_group)
         return now_or_later(saved.addCallback(lambda _: Reply()))
 
     def _update_group(self, config: SubscriptionGroupConfig) -> None:
         changes, config.attributes = config.attributes, {}
-        self._kernel.subscription_group.update(config, changes)
+        self._tables.subscription_group.update(config, changes)
 
     def _delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Handled:
-        self._kernel.delete_group(request.header.group_name, request.header.clean_offset)
+        self._tables.delete_group(request.header.group_name, request.header.clean_offset)
         return self._when_groups_saved()
 
 

@@ -22,9 +22,9 @@ from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Request
-from twistmq.broker.scheduling.steady_clock import SteadyClock
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.testing.disk import MemoryDisk
+from twistmq.broker.testing.local_host import LocalHost
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import Frame, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader
@@ -128,8 +128,9 @@ class KernelBox:
         self.settings.start_checks += kernel_checks(hooks)
         store = MessageStore(self.settings.store_settings(), self.disk, self._now, execute,
                              steady_ms=lambda: self.clock())
-        self.kernel = Kernel(self.settings, store, hooks, self._now,
-                             SteadyClock(lambda: self.clock()))
+        #: The broker's surroundings: a test gives it name servers and other servers.
+        self.host = LocalHost(self._now, lambda: self.clock())
+        self.kernel = Kernel(self.settings, store, hooks, self.host)
         self._peers = 0
         self._opaque = 0
         started = ensureDeferred(self.kernel.start())

@@ -39,7 +39,7 @@ from twistmq.plugins.admin.stats import StatsQuestions
 from twistmq.plugins.admin.topics import TopicQuestions
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["Plugin"]
 
@@ -54,7 +54,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The requests of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     @staticmethod

@@ -50,7 +50,7 @@ from twistmq.plugins.admin.reset import TELLABLE_VERSION_MIN
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["CALL_TIMEOUT_MS", "STATUS_TIMEOUT_MS", "ClientQuestions"]
 
@@ -67,7 +67,7 @@ class ClientQuestions:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

@@ -35,7 +35,7 @@ from twistmq.plugins.admin.progress import queue_progress
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["GroupQuestions"]
 
@@ -46,7 +46,7 @@ _READING: Final = 2
 class GroupQuestions:
     """The handlers about groups."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

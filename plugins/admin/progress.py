@@ -32,12 +32,12 @@ from twistmq.broker.wire.headers.topic import QueryConsumeTimeSpanRequestHeader
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["ProgressRequests", "queue_progress"]
 
 
-def queue_progress(kernel: Kernel, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+def queue_progress(kernel: Broker, group: str, topic: str, queue_id: int) -> OffsetWrapper:
     """How far a group has come in a queue."""
     store, offsets = kernel.store, kernel.consumer_offset
     consumed = max(offsets.query(group, topic, queue_id), 0)
@@ -50,7 +50,7 @@ def queue_progress(kernel: Kernel, group: str, topic: str, queue_id: int) -> Off
 class ProgressRequests:
     """The handlers of groups' progress."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

@@ -22,7 +22,7 @@ from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.plugins.admin.rows import encode_with_rows
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["ENTRIES_MAX", "ConsumeQueueData", "QueryConsumeQueueResponseBody", "QueueQuestions"]
 
@@ -103,7 +103,7 @@ class QueryConsumeQueueResponseBody(Body):
 class QueueQuestions:
     """The handlers about consume queues."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

@@ -23,7 +23,7 @@ from twistmq.broker.wire.headers.admin import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["ReplicationRequests"]
 
@@ -31,7 +31,7 @@ __all__ = ["ReplicationRequests"]
 class ReplicationRequests:
     """The handlers about masters and slaves."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

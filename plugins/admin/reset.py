@@ -27,7 +27,7 @@ from twistmq.broker.wire.bodies import (
 from twistmq.broker.wire.headers.client import ResetOffsetRequestHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["TELLABLE_VERSION_MIN", "ResetRequests"]
 
@@ -41,7 +41,7 @@ class ResetRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

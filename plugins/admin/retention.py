@@ -17,7 +17,7 @@ from twistmq.broker.topic_names import LMQ_PREFIX, SYSTEM_TOPICS, is_system_topi
 from twistmq.broker.wire.header import EmptyHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["RetentionRequests"]
 
@@ -27,7 +27,7 @@ class RetentionRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

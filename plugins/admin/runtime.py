@@ -19,7 +19,7 @@ from twistmq.broker.wire.command import VERSION
 from twistmq.broker.wire.header import EmptyHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["RuntimeQuestions", "readable_size"]
 
@@ -44,7 +44,7 @@ def readable_size(size: int) -> str:
 class RuntimeQuestions:
     """The handlers about the broker as a whole."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

@@ -19,7 +19,7 @@ from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["SettingRequests"]
 
@@ -32,7 +32,7 @@ class SettingRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._version = DataVersion(timestamp=kernel.started_ms)
 
@@ -62,7 +62,7 @@ class SettingRequests:
         reply = changed_reply(kernel.settings, changes)
         if "brokerPermission" not in changed:
             return reply
-        told = kernel.topics_saved_and_told()
+        told = kernel.topics_saved_and_registered()
         if told is None:
             return reply
         answer: Deferred[Reply] = told.addCallback(lambda _: reply)

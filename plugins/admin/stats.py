@@ -15,7 +15,7 @@ from twistmq.broker.wire.bodies import BrokerStatsData, BrokerStatsItem
 from twistmq.broker.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["StatsQuestions"]
 
@@ -35,7 +35,7 @@ _STATS: Final = {
 class StatsQuestions:
     """The handler of figures."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

@@ -30,7 +30,7 @@ from twistmq.broker.wire.headers.topic import (
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["TopicQuestions"]
 
@@ -38,7 +38,7 @@ __all__ = ["TopicQuestions"]
 class TopicQuestions:
     """The handlers about topics."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
 
     def handlers(self) -> list[RequestHandler[Any]]:

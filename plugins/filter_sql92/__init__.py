@@ -21,7 +21,7 @@ from twistmq.broker.request.client_table import ChangeKind, ClientChange
 from twistmq.broker.scheduling.periodic import PeriodicTask
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
 
 __all__ = ["Plugin"]
@@ -54,7 +54,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The language and the filters of one broker; nothing if enablePropertyFilter is off."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._made: ConsumerFilters | None = None
 

@@ -33,7 +33,7 @@ from twistmq.plugins.filter_sql92.bodies import (
 from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilter
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.store.get_message import MessageFilter
 
 __all__ = ["ConsumerFilters"]
@@ -67,7 +67,7 @@ class ConsumerFilters:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._now_ms = kernel.now_ms
         settings = kernel.settings

@@ -27,7 +27,7 @@ from twistmq.plugins.flow_control.rate_limits import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["Plugin"]
 
@@ -54,7 +54,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The flow control of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.control = FlowControl(broker)
         self._rates: RateLimits | None = None

@@ -33,7 +33,7 @@ from twistmq.plugins.flow_control.refusals import Refusal
 from twistmq.plugins.flow_control.watermark import waiting_counts, watermark
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["PAGE_CACHE", "QUEUE_BYTES", "SWITCH", "FlowControl"]
 
@@ -65,7 +65,7 @@ class FlowControl:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._waiting: WaitingRequests | None = None
         #: Refusals since the start, by the word their remarks begin with.

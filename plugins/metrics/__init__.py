@@ -26,9 +26,9 @@ from twistmq.broker import hookimpl
 from twistmq.broker.config.settings import Setting, SettingCheck, Settings
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
     from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.observe.metrics import MetricFamily
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.metrics.exporter import Exporter
     from twistmq.plugins.metrics.namesrv_families import RequestCounts
     from twistmq.plugins.metrics.rpc_latency import RpcLatency
@@ -96,7 +96,7 @@ class _WithSettings:
 class Plugin(_WithSettings):
     """The metrics of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         #: While the pages are served.
         self.exporter: Exporter | None = None
@@ -105,11 +105,11 @@ class Plugin(_WithSettings):
     def on_start(self) -> None:
         """:raises SettingsError: when a setting has no meaning, or the port cannot be had."""
         broker = self._broker
-        if broker.settings.text("metricsExporterType") != "PROM" or broker.serve_http is None:
+        if broker.settings.text("metricsExporterType") != "PROM":
             return
         from twistmq.plugins.metrics.exporter import broker_exporter  # it takes some megabytes
 
-        self.exporter = broker_exporter(broker, broker.serve_http)
+        self.exporter = broker_exporter(broker, broker.host.serve_http)
 
     @hookimpl
     def on_stop(self) -> Deferred[None] | None:

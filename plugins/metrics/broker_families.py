@@ -22,7 +22,7 @@ from twistmq.broker.topic_names import (
 from twistmq.broker.wire.bodies import ConsumeType
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.request.client_table import Client
 
 __all__ = ["collect", "flag", "is_system_group"]
@@ -47,7 +47,7 @@ def is_system_group(group: str) -> bool:
     return group.upper().startswith(SYSTEM_GROUP_PREFIX)
 
 
-def collect(kernel: Kernel) -> Iterator[MetricFamily]:
+def collect(kernel: Broker) -> Iterator[MetricFamily]:
     """Make the families."""
     yield single("rocketmq_broker_permission", "What clients may do: 4 read, 2 write, 6 both.",
                  kernel.settings.int("brokerPermission"))
@@ -66,7 +66,7 @@ def _is_counted(topic: str) -> bool:
     return not topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
 
 
-def _traffic(kernel: Kernel) -> Iterator[MetricFamily]:
+def _traffic(kernel: Broker) -> Iterator[MetricFamily]:
     """Messages and their bytes as stored, by topic, and by group where they go out."""
     labels = ("topic", "is_system")
     count = MetricFamily("rocketmq_messages_in", "counter", "Messages that were stored.", labels)
@@ -81,7 +81,7 @@ def _traffic(kernel: Kernel) -> Iterator[MetricFamily]:
     yield from _out(kernel)
 
 
-def _out(kernel: Kernel) -> Iterator[MetricFamily]:
+def _out(kernel: Broker) -> Iterator[MetricFamily]:
     """What consumers got: only of what was popped it is said whether it were retries.
 
     Pulls of retries do not count. Source: DefaultPullMessageResultHandler, PopMessageProcessor.
@@ -106,7 +106,7 @@ def _out(kernel: Kernel) -> Iterator[MetricFamily]:
     yield size
 
 
-def _dead_letters(kernel: Kernel) -> MetricFamily:
+def _dead_letters(kernel: Broker) -> MetricFamily:
     family = MetricFamily(
         "rocketmq_send_to_dlq_messages", "counter", "Messages that a group gave up.",
         ("topic", "consumer_group", "is_system"))
@@ -127,7 +127,7 @@ def _version(client: Client) -> str:
     return name if number % 2 else f"{name}_snapshot"
 
 
-def _producers(kernel: Kernel) -> MetricFamily:
+def _producers(kernel: Broker) -> MetricFamily:
     family = MetricFamily("rocketmq_producer_connections", "gauge", "Producers, once a group.",
                           ("language", "version", "protocol_type"))
     counts = Counter((client.language.lower(), _version(client))
@@ -138,7 +138,7 @@ def _producers(kernel: Kernel) -> MetricFamily:
     return family
 
 
-def _consumers(kernel: Kernel) -> MetricFamily:
+def _consumers(kernel: Broker) -> MetricFamily:
     family = MetricFamily(
         "rocketmq_consumer_connections", "gauge", "Consumers.",
         ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"))
@@ -152,7 +152,7 @@ def _consumers(kernel: Kernel) -> MetricFamily:
     return family
 
 
-def _storage(kernel: Kernel) -> Iterator[MetricFamily]:
+def _storage(kernel: Broker) -> Iterator[MetricFamily]:
     store = kernel.store
     try:
         space = shutil.disk_usage(store.settings.store_path_root_dir)

@@ -25,8 +25,8 @@ from twistmq.plugins.metrics.setting_checks import MISSING, interface_of, read_l
 
 if TYPE_CHECKING:
     from twistmq.broker.interfaces import ServeHttp
-    from twistmq.broker.kernel import Kernel
     from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.metrics.exposition import Exposition
 
 __all__ = ["Exporter", "broker_exporter", "namesrv_exporter"]
@@ -109,7 +109,7 @@ class Exporter:
             answer.callback(result) if isinstance(result, bytes) else answer.errback(result)
 
 
-def broker_exporter(kernel: Kernel, serve_http: ServeHttp) -> Exporter:
+def broker_exporter(kernel: Broker, serve_http: ServeHttp) -> Exporter:
     """That of a broker, and of the name server in its process.
 
     :raises SettingsError: when a setting has no meaning, or the port cannot be had.
@@ -131,18 +131,18 @@ def broker_exporter(kernel: Kernel, serve_http: ServeHttp) -> Exporter:
         if latency is not None:
             family = latency.family()
             families[family.name] = family
-        if kernel.name_server is not None:
-            families.update(kernel.name_server.hooks.namesrv_metrics())
+        if kernel.host.name_server is not None:
+            families.update(kernel.host.name_server.hooks.namesrv_metrics())
         families.update(kernel.hooks.metrics())
         return families
 
     def checks() -> HealthChecks:
-        if kernel.name_server is None:
+        if kernel.host.name_server is None:
             return kernel.health_checks
         # They are told under names of their own: both servers have one of whether they answer.
         return kernel.health_checks | {
             f"name server: {name}": check
-            for name, check in kernel.name_server.health_checks.items()}
+            for name, check in kernel.host.name_server.health_checks.items()}
 
     return Exporter(kernel.settings, serve_http, exposition, collecting, kernel.slices.run,
                     {"broker": lambda: kernel.broker_name}, checks)

@@ -17,7 +17,7 @@ from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from twistmq.plugins.metrics.broker_families import flag, is_system_group
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["collecting"]
 
@@ -36,7 +36,7 @@ class _Lag:
     next_pull_ms: int = 0
 
 
-def collecting(kernel: Kernel) -> Generator[None, None, list[MetricFamily]]:
+def collecting(kernel: Broker) -> Generator[None, None, list[MetricFamily]]:
     """Make the families; pauses after each queue, because each reads the store."""
     families = (
         MetricFamily("rocketmq_consumer_lag_messages", "gauge",
@@ -70,7 +70,7 @@ def collecting(kernel: Kernel) -> Generator[None, None, list[MetricFamily]]:
     return list(families)
 
 
-def _add_queue(lag: _Lag, kernel: Kernel, group: str, topic: str, queue_id: int) -> None:
+def _add_queue(lag: _Lag, kernel: Broker, group: str, topic: str, queue_id: int) -> None:
     """Add what a queue has for a group."""
     store, offsets = kernel.store, kernel.consumer_offset
     end = max(store.max_offset_in_queue(topic, queue_id), 0)

@@ -10,8 +10,8 @@ from twistmq.broker.compiled import describe_build
 from twistmq.broker.observe.metrics import MetricFamily, MetricKind, single
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
     from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["collect", "of_store"]
 
@@ -29,7 +29,7 @@ _FIGURES: Final[dict[str, tuple[MetricKind, str]]] = {
 }
 
 
-def collect(server: Kernel | NameServer) -> Iterator[MetricFamily]:
+def collect(server: Broker | NameServer) -> Iterator[MetricFamily]:
     """Make the families that each server has."""
     yield single("twistmq_build_info", "What runs; always 1.", 1,
                  labels={"version": version("twistmq"), "build": describe_build()})
@@ -41,7 +41,7 @@ def collect(server: Kernel | NameServer) -> Iterator[MetricFamily]:
             yield single(f"twistmq_{name}", text, figure(), kind)
 
 
-def of_store(kernel: Kernel) -> Iterator[MetricFamily]:
+def of_store(kernel: Broker) -> Iterator[MetricFamily]:
     """Make those of a store."""
     yield single("twistmq_messages_not_stored", "Messages that the store refused.",
                  kernel.store.stats.put_failed, "counter")

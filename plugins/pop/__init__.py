@@ -27,7 +27,7 @@ from twistmq.plugins.pop.service import PopService
 from twistmq.plugins.pop.settings import POP_SETTINGS
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["Plugin"]
@@ -42,7 +42,7 @@ _FORGET_MS = 30_000
 class Plugin:
     """Pop consumption of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.service = PopService(broker)
 

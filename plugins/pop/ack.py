@@ -43,7 +43,7 @@ from twistmq.plugins.pop.names import (
 from twistmq.plugins.pop.order_info import NOT_GIVEN_OUT
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.pop.service import PopService
 
 __all__ = ["AckRequests", "require_offset", "require_range"]
@@ -140,7 +140,7 @@ class AckRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, service: PopService) -> None:
+    def __init__(self, kernel: Broker, service: PopService) -> None:
         self._kernel = kernel
         self._service = service
         self._missing_lines = LineRate()
@@ -340,7 +340,7 @@ def _batch_body(data: bytes) -> BatchAckMessageRequestBody:
     return body
 
 
-def require_range(kernel: Kernel, request: Request[Any]) -> tuple[int, int]:
+def require_range(kernel: Broker, request: Request[Any]) -> tuple[int, int]:
     """First and last offset of the queue a request names.
 
     :raises RequestRefused: when there is no such queue.

@@ -31,7 +31,7 @@ from twistmq.plugins.pop.request_mode import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["Assignments", "allocate_averagely", "allocate_by_circle", "allocate_for_pop"]
 
@@ -107,7 +107,7 @@ class Assignments:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, modes: RequestModes) -> None:
+    def __init__(self, kernel: Broker, modes: RequestModes) -> None:
         self._kernel = kernel
         self._modes = modes
         #: By topic: its queues, and since when, Unix ms.
@@ -163,8 +163,8 @@ class Assignments:
         """All queues of a topic, in order; None when there is no such topic."""
         if is_light(topic):
             return [MessageQueue(topic, self._kernel.broker_name, 0)]
-        find = self._kernel.find_route
-        if find is None:
+        host = self._kernel.host
+        if not host.has_name_servers:
             return self._own_queues(topic)
         if not can_be_directory(topic):
             # No broker could have it.
@@ -173,7 +173,7 @@ class Assignments:
         most_ms = self._kernel.settings.int("loadBalancePollNameServerInterval")
         if known is not None and now_ms - known[1] <= most_ms:
             return known[0]
-        found = Deferred.fromCoroutine(find(topic))
+        found = Deferred.fromCoroutine(host.find_route(topic))
         return found.addCallbacks(self._note_route, self._no_route,
                                   callbackArgs=(topic, now_ms), errbackArgs=(topic,))
 

@@ -23,7 +23,7 @@ from twistmq.plugins.pop.families import PopCounts, ReviveKind
 
 if TYPE_CHECKING:
     from twistmq.broker.errors import BrokerError
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["ACK_TAG", "BATCH_ACK_TAG", "CHECK_POINT_MESSAGES_MAX", "CK_TAG", "Ack", "CheckPoint",
            "PointKey", "ReviveRecord", "ReviveRecords", "decode_ack"]
@@ -247,7 +247,7 @@ class ReviveRecords:
     :param topic: the revive topic.
     """
 
-    def __init__(self, kernel: Kernel, topic: str, counts: PopCounts) -> None:
+    def __init__(self, kernel: Broker, topic: str, counts: PopCounts) -> None:
         self._kernel = kernel
         self._counts = counts
         self.topic = topic

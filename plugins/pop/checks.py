@@ -14,7 +14,7 @@ from twistmq.broker.remoting.messages import Request
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.wire.bodies import TopicConfig
 
 __all__ = ["require_attempt_id", "require_group", "require_readable", "require_topic"]
@@ -22,7 +22,7 @@ __all__ = ["require_attempt_id", "require_group", "require_readable", "require_t
 _PERM_READ: Final = 4
 
 
-def require_topic(kernel: Kernel, topic: str) -> TopicConfig:
+def require_topic(kernel: Broker, topic: str) -> TopicConfig:
     """:raises RequestRefused: when there is no such topic."""
     config = kernel.topic_config.get(topic)
     if config is None:
@@ -30,7 +30,7 @@ def require_topic(kernel: Kernel, topic: str) -> TopicConfig:
     return config
 
 
-def require_group(kernel: Kernel, group: str) -> None:
+def require_group(kernel: Broker, group: str) -> None:
     """Unlike a pop, what follows one makes no group.
 
     :raises RequestRefused: when there is no such group.
@@ -46,7 +46,7 @@ def require_attempt_id(attempt_id: str | None) -> None:
                              f"the attemptId is longer than {ATTEMPT_ID_LENGTH_MAX} characters")
 
 
-def require_readable(kernel: Kernel, request: Request[Any], what: str) -> TopicConfig:
+def require_readable(kernel: Broker, request: Request[Any], what: str) -> TopicConfig:
     """:raises RequestRefused: when the group may not pop the topic, or there is no such queue.
 
     :param what: popping or peeking, for the remark.

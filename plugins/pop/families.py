@@ -18,7 +18,7 @@ from twistmq.broker.observe.metrics import Histogram, MetricFamily, single
 
 if TYPE_CHECKING:
     from twistmq.broker.errors import BrokerError
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.pop.check_point import PointKey
     from twistmq.plugins.pop.service import PopService
 
@@ -72,7 +72,7 @@ class PopCounts:
         """A message was stored for another try, or refused."""
         self.retried[key.group, key.topic, _status(refusal)] += 1
 
-    def forget_gone(self, kernel: Kernel) -> None:
+    def forget_gone(self, kernel: Broker) -> None:
         """Forget topics and groups that are not there any more."""
         for counts in (self.came, self.went, self.retried):
             for labels in [labels for labels in counts
@@ -81,7 +81,7 @@ class PopCounts:
                 del counts[labels]
 
 
-def families(kernel: Kernel, service: PopService) -> list[MetricFamily]:
+def families(kernel: Broker, service: PopService) -> list[MetricFamily]:
     """Make the families."""
     counts = service.counts
     lag = MetricFamily("rocketmq_pop_revive_lag_milliseconds", "gauge",

@@ -26,7 +26,7 @@ from twistmq.broker.wire.record import MessageRecord
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["ANY_QUEUE", "PopHold", "Waiting"]
 
@@ -74,7 +74,7 @@ class PopHold:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, newest_first: bool = False) -> None:
+    def __init__(self, kernel: Broker, newest_first: bool = False) -> None:
         self._kernel = kernel
         self._newest_first = newest_first
         self._waiting: dict[QueueKey, WaitingByTag[Waiting]] = {}
@@ -228,10 +228,7 @@ class PopHold:
         if self._is_going_on:
             return
         self._is_going_on = True
-        if self._kernel.run_soon is None:
-            self._go_on()
-        else:
-            self._kernel.run_soon(self._go_on)
+        self._kernel.host.run_soon(self._go_on)
 
     def _go_on(self) -> None:
         """Look at what is due, for some milliseconds."""
@@ -241,7 +238,7 @@ class PopHold:
             waiting.is_due = False
             if not waiting.is_over:
                 self._look(waiting, is_last=False)
-            if self._kernel.run_soon is not None and self._kernel.steady.now_ms() >= end_ms:
+            if self._kernel.steady.now_ms() >= end_ms:
                 break
         self._is_going_on = False
         if self._due:

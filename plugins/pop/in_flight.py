@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["InFlightCounts"]
 
@@ -22,7 +22,7 @@ class InFlightCounts:
     :param enabled: whether anything is counted.
     """
 
-    def __init__(self, kernel: Kernel, enabled: bool) -> None:
+    def __init__(self, kernel: Broker, enabled: bool) -> None:
         self._kernel = kernel
         self._enabled = enabled
         self._counts: dict[QueueKey, int] = {}

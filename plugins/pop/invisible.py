@@ -29,7 +29,7 @@ from twistmq.plugins.pop.checks import require_group
 from twistmq.plugins.pop.names import Receipt
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.pop.service import PopService
 
 __all__ = ["ChangeInvisibleTime"]
@@ -38,7 +38,7 @@ __all__ = ["ChangeInvisibleTime"]
 class ChangeInvisibleTime:
     """The handler of one broker."""
 
-    def __init__(self, kernel: Kernel, service: PopService) -> None:
+    def __init__(self, kernel: Broker, service: PopService) -> None:
         self._kernel = kernel
         self._service = service
 

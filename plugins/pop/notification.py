@@ -21,7 +21,7 @@ from twistmq.plugins.pop.hold import PopHold, Waiting
 from twistmq.plugins.pop.names import pop_retry_topic
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.pop.service import PopService
 
 __all__ = ["Notifications"]
@@ -35,7 +35,7 @@ class Notifications:
     """
 
     def __init__(
-        self, kernel: Kernel, service: PopService, hold: PopHold, pops: PopHold
+        self, kernel: Broker, service: PopService, hold: PopHold, pops: PopHold
     ) -> None:
         self._kernel = kernel
         self._service = service

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from twistmq.plugins.pop.names import REVIVE_GROUP
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["SETTLED", "PopOffsets", "QueueKey", "Taken"]
 
@@ -41,7 +41,7 @@ class Taken:
 class PopOffsets:
     """The queues of one broker that have parts which are not settled."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._queues: dict[QueueKey, deque[Taken]] = {}
 

@@ -22,7 +22,7 @@ from twistmq.broker.wire.json_writer import encode_pretty_row
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfos"]
 
@@ -93,7 +93,7 @@ class OrderInfos(SavedTable):
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, on_free: Callable[[QueueKey], None] | None) -> None:
+    def __init__(self, kernel: Broker, on_free: Callable[[QueueKey], None] | None) -> None:
         super().__init__(kernel.store.config_file("consumerOrderInfo.json"))
         self._kernel = kernel
         self._on_free = on_free

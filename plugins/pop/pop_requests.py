@@ -30,7 +30,7 @@ from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, is_retry, pop_retry_to
 from twistmq.plugins.pop.take import Attempt, Taker
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.store.get_message import MessageFilter
     from twistmq.plugins.pop.service import PopService
 
@@ -46,7 +46,7 @@ _FOUND, _NONE = GetMessageStatus.FOUND.name, GetMessageStatus.NO_MESSAGE_IN_QUEU
 class PopRequests:
     """The handlers of one broker."""
 
-    def __init__(self, kernel: Kernel, service: PopService, hold: PopHold) -> None:
+    def __init__(self, kernel: Broker, service: PopService, hold: PopHold) -> None:
         self._kernel = kernel
         self._service = service
         self._hold = hold
@@ -199,7 +199,7 @@ class PopRequests:
         hooks, header = self._kernel.hooks, request.header
         if not hooks.before_consume and not hooks.after_consume:
             return None
-        return ConsumeContext(self._kernel, header.consumer_group, header.topic, queue_id, offset,
+        return ConsumeContext(header.consumer_group, header.topic, queue_id, offset,
                               request.channel)
 
     # --- its answers

@@ -19,7 +19,7 @@ from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import Body
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["RequestMode", "RequestModes", "SetMessageRequestModeRequestBody"]
 
@@ -51,7 +51,7 @@ class _ModeTable(Body):
 class RequestModes:
     """How the groups of one broker get messages, where somebody set it."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._file = kernel.store.config_file("messageRequestMode.json")
         self._saved = _ModeTable()

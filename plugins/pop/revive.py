@@ -31,7 +31,7 @@ from twistmq.plugins.pop.check_point import (
 from twistmq.plugins.pop.names import REVIVE_GROUP, is_retry, normal_topic, pop_retry_topic
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.wire.record import StoredMessage
     from twistmq.plugins.pop.service import PopService
 
@@ -60,7 +60,7 @@ class ReviveQueue:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, service: PopService, queue_id: int) -> None:
+    def __init__(self, kernel: Broker, service: PopService, queue_id: int) -> None:
         self._kernel = kernel
         self._service = service
         self.queue_id = queue_id

@@ -35,7 +35,7 @@ from twistmq.plugins.pop.settings import PopSettings
 from twistmq.plugins.pop.take import Taker
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["PopService"]
 
@@ -53,7 +53,7 @@ class PopService:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         settings = self.settings = PopSettings.read(kernel.settings)
         #: What was done since the start, for metrics.

@@ -28,7 +28,7 @@ from twistmq.plugins.pop.names import Receipt, is_retry, retry_mark
 from twistmq.plugins.pop.offsets import SETTLED, QueueKey
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.pop.offsets import Taken
     from twistmq.plugins.pop.service import PopService
 
@@ -81,7 +81,7 @@ class Attempt:
 class Taker:
     """Takes messages for the pops of one broker."""
 
-    def __init__(self, kernel: Kernel, service: PopService) -> None:
+    def __init__(self, kernel: Broker, service: PopService) -> None:
         self._kernel = kernel
         self._service = service
 

@@ -27,7 +27,7 @@ from twistmq.plugins.schedule.levels import DelayLevels
 from twistmq.plugins.schedule.service import ScheduleService
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.store.recovery import TagsCode
     from twistmq.broker.wire.record import MessageRecord
 
@@ -53,7 +53,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The delayed messages of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._service = ScheduleService(broker)
         self._service.load()

@@ -33,7 +33,7 @@ from twistmq.plugins.schedule.records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["ScheduleService"]
 
@@ -55,7 +55,7 @@ class ScheduleService:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self.levels = DelayLevels(kernel.settings.text("messageDelayLevel"))
         #: The next queue offset by level.

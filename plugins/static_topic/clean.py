@@ -33,7 +33,7 @@ from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
 from twistmq.plugins.static_topic.table import QueueMappings
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["CleanService", "route_leaders"]
 
@@ -46,7 +46,7 @@ class CleanService:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, mappings: QueueMappings, others: OtherBrokers) -> None:
+    def __init__(self, kernel: Broker, mappings: QueueMappings, others: OtherBrokers) -> None:
         self._kernel = kernel
         self._mappings = mappings
         self._others = others
@@ -115,9 +115,9 @@ class CleanService:
         """The queues without those whose leader is not the one they went to from here."""
         gone = {number: items[-1].bname for number, items in detail.hosted_queues.items()
                 if items and not detail.leads(items)}
-        if not gone or self._kernel.find_route is None:
+        if not gone or not self._kernel.host.has_name_servers:
             return detail.hosted_queues
-        route = await self._kernel.find_route(detail.topic)
+        route = await self._kernel.host.find_route(detail.topic)
         leaders = {} if route is None else route_leaders(route, detail.scope)
         details: dict[str, TopicQueueMappingDetail | None] = {}
         queues = dict(detail.hosted_queues)

@@ -26,7 +26,7 @@ from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
 from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrapped_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["wrapped_offset_rows"]
 
@@ -41,7 +41,7 @@ _CODES: Final = (
 
 
 def wrapped_offset_rows(
-    kernel: Kernel, rows: Mapping[int, AnyHandler], mappings: QueueMappings, others: OtherBrokers
+    kernel: Broker, rows: Mapping[int, AnyHandler], mappings: QueueMappings, others: OtherBrokers
 ) -> list[AnyHandler]:
     """The rows of offsets, of those that there are, that know static topics."""
     questions = _OffsetQuestions(kernel, others)
@@ -71,7 +71,7 @@ def _with(request: Request[Any], **fields: object) -> Request[Any]:
 class _OffsetQuestions:
     """Answers them for one broker."""
 
-    def __init__(self, kernel: Kernel, others: OtherBrokers) -> None:
+    def __init__(self, kernel: Broker, others: OtherBrokers) -> None:
         self._kernel = kernel
         self._others = others
 

@@ -22,7 +22,7 @@ from twistmq.plugins.static_topic.table import QueueMappings
 from twistmq.plugins.static_topic.topics import StaticTopicRequests
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
 
 __all__ = ["Plugin"]
@@ -40,7 +40,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The static topics of one broker."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.mappings = QueueMappings(
             broker.store.config_file("topicQueueMapping.json"), broker.broker_name, broker.now_ms)

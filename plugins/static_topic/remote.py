@@ -25,7 +25,7 @@ from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["OtherBrokers", "forwarded"]
 
@@ -56,7 +56,7 @@ def forwarded(
 class OtherBrokers:
     """Asks other brokers of the cluster; nothing waits for longer than ``forwardTimeout``."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         #: The masters' addresses by broker name.
         self._addresses: dict[str, str] = {}
@@ -73,13 +73,11 @@ class OtherBrokers:
         :raises BrokerError: when it cannot be asked, or does not answer in time.
         """
         kernel = self._kernel
-        if kernel.ask_server is None:
-            raise BrokerError(f"cannot find addr for broker {broker_name}")
         timeout_ms = kernel.settings.int("forwardTimeout")
         end_ms = kernel.steady.now_ms() + timeout_ms
         address = self._addresses.get(broker_name) or await self._find(broker_name)
         try:
-            reply = await kernel.ask_server(
+            reply = await kernel.host.ask_server(
                 address, code, header, timeout_ms=max(end_ms - kernel.steady.now_ms(), 1))
         except RemotingError as error:
             # It may have gone elsewhere.
@@ -92,8 +90,8 @@ class OtherBrokers:
         return reply
 
     async def _find(self, broker_name: str) -> str:
-        find = self._kernel.find_broker
-        address = None if find is None else await find(broker_name)
+        host = self._kernel.host
+        address = await host.find_broker(broker_name) if host.has_name_servers else None
         if address is None:
             raise BrokerError(f"cannot find addr for broker {broker_name}")
         self._addresses[broker_name] = address

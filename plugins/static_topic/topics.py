@@ -28,7 +28,7 @@ from twistmq.plugins.static_topic.mapping import (
 from twistmq.plugins.static_topic.table import QueueMappings
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["StaticTopicRequests"]
 
@@ -36,7 +36,7 @@ __all__ = ["StaticTopicRequests"]
 class StaticTopicRequests:
     """The row of 513, and what stands before those of other requests about topics."""
 
-    def __init__(self, kernel: Kernel, mappings: QueueMappings) -> None:
+    def __init__(self, kernel: Broker, mappings: QueueMappings) -> None:
         self._kernel = kernel
         self._mappings = mappings
 
@@ -75,7 +75,7 @@ class StaticTopicRequests:
         kernel.topic_config.update(config, {})
         mappings.put(detail)
         saved = kernel.saves.save(mappings)
-        told = kernel.topics_saved_and_told()
+        told = kernel.topics_saved_and_registered()
         if told is None:
             return now_or_later(saved.addCallback(lambda _: Reply()))
         both: Deferred[Reply] = saved.addCallback(lambda _: told).addCallback(lambda _: Reply())

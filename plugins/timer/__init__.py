@@ -33,8 +33,8 @@ from twistmq.plugins.timer.service import TimerService
 from twistmq.plugins.timer.settings import TIMER_SETTINGS, TimerSettings, require_log_size
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
     from twistmq.broker.observe.metrics import MetricFamily
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.request.send_context import SendBatch
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.wire.record import MessageRecord
@@ -50,7 +50,7 @@ _FORGET_TOPICS_MS = 180_000
 class Plugin:
     """The timed messages of one broker; it has no service if timerWheelEnable is off."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         settings = TimerSettings.read(broker.settings)
         self.service = TimerService(broker, settings) if settings.enabled else None
@@ -99,7 +99,7 @@ class Plugin:
         service = self.service
         if service is not None and service.has_timed:
             service.has_timed = False
-            add_recall_handles(batch)
+            add_recall_handles(batch, self._broker.broker_name)
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from twistmq.broker.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.wire.record import MessageRecord
 
 __all__ = ["Delivery"]
@@ -24,7 +24,7 @@ class Delivery:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         #: Messages delivered, or rolled, since the start.
         self.count = 0

@@ -22,7 +22,7 @@ from twistmq.plugins.timer.log_unit import LogUnit
 from twistmq.plugins.timer.records import delete_key, due_record, rolled_record
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.timer.delivery import Delivery
     from twistmq.plugins.timer.metrics import TimerMetrics
     from twistmq.plugins.timer.timer_log import TimerLog
@@ -43,7 +43,7 @@ class Dequeue:
     log = Logger()
 
     def __init__(
-        self, kernel: Kernel, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
+        self, kernel: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
         delivery: Delivery,
     ) -> None:
         self._kernel = kernel

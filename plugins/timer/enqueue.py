@@ -30,7 +30,7 @@ from twistmq.plugins.timer.log_unit import (
 from twistmq.plugins.timer.records import ENTERED_NEVER, due_ms_of, due_record
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.timer.metrics import TimerMetrics
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel
@@ -50,7 +50,7 @@ class Enqueue:
     log = Logger()
 
     def __init__(
-        self, kernel: Kernel, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
+        self, kernel: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
         delivery: Delivery, roll_window: int,
     ) -> None:
         self._kernel = kernel

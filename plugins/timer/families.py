@@ -12,7 +12,7 @@ from twistmq.broker.observe.metrics import MetricFamily, MetricKind, single
 from twistmq.broker.topic_names import TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.plugins.timer.service import TimerService
 
 __all__ = ["families"]
@@ -20,7 +20,7 @@ __all__ = ["families"]
 _STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
 
 
-def families(kernel: Kernel, service: TimerService) -> list[MetricFamily]:
+def families(kernel: Broker, service: TimerService) -> list[MetricFamily]:
     """Make the families."""
     now_ms = kernel.now_ms()
     behind = service.enqueue.behind

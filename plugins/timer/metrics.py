@@ -19,7 +19,7 @@ from twistmq.broker.topic_names import LMQ_PREFIX, SYSTEM_TOPIC_PREFIX
 from twistmq.broker.wire.bodies import Body, DataVersion
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["Metric", "TimerMetrics", "TimerMetricsSerializeWrapper"]
 
@@ -44,7 +44,7 @@ class TimerMetrics:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel
         self._file = kernel.store.config_file("timermetrics")
         self.saved = TimerMetricsSerializeWrapper(DataVersion(timestamp=kernel.now_ms()))

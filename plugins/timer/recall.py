@@ -35,7 +35,7 @@ from twistmq.broker.wire.record import MessageRecord, utf8
 from twistmq.plugins.timer.records import delete_key
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
     from twistmq.broker.request.send_context import SendBatch
 
 __all__ = ["RecallHandle", "RecallMessage", "add_recall_handles", "decode_handle", "encode_handle"]
@@ -74,9 +74,8 @@ def decode_handle(text: str) -> RecallHandle | None:
     return RecallHandle(*items[1:5]) if items[0] == _VERSION and len(items) >= 5 else None
 
 
-def add_recall_handles(batch: SendBatch) -> None:
+def add_recall_handles(batch: SendBatch, broker_name: str) -> None:
     """Tell senders how their messages that wait can be taken back."""
-    broker_name = batch.kernel.broker_name
     for request, records, answer in zip(
             batch.requests, batch.records, batch.replies, strict=True):
         reply = answer.reply if isinstance(answer, Held) else answer
@@ -103,7 +102,7 @@ class RecallMessage:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, has_wheel: bool) -> None:
+    def __init__(self, kernel: Broker, has_wheel: bool) -> None:
         self._kernel = kernel
         self._has_wheel = has_wheel
         self._region = kernel.settings.text("regionId")

@@ -44,7 +44,7 @@ from twistmq.plugins.timer.timer_log import TimerLog
 from twistmq.plugins.timer.wheel import TimerWheel
 
 if TYPE_CHECKING:
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.plugin.protocols import Broker
 
 __all__ = ["TimerService"]
 
@@ -64,7 +64,7 @@ class TimerService:
 
     log = Logger()
 
-    def __init__(self, kernel: Kernel, settings: TimerSettings) -> None:
+    def __init__(self, kernel: Broker, settings: TimerSettings) -> None:
         self._kernel = kernel
         store = kernel.store
         path = store.settings.path

@@ -13,7 +13,6 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, MessageIllegal, RequestRefused
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.request import pull_hold
-from twistmq.broker.request.periodic_tasks import periodic_tasks
 from twistmq.broker.store import queue_files
 from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.disk import FaultyDisk
@@ -413,7 +412,7 @@ class SlidingWindowStatisticsTests(KernelTestCase):
 
     def sample_for(self, seconds: int, messages_a_second: int) -> None:
         """Let time pass with traffic."""
-        [task] = [t for t in periodic_tasks(self.box.kernel) if t.name == "sample statistics"]
+        [task] = [t for t in self.box.kernel.periodic_tasks if t.name == "sample statistics"]
         for _ in range(seconds):
             for _ in range(messages_a_second):
                 send(self.box)
@@ -491,10 +490,10 @@ class DataVersionTests(KernelTestCase):
         self.assertEqual(bodies(box, group="new"), [b"x"])
         self.save_offsets(box)
         box.kernel.saves.step(box.now_ms)
-        self.assertEqual(len(box.kernel.unsaved), 2)
+        self.assertEqual(len(box.kernel.tables.unsaved), 2)
         disk.room_bytes = None
         self.save_offsets(box)
-        self.assertEqual(box.kernel.unsaved, [])
+        self.assertEqual(box.kernel.tables.unsaved, [])
         self.assertIn(b'"T@G"', disk.read_file("/store/config/consumerOffset.json"))
         self.assertIn(b'"new"', disk.read_file("/store/config/subscriptionGroup.json"))
 

@@ -181,6 +181,6 @@ class BroadcastOffsetTests(SynchronousTestCase):
     def test_with_the_setting_off_nothing_is_recorded(self) -> None:
         """With the setting off nothing is noted."""
         self.make(enableBroadcastOffsetStore="false")
-        self.assertIsNone(self.box.kernel.broadcast_offsets)
+        self.assertIsNone(self.box.kernel.providers.broadcast_offsets)
         self.pull(11, proxied="c")
         self.assertEqual(self.pull(2, self.join("c")), (0, 3))

@@ -197,11 +197,12 @@ class RouteTests(TestCase):
     def test_name_servers(self) -> None:
         """The kernel has a way to them as long as there are any."""
         service = make_service()
-        self.assertEqual(service.kernel.find_route is None, not service.name_servers.addresses)
+        self.assertEqual(service.kernel.host.has_name_servers,
+                         bool(service.name_servers.addresses))
         service.settings.update({"namesrvAddr": "127.0.0.1:1"})
-        self.assertIsNotNone(service.kernel.find_route)
+        self.assertTrue(service.kernel.host.has_name_servers)
         service.settings.update({"namesrvAddr": ""})
-        self.assertIsNone(service.kernel.find_route)
+        self.assertFalse(service.kernel.host.has_name_servers)
 
 
 class RegistrationTests(TestCase):

@@ -59,13 +59,12 @@ class ShownTypesTests(SynchronousTestCase):
 
     def test_a_field_has_its_type_and_its_line(self) -> None:
         """A field has its type and its line, a method its arguments and its first sentence."""
-        members = {member.text: member for member in self.shown["Kernel"].members}
+        members = {member.text: member for member in self.shown["Broker"].members}
         self.assertEqual(members["role"].type, "str")
         self.assertEqual(members["role"].help, "ASYNC_MASTER, SYNC_MASTER or SLAVE.")
         self.assertEqual(members["channels"].type, "ChannelTable")
         append = members["append(records: Sequence[MessageRecord], "
                          "owners: Sequence[int] | None=None)"]
         self.assertEqual(append.type, "dict[int, BrokerError]")
-        self.assertEqual(append.help, "Append records to the store: the one way in, for the kernel "
-                                      "and for plugins.")
+        self.assertEqual(append.help, "Append records to the store; returns the refusals by index.")
         self.assertEqual([text for text in members if text.startswith("_")], [])

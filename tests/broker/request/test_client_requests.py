@@ -116,7 +116,7 @@ class HeartbeatTests(ClientCase):
     def test_name_servers_hear_of_new_topics(self) -> None:
         """Once for a heartbeat that created some; not for the next."""
         told: list[int] = []
-        self.box.kernel.on_topic_change.append(lambda: told.append(1))
+        self.box.host.on_topic_change.append(lambda: told.append(1))
         self.beat(0, consumer("G", "T"), consumer("H", "T"))
         self.beat(0, consumer("G", "T"), consumer("H", "T"))
         self.assertEqual(told, [1])

@@ -52,6 +52,8 @@ class LargeCase(SynchronousTestCase):
         self.store = self.box.kernel.store
         self.box.kernel.topic_config.table["T"] = TopicConfig("T", 4, 4)
         self.box.clock = self.look
+        self.soon: list[Callable[[], None]] = []
+        self.box.host.run_soon = self.soon.append
 
     def look(self) -> int:
         self.box.now_ms += 1
@@ -80,7 +82,8 @@ class LargeCase(SynchronousTestCase):
 
     def step(self) -> None:
         """One turn of long work."""
-        self.box.kernel.slices.step(self.box.now_ms)
+        if self.soon:
+            self.soon.pop(0)()
 
     def replies(self, peer: Peer, count: int = 1) -> list[RemotingCommand]:
         """Take turns until so many replies are there."""
@@ -140,8 +143,7 @@ class TurnTests(LargeCase):
 
     def test_as_soon_as_others_had_theirs(self) -> None:
         """In a broker a turn asks for the next one, with no time in between."""
-        soon: list[Callable[[], None]] = []
-        self.box.kernel.run_soon = soon.append
+        soon = self.soon
         peer = self.box.peer()
         self.assertIsNone(self.ask(peer, batch(MANY)))
         turns = 0
@@ -241,15 +243,27 @@ class StoredTests(LargeCase):
     def test_topic_made(self) -> None:
         """A topic that the batch creates is there, and name servers are told once."""
         told: list[None] = []
-        self.box.kernel.on_topic_change.append(lambda: told.append(None))
+        self.box.host.on_topic_change.append(lambda: told.append(None))
         peer = self.box.peer()
         self.ask(peer, batch(MANY), topic="New")
         self.assertEqual(self.replies(peer)[0].code, ResponseCode.SUCCESS)
         self.assertEqual((len(self.bodies(topic="New")), len(told)), (MANY, 1))
 
-    def test_a_stop_stores_the_waiting_part_of_a_batch(self) -> None:
-        """A stop stores what waits, and the next start has nothing to mend."""
+    def test_a_stop_leaves_nothing_of_a_batch_that_is_not_written(self) -> None:
+        """Such a batch is not answered; its sender sends it again."""
         self.ask(self.box.peer(), batch(MANY))
+        self.step()
+        self.box.stop()
+        again = KernelBox((), self.settings, self.disk)
+        self.addCleanup(again.stop)
+        self.assertEqual(again.stored("T", 0), [])
+
+    def test_a_stop_keeps_the_whole_batch_once_it_is_written(self) -> None:
+        """A stop keeps the whole batch once it is written, and the next start mends its queue."""
+        self.ask(self.box.peer(), batch(MANY))
+        while not self.store.max_offset:
+            self.step()
+        self.assertLess(self.store.dispatched_offset, self.store.max_offset)
         self.box.stop()
         again = KernelBox((), self.settings, self.disk)
         self.addCleanup(again.stop)

@@ -106,7 +106,7 @@ class TaskTests(SynchronousTestCase):
         task.run(box.now_ms)
         self.assertIn(b'"T@G"', self.disk.read_file("/store/config/consumerOffset.json"))
         self.assertIn(b'"New"', self.disk.read_file("/store/config/topics.json"))
-        self.assertEqual(box.kernel.unsaved, [])
+        self.assertEqual(box.kernel.tables.unsaved, [])
 
     def test_interval_follows_the_setting(self) -> None:
         """It is asked for each time."""

@@ -304,7 +304,7 @@ class TurnTests(PullHoldTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.turns: list[Callable[[], None]] = []
-        self.box.kernel.run_soon = self.turns.append
+        self.box.host.run_soon = self.turns.append
 
     def pulls(self, count: int, **fields: Any) -> list[Peer]:
         return [self.pull(**fields) for _ in range(count)]

@@ -271,7 +271,7 @@ class AutoCreationTests(SendTestCase):
     def test_name_servers_are_told(self) -> None:
         """A new topic is announced once, and saved."""
         told: list[int] = []
-        self.box.kernel.on_topic_change.append(lambda: told.append(1))
+        self.box.host.on_topic_change.append(lambda: told.append(1))
         self.sent("new")
         self.sent("new")
         self.assertEqual(len(told), 1)
@@ -439,7 +439,7 @@ class PipelineTests(SendTestCase):
     def test_new_topics_are_saved_once(self) -> None:
         """However many topics a read's sends make, the table is written and told once."""
         told: list[int] = []
-        self.box.kernel.on_topic_change.append(lambda: told.append(1))
+        self.box.host.on_topic_change.append(lambda: told.append(1))
         frames = [encode_request(RequestCode.SEND_MESSAGE_V2, number, send_header(f"T{number}", 1))
                   for number in range(20)]
         replies = self.box.kernel.dispatcher.execute(

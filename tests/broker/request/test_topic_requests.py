@@ -38,7 +38,7 @@ class RequestCase(SynchronousTestCase):
         self.addCleanup(self.box.stop)
         self.kernel = self.box.kernel
         self.told = 0
-        self.kernel.on_topic_change.append(self.tell)
+        self.box.host.on_topic_change.append(self.tell)
 
     def tell(self) -> None:
         self.told += 1
@@ -132,7 +132,7 @@ class CreateTopicTests(RequestCase):
     def test_answered_once_name_servers_know(self) -> None:
         """A tool that asks for the route next must find it."""
         waiting: Deferred[None] = Deferred()
-        self.kernel.on_topic_change.append(lambda: waiting)
+        self.box.host.on_topic_change.append(lambda: waiting)
         peer = self.box.peer()
         header = CreateTopicRequestHeader(
             topic="T", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
@@ -146,7 +146,7 @@ class CreateTopicTests(RequestCase):
     def test_name_server_that_fails(self) -> None:
         """The topic is there all the same, and the answer says so."""
         waiting: Deferred[None] = Deferred()
-        self.kernel.on_topic_change.append(lambda: waiting)
+        self.box.host.on_topic_change.append(lambda: waiting)
         peer = self.box.peer()
         self.assertIsNone(self.box.send(
             peer, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T")))

@@ -180,7 +180,7 @@ class LiveTests(SettingsCase):
     def test_permission_is_told_first(self) -> None:
         """The answer comes when the name servers know."""
         told: Deferred[None] = Deferred()
-        self.kernel.on_topic_change.append(lambda: told)
+        self.box.host.on_topic_change.append(lambda: told)
         tool = self.box.peer()
         self.assertIsNone(
             self.box.send(tool, RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4"))

@@ -66,7 +66,7 @@ class GuardTestCase(SynchronousTestCase):
         self.box = KernelBox([("flow_control", flow_control.Plugin)], settings)
         self.addCleanup(self.box.stop)
         self.control = self.box.plugin(flow_control.Plugin).control
-        self.assertIs(self.box.kernel.flow_control, self.control)
+        self.assertIs(self.box.kernel.providers.flow_control, self.control)
 
     def set(self, **settings: str) -> None:
         self.box.settings.update(settings)

@@ -214,9 +214,10 @@ class PagesTests(MetricsTestCase):
         """A plugin may add them to either server when the exporter is there already."""
         self.start()
         kernel = self.broker.kernel
-        assert kernel.name_server is not None
+        assert kernel.host.name_server is not None
         self.broker.call(kernel.health_checks.update, {"disk": lambda: "is slow"})
-        self.broker.call(kernel.name_server.health_checks.update, {"quorum": lambda: "is lost"})
+        self.broker.call(
+            kernel.host.name_server.health_checks.update, {"quorum": lambda: "is lost"})
         status, page = self.health()
         self.assertEqual(status, 503)
         self.assertEqual(page["reasons"], ["disk: is slow", "name server: quorum: is lost"])

@@ -131,7 +131,8 @@ class AssignmentTests(PopTestCase):
                 raise answer
             return answer
 
-        self.box.kernel.find_route = find
+        self.box.host.has_name_servers = True
+        self.box.host.find_route = find
         self.assertEqual([self.queues(), self.queues()], [None, None])
         for _ in range(2):
             self.assertEqual(self.queues("c1"), [("a", 0, "PULL"), ("a", 1, "PULL")])
@@ -152,7 +153,8 @@ class AssignmentTests(PopTestCase):
             asked.append(topic)
             return routes.get(topic)
 
-        self.box.kernel.find_route = find
+        self.box.host.has_name_servers = True
+        self.box.host.find_route = find
         for topic in ("nowhere", "t" * 256, "a/b", "..", ""):
             self.assertIsNone(self.queues(topic=topic))
         self.assertEqual(asked, ["nowhere"])
@@ -178,7 +180,8 @@ class AssignmentTests(PopTestCase):
         async def find(topic: str) -> TopicRouteData | None:
             return await waiting
 
-        self.box.kernel.find_route = find
+        self.box.host.has_name_servers = True
+        self.box.host.find_route = find
         peer = self.box.peer()
         body = json.dumps({"topic": "T", "consumerGroup": "g", "clientId": "c1",
                            "strategyName": "AVG"}).encode()

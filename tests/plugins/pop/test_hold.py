@@ -204,7 +204,7 @@ class HoldTests(PopTestCase):
         """The next to be looked at is found at once, however many were looked at."""
         hold = self.service.hold
         later: list[Callable[[], None]] = []
-        self.box.kernel.run_soon = later.append
+        self.box.host.run_soon = later.append
         self.patch(hold, "_look", lambda waiting, is_last: None)
 
         def prepare(count: int) -> Callable[[], object]:
@@ -218,7 +218,7 @@ class HoldTests(PopTestCase):
     def test_others_have_their_turn(self) -> None:
         """With a reactor what is woken is looked at when others had their turn."""
         later: list[object] = []
-        self.box.kernel.run_soon = later.append
+        self.box.host.run_soon = later.append
         peers = [self.box.peer() for _ in range(2)]
         for peer in peers:
             self.wait_pop(peer, count=1)

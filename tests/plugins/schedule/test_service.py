@@ -90,7 +90,7 @@ class DeliveryTests(DelayTestCase):
         """Its messages make no queue of it, and hold up no other."""
         self.send(b"gone", 1)
         self.send(b"late", 1, topic="U")
-        self.box.kernel.delete_topic("T")
+        self.box.kernel.tables.delete_topic("T")
         self.let_pass(1000)
         self.assertNotIn("T", self.box.kernel.store.queues())
         self.assertEqual(self.bodies("U"), [b"late"])

@@ -61,9 +61,10 @@ class ClusterCase(SynchronousTestCase):
         """A broker that finds the other."""
         box = KernelBox([("admin", admin.Plugin), ("static_topic", plugin.Plugin), *self.plugins],
                         {"brokerName": name, **self.settings}, disk)
-        box.kernel.ask_server = self.ask_server
-        box.kernel.find_route = self.find_route
-        box.kernel.find_broker = self.find_broker
+        box.host.has_name_servers = True
+        box.host.ask_server = self.ask_server
+        box.host.find_route = self.find_route
+        box.host.find_broker = self.find_broker
         self.addCleanup(box.stop)
         return box
 

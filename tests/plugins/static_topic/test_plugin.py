@@ -24,7 +24,8 @@ class PluginTests(ClusterCase):
         self.assertEqual(set(hosted), {"0", "1"})
         self.assertEqual(found.mapping_data_version, self.mappings().data_version)
         for compressed in (False, True):
-            body = RegisterBrokerBody.decode(box.kernel.registration(compressed)(), compressed)
+            body = RegisterBrokerBody.decode(
+                box.kernel.tables.registration(compressed)(), compressed)
             infos = body.topic_config_serialize_wrapper.topic_queue_mapping_info_map
             assert infos is not None
             self.assertEqual((infos[TOPIC].curr_id_map, infos[TOPIC].bname, infos[TOPIC].epoch,

@@ -55,9 +55,7 @@ class AskTests(ClusterCase):
         """A broker that no name server knows, and no name server at all."""
         error = self.failureResultOf(self.asking("broker-z"), BrokerError).value
         self.assertEqual(str(error), "cannot find addr for broker broker-z")
-        self.boxes[A].kernel.find_broker = None
-        self.failureResultOf(self.asking("broker-z"), BrokerError)
-        self.boxes[A].kernel.ask_server = None
+        self.boxes[A].host.has_name_servers = False
         self.failureResultOf(self.asking(), BrokerError)
 
     def test_an_unexpected_code_is_an_error_that_names_it(self) -> None:

@@ -30,7 +30,7 @@ class UpdateTests(ClusterCase):
             found = tables.topic_queue_mapping_info_map
             told.append(found[TOPIC].curr_id_map if found else {})
 
-        kernel.on_topic_change.append(listen)
+        self.boxes[A].host.on_topic_change.append(listen)
         version = kernel.topic_config.data_version.counter
         self.updated(A, [FIRST], [item(0, B, 0, 0)])
         self.assertEqual(told, [{0: 0}])
@@ -102,9 +102,9 @@ class OtherRequestTests(ClusterCase):
 
     def test_the_mapping_goes_with_the_topic(self) -> None:
         """The mapping goes with the topic, before name servers are told."""
-        kernel = self.boxes[A].kernel
         tables: list[int] = []
-        kernel.on_topic_change.append(lambda: tables.append(len(self.mappings().table)))
+        self.boxes[A].host.on_topic_change.append(
+            lambda: tables.append(len(self.mappings().table)))
         header = DeleteTopicRequestHeader(topic=TOPIC)
         self.assertEqual(self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, header).code, 0)
         self.assertEqual((tables, self.mappings().table), ([0], {}))

@@ -95,8 +95,8 @@ class DeliveryTests(TimerTestCase):
             self.send(topic=topic, TIMER_DELAY_MS="5000")
         kernel = self.box.kernel
         self.turns(500)
-        kernel.delete_topic("T")
-        kernel.delete_topic("U")
+        kernel.tables.delete_topic("T")
+        kernel.tables.delete_topic("U")
         self.turns(2500)
         self.assertEqual([len(self.bodies(topic)) for topic in ("T", "U", "V")], [0, 0, 1])
         self.assertNotIn("T", kernel.store.queues())

@@ -1,0 +1,76 @@
+"""The host of a broker in a running process: the reactor, a remoting client, the name servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twistmq.broker.edge.clock import monotonic_ms, now_ms
+from twistmq.broker.observe.process_metrics import serve_http
+from twistmq.broker.scheduling.steady_clock import SteadyClock
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from twistmq.broker.client.name_servers import NameServers
+    from twistmq.broker.client.remoting_client import RemotingClient
+    from twistmq.broker.interfaces import OpenHttpPort
+    from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.wire.bodies import TopicRouteData
+    from twistmq.broker.wire.command import RemotingCommand
+    from twistmq.broker.wire.header import CommandHeader
+
+__all__ = ["ReactorHost"]
+
+#: How long a name server may take to answer for a route, ms.
+#: Source: TopicRouteInfoManager.GET_TOPIC_ROUTE_TIMEOUT.
+_ROUTE_TIMEOUT_MS = 3000
+
+
+class ReactorHost:
+    """The services of one process; see :class:`twistmq.broker.host.Host`.
+
+    :param name_servers: those the broker registers with; their list may change.
+    :param register_soon: registers the topics with them.
+    :param name_server: the one in the same process, or None.
+    """
+
+    def __init__(
+        self, reactor: Any, client: RemotingClient, name_servers: NameServers,
+        register_soon: Callable[[], Deferred[None] | None], name_server: NameServer | None,
+        figures: dict[str, Callable[[], float]], health_checks: dict[str, Callable[[], str]],
+    ) -> None:
+        self._reactor = reactor
+        self._client = client
+        self._name_servers = name_servers
+        self._register_soon = register_soon
+        self.name_server = name_server
+        self.figures = figures
+        self.health_checks = health_checks
+        self.now_ms = now_ms
+        self.steady = SteadyClock(monotonic_ms)
+
+    @property
+    def has_name_servers(self) -> bool:
+        return bool(self._name_servers.addresses)
+
+    def run_soon(self, run: Callable[[], None]) -> object:
+        return self._reactor.callLater(0, run)
+
+    def register_soon(self) -> Deferred[None] | None:
+        return self._register_soon()
+
+    def serve_http(self, resource: Any, port: int, interface: str) -> OpenHttpPort:
+        return serve_http(self._reactor, resource, port, interface)
+
+    async def find_route(self, topic: str) -> TopicRouteData | None:
+        return await self._name_servers.find_route(topic, timeout_ms=_ROUTE_TIMEOUT_MS)
+
+    async def find_broker(self, broker_name: str) -> str | None:
+        return await self._name_servers.find_broker(broker_name, timeout_ms=_ROUTE_TIMEOUT_MS)
+
+    async def ask_server(
+        self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
+        timeout_ms: int,
+    ) -> RemotingCommand:
+        return await self._client.invoke(address, code, header, body, timeout_ms=timeout_ms)

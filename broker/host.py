@@ -1,0 +1,90 @@
+"""The surroundings of a broker: clocks, the reactor, other servers, ports for HTTP.
+
+The kernel has no reactor. It is given a :class:`Host`: ``edge.reactor_host`` provides the one of a
+running process, ``testing.local_host`` one without a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twistmq.broker.scheduling.steady_clock import SteadyClock
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from twistmq.broker.interfaces import OpenHttpPort
+    from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.wire.bodies import TopicRouteData
+    from twistmq.broker.wire.command import RemotingCommand
+    from twistmq.broker.wire.header import CommandHeader
+
+__all__ = ["Host"]
+
+
+class Host(Protocol):
+    """The services that a process provides to its broker."""
+
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        """Returns the wall clock, Unix ms. It may jump."""
+
+    @property
+    def steady(self) -> SteadyClock:
+        """The clock for durations: ``now_ms()``, and ``awake_ms()`` for the silence of peers."""
+
+    @property
+    def name_server(self) -> NameServer | None:
+        """The name server in the same process, or None."""
+
+    @property
+    def has_name_servers(self) -> bool:
+        """Whether the broker is configured with any name server."""
+
+    @property
+    def figures(self) -> dict[str, Callable[[], float]]:
+        """Figures of the process by name, for metrics; each is called when it is read."""
+
+    @property
+    def health_checks(self) -> dict[str, Callable[[], str]]:
+        """Checks of the process by name; each returns the fault, or an empty text."""
+
+    def run_soon(self, run: Callable[[], None]) -> object:
+        """Call a function once the reactor has served other events."""
+
+    def register_soon(self) -> Deferred[None] | None:
+        """Register the topics with the name servers, because they changed.
+
+        :returns: fires once that is done, and never fails; None when no name server is to be
+            informed.
+        """
+
+    def serve_http(self, resource: Any, port: int, interface: str) -> OpenHttpPort:
+        """Serve a resource of twisted.web on a port of its own.
+
+        :raises OSError: when the port cannot be opened.
+        """
+
+    async def find_route(self, topic: str) -> TopicRouteData | None:
+        """Ask the name servers for the route of a topic.
+
+        :returns: None when they know no such topic.
+        :raises BrokerError: when no name server answers.
+        """
+
+    async def find_broker(self, broker_name: str) -> str | None:
+        """Ask the name servers for the address of the master of a broker name.
+
+        :returns: "host:port"; None when they know no such master.
+        :raises BrokerError: when no name server answers.
+        """
+
+    async def ask_server(
+        self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
+        timeout_ms: int,
+    ) -> RemotingCommand:
+        """Send a request to another server and return its reply.
+
+        :raises RemotingError: when no reply comes.
+        """

@@ -1,0 +1,65 @@
+"""The identity of a broker: its names, role and address, and the ids made from them.
+
+Source: BrokerConfig and BrokerController.changeToMaster @5.3.3.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Final
+
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.remoting.host_address import resolved
+from twistmq.broker.wire.message_id import UniqueIdMaker
+from twistmq.broker.wire.record import host_bytes
+
+__all__ = ["MASTER_ID", "Identity"]
+
+#: The broker id of a master; a slave has a greater one. Source: MixAll.MASTER_ID.
+MASTER_ID: Final = 0
+
+
+class Identity:
+    """The names, the role and the address of one broker.
+
+    :param settings: read once here; the name of a host is resolved.
+    :param started_ms: when the broker was made, Unix ms.
+    """
+
+    def __init__(self, settings: Settings, started_ms: int) -> None:
+        self._ip = resolved(settings, "brokerIP1")
+        self._host_name = settings.text("brokerIP1").strip()
+        self.started_ms = started_ms
+        #: The broker's name in routes.
+        self.broker_name = settings.text("brokerName")
+        self.cluster_name = settings.text("brokerClusterName")
+        self.broker_id = settings.int("brokerId")
+        #: ASYNC_MASTER, SYNC_MASTER or SLAVE.
+        self.role = settings.text("brokerRole")
+        #: "host:port" that clients connect to.
+        self.broker_address = ""
+        #: The same address in the binary form of message ids.
+        self.store_host = b""
+        self.set_port(settings.int("listenPort"))
+        #: Makes the unique keys of messages that the broker itself sends.
+        self.unique_ids = UniqueIdMaker(
+            host_bytes(self._ip, 0)[:-4], os.getpid(), random.getrandbits(31))
+
+    def set_port(self, port: int) -> None:
+        """Set the port of the address; called again when a port of 0 became a real one."""
+        self.broker_address = f"{self._host_name}:{port}"
+        self.store_host = host_bytes(self._ip, port)
+
+    @property
+    def is_slave(self) -> bool:
+        return self.role == "SLAVE"
+
+    def set_role(self, role: str, broker_id: int) -> None:
+        """Become master or slave.
+
+        :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
+        :param broker_id: the id of a slave; a master has id 0.
+        """
+        self.role = role
+        self.broker_id = broker_id if role == "SLAVE" else MASTER_ID

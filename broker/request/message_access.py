@@ -1,0 +1,38 @@
+"""Whether a request may read a message that it names by its place.
+
+Source: none in Apache's broker, which checks the topics that headers name only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from twistmq.broker.remoting.dispatcher import Dispatcher
+from twistmq.broker.remoting.messages import Request
+from twistmq.broker.topic_names import SEND_FORBIDDEN_TOPICS
+from twistmq.broker.wire.properties import REAL_TOPIC
+from twistmq.broker.wire.record import StoredMessage
+
+__all__ = ["require_readable"]
+
+
+def require_readable(
+    dispatcher: Dispatcher, request: Request[Any], message: StoredMessage,
+    groups: Collection[str] = (),
+) -> None:
+    """Ask the validators whether a request may read a message.
+
+    A message that waits to be delivered may be read by a request that may read the topic it will
+    have.
+
+    :param groups: consumer groups that the request acts for.
+    :raises BrokerError: when its topic, or the one it will have, may not be read.
+    """
+    topics = {message.topic}
+    if REAL_TOPIC in message.properties:
+        topics.add(message.properties_map().get(REAL_TOPIC, message.topic))
+        if len(topics) > 1:
+            # Only the broker writes to these topics, and messages of all topics wait there.
+            topics -= SEND_FORBIDDEN_TOPICS
+    dispatcher.require_access(request, consumes=topics, groups=groups)

@@ -1,0 +1,166 @@
+"""The tables every broker has: topics, groups, offsets, clients, connections and statistics.
+
+Source: BrokerController's managers @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred, DeferredList
+
+from twistmq.broker.config.settings import Settings
+from twistmq.broker.host import Host
+from twistmq.broker.observe.statistics import BrokerStats
+from twistmq.broker.plugin.hooks import Hooks
+from twistmq.broker.remoting.channels import ChannelTable
+from twistmq.broker.request.client_notification import notify_members
+from twistmq.broker.request.client_table import ClientChange, ClientTable
+from twistmq.broker.request.consumer_offset import ConsumerOffsetTable, LmqConsumerOffsetTable
+from twistmq.broker.request.persisted_table import Persistable
+from twistmq.broker.request.persistence import TableSaves
+from twistmq.broker.request.sliced_work import SlicedWork
+from twistmq.broker.request.subscription_group import SubscriptionGroupTable
+from twistmq.broker.request.topic_config import TopicConfigTable
+from twistmq.broker.store.message_store import MessageStore
+
+__all__ = ["Tables"]
+
+
+class Tables:
+    """The tables of one broker.
+
+    :param store: keeps their files, and removes the queues of a deleted topic.
+    :param slices: runs long work, such as the encoding of a large table.
+    """
+
+    def __init__(
+        self, settings: Settings, store: MessageStore, hooks: Hooks, host: Host,
+        slices: SlicedWork,
+    ) -> None:
+        self._store = store
+        self._hooks = hooks
+        self._host = host
+        now_ms, steady_ms = host.now_ms, host.steady.now_ms
+        #: The live connections.
+        self.channels = ChannelTable()
+        #: Counts by topic and group.
+        self.stats = BrokerStats(steady_ms())
+        #: Topics: ``table`` by name, ``get``, ``update``.
+        self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"), now_ms)
+        #: Consumer groups and their settings: ``find``.
+        self.subscription_group = SubscriptionGroupTable(
+            settings, store.config_file("subscriptionGroup.json"), now_ms)
+        self.topic_config.is_group = lambda group: group in self.subscription_group.table
+        self.subscription_group.has_room_for_topics = self.topic_config.has_room_for_group
+        self.stats.is_known = self._is_counted
+        offsets = store.config_file("consumerOffset.json")
+        #: The offset up to which each group has consumed each queue.
+        self.consumer_offset = ConsumerOffsetTable(offsets, now_ms)
+        if settings.flag("enableLmq"):
+            self.consumer_offset = LmqConsumerOffsetTable(
+                store.config_file("lmqConsumerOffset.json"), offsets, now_ms)
+        #: Decides when tables are saved.
+        self.saves = TableSaves((self.subscription_group, self.topic_config), slices,
+                                store.in_thread, steady_ms)
+        #: Producers and consumers by group.
+        self.clients = ClientTable(self._client_changed)
+        self.channels.on_lost.append(self.clients.connection_lost)
+        #: Called with a topic before it is deleted; each returns the topics that are deleted with
+        #: it.
+        self.on_topic_deletion: list[Callable[[str], Sequence[str]]] = []
+        #: Called with a deleted group, and whether its offsets were deleted.
+        self.on_group_deletion: list[Callable[[str, bool], None]] = []
+
+    def load(self) -> None:
+        """Read the files of the tables.
+
+        :raises StoreDamaged: when a file cannot be read; the text names it.
+        """
+        self.topic_config.load()
+        self.consumer_offset.load()
+        self.subscription_group.load()
+
+    def persist(self, tables: Sequence[Persistable] | None = None) -> None:
+        """Save tables at once, on this thread.
+
+        :param tables: None for all.
+        """
+        for table in tables or (self.consumer_offset, self.subscription_group, self.topic_config):
+            self.saves.persist(table)
+
+    @property
+    def unsaved(self) -> list[Persistable]:
+        """Tables that could not be saved; saving them is tried again."""
+        return self.saves.unsaved
+
+    # --- topics
+
+    def topics_changed(self) -> Deferred[None] | None:
+        """Save the topics soon and register them with the name servers.
+
+        :returns: fires once the name servers are informed, and never fails; None when there is no
+            name server to inform.
+        """
+        # A message sent to a topic that a kill removes cannot be pulled until the next send.
+        self.saves.save_if_changed(self.topic_config)
+        return self._host.register_soon()
+
+    def save_topics(self) -> Deferred[None] | None:
+        """Save the topics now; fires when that is done or failed; None when it is done already."""
+        saved = self.saves.save(self.topic_config)
+        return None if saved.called else saved
+
+    def topics_saved_and_registered(self) -> Deferred[None] | None:
+        """Like :meth:`topics_changed`, but also waits until topics.json is written."""
+        return _all([self.save_topics(), self.topics_changed()])
+
+    def registration(self, compressed: bool) -> Callable[[], bytes]:
+        """The topics in a registration; see :meth:`TopicConfigTable.registration`."""
+        tables = self.topic_config.told_tables()
+        self._hooks.complete_topic_tables(tables, registering=True)
+        return self.topic_config.registration(compressed, tables)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its offsets, statistics and queues."""
+        topics = [topic]
+        for listener in self.on_topic_deletion:
+            topics += listener(topic)
+        self.consumer_offset.clean_topics(topics)
+        for each in topics:
+            self.topic_config.delete(each)
+            self.stats.forget_topic(each)
+            self._store.delete_topic(each)
+
+    # --- groups
+
+    def delete_group(self, group: str, clean_offset: bool) -> None:
+        """Delete a group and its statistics.
+
+        :param clean_offset: whether its offsets are deleted too.
+        """
+        self.subscription_group.delete(group)
+        if clean_offset:
+            self.consumer_offset.clean_group(group)
+        self.stats.forget_group(group)
+        for listener in self.on_group_deletion:
+            listener(group, clean_offset)
+
+    def _client_changed(self, change: ClientChange) -> None:
+        notify_members(self.clients, change)
+        self._hooks.client_changed(change)
+
+    def _is_counted(self, key: tuple[str, ...]) -> bool:
+        """Whether there are the topic and the group, if any, that a statistic's key names."""
+        return self.topic_config.get(key[1]) is not None and (
+            len(key) == 2 or self.subscription_group.has(key[2]))
+
+
+def _all(parts: Sequence[Deferred[None] | None]) -> Deferred[None] | None:
+    """Fires when all of the given Deferreds did; None when there is no Deferred among them."""
+    waiting = [deferred for deferred in parts if deferred is not None]
+    if not waiting:
+        return None
+    done: Deferred[None] = Deferred()
+    DeferredList(waiting, consumeErrors=True).addCallback(lambda _: done.callback(None))
+    return done

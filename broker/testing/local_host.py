@@ -1,0 +1,92 @@
+"""A host without a reactor and without a network, for tests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.scheduling.steady_clock import SteadyClock
+
+if TYPE_CHECKING:
+    from twistmq.broker.interfaces import OpenHttpPort
+    from twistmq.broker.wire.bodies import TopicRouteData
+    from twistmq.broker.wire.command import RemotingCommand
+    from twistmq.broker.wire.header import CommandHeader
+
+__all__ = ["LocalHost"]
+
+
+class _ClosedPort:
+    """A port that does not listen."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def stop(self) -> Deferred[None]:
+        return succeed(None)
+
+
+class LocalHost:
+    """A host whose clock the test moves; see :class:`twistmq.broker.host.Host`.
+
+    It has no name servers and no other server. A test changes that by an attribute or a subclass.
+
+    :param now_ms: the wall clock, Unix ms.
+    :param steady_ms: the clock for durations.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], steady_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.steady = SteadyClock(steady_ms)
+        self.name_server = None
+        self.has_name_servers = False
+        self.figures: dict[str, Callable[[], float]] = {}
+        self.health_checks: dict[str, Callable[[], str]] = {}
+        self._soon: deque[Callable[[], None]] = deque()
+        self._is_running = False
+        #: Resources by the port they are to be served on.
+        self.pages: dict[int, Any] = {}
+        #: Called when topics changed; each may return a Deferred that the answer waits for.
+        self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
+
+    def run_soon(self, run: Callable[[], None]) -> None:
+        """Run a function at once, or behind the one that runs."""
+        self._soon.append(run)
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while self._soon:
+                self._soon.popleft()()
+        finally:
+            self._is_running = False
+
+    def register_soon(self) -> Deferred[None] | None:
+        waiting = None
+        for listener in self.on_topic_change:
+            waiting = listener() or waiting
+        return waiting
+
+    def serve_http(self, resource: Any, port: int, interface: str) -> OpenHttpPort:
+        """Keep the resource in ``pages``; no port is opened."""
+        self.pages[port] = resource
+        return _ClosedPort(port)
+
+    async def find_route(self, topic: str) -> TopicRouteData | None:
+        """:raises BrokerError: always; there are no name servers."""
+        raise BrokerError("there are no name servers")
+
+    async def find_broker(self, broker_name: str) -> str | None:
+        """:raises BrokerError: always; there are no name servers."""
+        raise BrokerError("there are no name servers")
+
+    async def ask_server(
+        self, address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
+        timeout_ms: int,
+    ) -> RemotingCommand:
+        """:raises BrokerError: always; there is no other server."""
+        raise BrokerError(f"there is no server at {address}")
