@@ -22,9 +22,9 @@ from twistmq.acl.permissions import (
     resource_name,
 )
 from twistmq.acl.resources import DecidingValues
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, SEND_FORBIDDEN_TOPICS
-from twistmq.broker.wire.bodies import Body
-from twistmq.broker.wire.signature import Signer
+from twistmq.broker.api.bodies import Body
+from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, SEND_FORBIDDEN_TOPICS
+from twistmq.broker.api.wire import Signer
 
 __all__ = ["Account", "PlainAccessConfig", "account_of", "check_config", "config_of", "texts_of"]
 

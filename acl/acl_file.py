@@ -28,7 +28,7 @@ from twistmq.acl.accounts import (
 )
 from twistmq.acl.addresses import AddressPattern, parse_pattern
 from twistmq.acl.errors import AclError
-from twistmq.broker.wire.bodies import DataVersion
+from twistmq.broker.api.bodies import DataVersion
 
 __all__ = ["AclFile", "read_acl_file", "with_account", "with_white_addresses", "without_account"]
 

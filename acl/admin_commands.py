@@ -18,12 +18,10 @@ from twistmq.acl.requests import (
     GetBrokerClusterAclConfigResponseBody,
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
-from twistmq.broker.admin.rows import Millis, Row
-from twistmq.broker.admin.session import Session
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.wire.bodies import DataVersion
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.api import CommandHeader, RequestCode
+from twistmq.broker.api.admin_commands import Millis, Row, Session
+from twistmq.broker.api.bodies import DataVersion
+from twistmq.broker.api.wire import RemotingCommand
 
 __all__ = ["accounts", "delete_account", "update_account", "update_white_addresses", "versions"]
 

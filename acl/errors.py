@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.api import BrokerError
 
 __all__ = ["AccessDenied", "AclError"]
 

@@ -14,8 +14,8 @@ from enum import IntFlag
 from typing import Final
 
 from twistmq.acl.errors import AclError
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, retry_topic
+from twistmq.broker.api import RequestCode
+from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, retry_topic
 
 __all__ = ["ADMIN_CODES", "Permission", "allows", "check_resources", "parse_permission",
            "parse_resources", "resource_name"]

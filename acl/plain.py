@@ -20,17 +20,19 @@ from typing import TYPE_CHECKING, Final
 
 from twistmq.acl.errors import AclError
 from twistmq.acl.requests import AccountRequests
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import Setting, SettingCheck
-from twistmq.broker.errors import SettingsError
-from twistmq.broker.interfaces import IAccessValidator
-from twistmq.broker.remoting.messages import AnyHandler
-from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.api import (
+    AnyHandler,
+    IAccessValidator,
+    PeriodicTask,
+    Setting,
+    SettingCheck,
+    SettingsError,
+    hookimpl,
+)
 
 if TYPE_CHECKING:
     from twistmq.acl.table import AccountTable
-    from twistmq.broker.config.settings import Settings
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker, Settings
 
 __all__ = ["Plugin"]
 

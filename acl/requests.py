@@ -18,16 +18,22 @@ import msgspec
 
 from twistmq.acl.accounts import PlainAccessConfig
 from twistmq.acl.errors import AclError
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
-from twistmq.broker.wire.bodies import Body, DataVersion
-from twistmq.broker.wire.header import CommandHeader, EmptyHeader
+from twistmq.broker.api import (
+    CommandHeader,
+    EmptyHeader,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import Body, DataVersion
+from twistmq.broker.api.limits import LONG_HEADER_SIZE_MAX
 
 if TYPE_CHECKING:
     from twistmq.acl.table import AccountTable
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["AccountRequests"]
 

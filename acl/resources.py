@@ -36,12 +36,11 @@ import msgspec
 
 from twistmq.acl.errors import AclError
 from twistmq.acl.permissions import Permission
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError, WireError
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, retry_topic
-from twistmq.broker.wire.batch import decode_batch
-from twistmq.broker.wire.bodies import Body, HeartbeatData, UnlockBatchRequestBody
-from twistmq.broker.wire.properties import TIMER_DEL_UNIQKEY, parse_properties
+from twistmq.broker.api import BrokerError, RequestCode, parse_properties
+from twistmq.broker.api.bodies import Body, HeartbeatData, UnlockBatchRequestBody
+from twistmq.broker.api.errors import WireError
+from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, retry_topic
+from twistmq.broker.api.wire import TIMER_DEL_UNIQKEY, decode_batch
 
 __all__ = ["DecidingValues", "Fields", "deciding_values", "needed_resources", "touched_resources"]
 

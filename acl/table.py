@@ -33,7 +33,7 @@ from twistmq.acl.acl_file import (
 from twistmq.acl.addresses import AddressPattern
 from twistmq.acl.errors import AclError
 from twistmq.acl.folder import AclFolder
-from twistmq.broker.wire.bodies import DataVersion
+from twistmq.broker.api.bodies import DataVersion
 
 __all__ = ["AccountTable"]
 

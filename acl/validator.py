@@ -26,11 +26,10 @@ from twistmq.acl.resources import (
     touched_resources,
 )
 from twistmq.acl.table import AccountTable
-from twistmq.broker.errors import HeaderError
-from twistmq.broker.interfaces import IResourceValidator
-from twistmq.broker.remoting.messages import Request
-from twistmq.broker.topic_names import TRACE_TOPIC
-from twistmq.broker.wire.signature import ACCESS_KEY
+from twistmq.broker.api import IResourceValidator, Request
+from twistmq.broker.api.errors import HeaderError
+from twistmq.broker.api.topics import TRACE_TOPIC
+from twistmq.broker.api.wire import ACCESS_KEY
 
 __all__ = ["PlainAccessValidator"]
 

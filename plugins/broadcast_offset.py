@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import LONG_MAX, Setting
-from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX
-from twistmq.broker.interfaces import BroadcastClient, IBroadcastOffsets
-from twistmq.broker.remoting.messages import Request
-from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
+from twistmq.broker.api import IBroadcastOffsets, PeriodicTask, Request, Setting, hookimpl
+from twistmq.broker.api.config import LONG_MAX
+from twistmq.broker.api.headers import PullMessageRequestHeader
+from twistmq.broker.api.limits import CLIENT_ID_LENGTH_MAX
+from twistmq.broker.api.requests import BroadcastClient
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["CLIENTS_MAX", "BroadcastOffsets", "Plugin"]
 

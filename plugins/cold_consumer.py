@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import LONG_MAX, Setting
-from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.api import PeriodicTask, Setting, hookimpl
+from twistmq.broker.api.config import LONG_MAX
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["ColdConsumers", "Plugin"]
 

@@ -17,25 +17,31 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.constants import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.interfaces import IQueueLocks
-from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.topic_names import group_fault
-from twistmq.broker.wire.bodies import (
+from twistmq.broker.api import (
+    AnyHandler,
+    EmptyHeader,
+    IQueueLocks,
+    PeriodicTask,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+    Setting,
+    hookimpl,
+)
+from twistmq.broker.api.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueue,
     UnlockBatchRequestBody,
 )
-from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.api.limits import CLIENT_ID_LENGTH_MAX, LOCK_BODY_SIZE_MAX
+from twistmq.broker.api.topics import group_fault
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["LOCK_AGE_MAX_MS", "Plugin", "QueueLocks"]
 

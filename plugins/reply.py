@@ -19,34 +19,44 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.errors import BrokerError, MessageIllegal, RemotingError
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.send_topic import SendTopics, queue_refusal
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.frame import FRAME_SIZE_MAX
-from twistmq.broker.wire.headers.send import (
+from twistmq.broker.api import (
+    AnyHandler,
+    BrokerError,
+    Handled,
+    MessageRecord,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    ResponseCode,
+    Setting,
+    format_properties,
+    hookimpl,
+    parse_properties,
+)
+from twistmq.broker.api.errors import MessageIllegal, RemotingError
+from twistmq.broker.api.headers import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
     SendRefusedResponseHeader,
 )
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.properties import (
-    format_properties,
+from twistmq.broker.api.limits import LONG_HEADER_SIZE_MAX
+from twistmq.broker.api.requests import SendTopics, queue_refusal
+from twistmq.broker.api.wire import (
+    FRAME_SIZE_MAX,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_MASK,
+    RemotingCommand,
     index_keys,
-    parse_properties,
+    offset_message_id,
     tags_code,
 )
-from twistmq.broker.wire.record import SYS_COMPRESSED, SYS_COMPRESSION_MASK, MessageRecord
+from twistmq.broker.api.wire import properties as names
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["Plugin"]
 

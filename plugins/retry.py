@@ -18,31 +18,37 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.interfaces import IQueueLocks
-from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.topic_names import (
+from twistmq.broker.api import (
+    AnyHandler,
+    BrokerError,
+    IQueueLocks,
+    MessageRecord,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+    StoredMessage,
+    decode_record,
+    format_properties,
+    hookimpl,
+    parse_properties,
+)
+from twistmq.broker.api.bodies import SubscriptionGroupConfig
+from twistmq.broker.api.headers import ConsumerSendMsgBackRequestHeader
+from twistmq.broker.api.topics import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
     SUBSCRIPTION_GROUP_SUGGESTION,
     dlq_topic,
     retry_topic,
 )
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.bodies import SubscriptionGroupConfig
-from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.properties import (
-    format_properties,
-    parse_properties,
-)
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record, record_again
+from twistmq.broker.api.wire import offset_message_id, record_again
+from twistmq.broker.api.wire import properties as names
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.api import Broker, SendBatch
 
 __all__ = ["Plugin"]
 

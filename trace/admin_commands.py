@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from twistmq.broker.admin.messages import find_messages
-from twistmq.broker.admin.rows import Millis, Row
-from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.wire.record import host_text
+from twistmq.broker.api.admin_commands import AdminError, Millis, Row, Session, find_messages
+from twistmq.broker.api.wire import host_text
 from twistmq.trace.records import Pub, SubAfter, SubBefore, decode_records
 
 __all__ = ["query_trace"]

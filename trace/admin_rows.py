@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from twistmq.broker.admin.option_rows import FROM_MS, MAX_COUNT, MESSAGE_ID, TO_MS
-from twistmq.broker.admin.rows import Command, Option
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.topic_names import TRACE_TOPIC
+from twistmq.broker.api import RequestCode
+from twistmq.broker.api.admin_commands import FROM_MS, MAX_COUNT, MESSAGE_ID, TO_MS, Command, Option
+from twistmq.broker.api.topics import TRACE_TOPIC
 
 __all__ = ["COMMANDS"]
 

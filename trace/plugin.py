@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.api import PeriodicTask, Setting, hookimpl
 from twistmq.trace.server_trace import PERIOD_MS, ServerTrace
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["Plugin"]
 

@@ -27,15 +27,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.logger import Logger
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting.messages import Handled, Held, Reply
-from twistmq.broker.request.send_record import RecordMaker
-from twistmq.broker.topic_names import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.broker.api import (
+    Handled,
+    MessageRecord,
+    Reply,
+    ResponseCode,
+    decode_record,
+    hookimpl,
+    parse_properties,
+)
+from twistmq.broker.api.requests import Held, RecordMaker
+from twistmq.broker.api.topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.api.wire import offset_message_id
+from twistmq.broker.api.wire import properties as names
 from twistmq.trace.deliveries import Deliveries, Delivery
 from twistmq.trace.pages import Page, Pages
 from twistmq.trace.records import ContextCode, MessageType, Pub, SubBefore, TraceRecord
@@ -48,9 +52,7 @@ from twistmq.trace.tracing_clients import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.request.consume_context import ConsumeContext
-    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.api import Broker, ConsumeContext, SendBatch
 
 __all__ = ["ServerTrace"]
 

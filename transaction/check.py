@@ -16,14 +16,20 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, StoreDamaged
-from twistmq.broker.remoting.host_shares import Shares
-from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.headers.transaction import CheckTransactionStateRequestHeader
-from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+from twistmq.broker.api import (
+    BrokerError,
+    MessageRecord,
+    RequestCode,
+    ResponseCode,
+    StoredMessage,
+    decode_record,
+)
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.headers import CheckTransactionStateRequestHeader
+from twistmq.broker.api.requests import Shares
+from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from twistmq.broker.api.wire import offset_message_id
+from twistmq.broker.api.wire import properties as names
 from twistmq.transaction.half import (
     born_ms,
     check_body,
@@ -36,7 +42,7 @@ from twistmq.transaction.half import (
 from twistmq.transaction.ops import KnownOps, OpBatches
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
     from twistmq.transaction.metrics import TransactionMetrics
 
 __all__ = ["HalfQueue"]

@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.remoting.messages import Handled, Reply, Request
-from twistmq.broker.topic_names import HALF_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.record import (
-    SYS_TRANSACTION_COMMIT,
-    SYS_TRANSACTION_ROLLBACK,
+from twistmq.broker.api import (
+    BrokerError,
+    Handled,
     MessageRecord,
+    Reply,
+    Request,
+    RequestRefused,
+    ResponseCode,
     StoredMessage,
     decode_record,
 )
+from twistmq.broker.api.headers import EndTransactionRequestHeader
+from twistmq.broker.api.topics import HALF_TOPIC
+from twistmq.broker.api.wire import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_ROLLBACK
+from twistmq.broker.api.wire import properties as names
 from twistmq.transaction.half import (
     born_ms,
     final_record,
@@ -36,7 +38,7 @@ from twistmq.transaction.half import (
 from twistmq.transaction.recent import Half
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
     from twistmq.transaction.service import TransactionService
 
 __all__ = ["End", "EndTransaction"]

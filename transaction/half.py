@@ -13,18 +13,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import format_properties, parse_properties
-from twistmq.broker.wire.record import (
-    SYS_TRANSACTION_COMMIT,
-    SYS_TRANSACTION_MASK,
+from twistmq.broker.api import (
+    BrokerError,
     MessageRecord,
     StoredMessage,
+    format_properties,
+    parse_properties,
+)
+from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from twistmq.broker.api.wire import (
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_MASK,
     encode_record,
     record_again,
 )
+from twistmq.broker.api.wire import properties as names
 
 __all__ = ["born_ms", "check_body", "checks_of", "discarded_record", "final_record", "half_again",
            "immunity_ms", "make_half", "origin_of", "require_same", "resumed_record"]

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import BrokerError, MessageIllegal
-from twistmq.broker.remoting.messages import Reply, Request
-from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.headers.transaction import ResumeCheckHalfMessageRequestHeader
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import StoredMessage, decode_record
+from twistmq.broker.api import BrokerError, Reply, Request, StoredMessage, decode_record
+from twistmq.broker.api.errors import MessageIllegal
+from twistmq.broker.api.headers import ResumeCheckHalfMessageRequestHeader
+from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from twistmq.broker.api.wire import parse_offset_message_id
+from twistmq.broker.api.wire import properties as names
 from twistmq.transaction.half import resumed_record
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
     from twistmq.transaction.metrics import TransactionMetrics
 
 __all__ = ["ResumeCheck"]

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from msgspec import field
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreDamaged, StoreError
-from twistmq.broker.observe.log_rate import Outage
-from twistmq.broker.wire.bodies import Body, DataVersion
+from twistmq.broker.api import StoreError
+from twistmq.broker.api.bodies import Body, DataVersion
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.observe import Outage
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["Metric", "TransactionMetrics", "TransactionMetricsSerializeWrapper"]
 

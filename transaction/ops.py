@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.topic_names import HALF_TOPIC, OP_HALF_TOPIC
-from twistmq.broker.wire.properties import TAGS, WAIT, format_properties, tags_code
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+from twistmq.broker.api import MessageRecord, StoredMessage, decode_record, format_properties
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.topics import HALF_TOPIC, OP_HALF_TOPIC
+from twistmq.broker.api.wire import TAGS, WAIT, tags_code
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["KnownOps", "OpBatches", "op_record"]
 

@@ -16,25 +16,27 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.interfaces import ITransactionService
-from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.remoting.messages import AnyHandler, RequestHandler
-from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.wire.headers.transaction import (
+from twistmq.broker.api import (
+    AnyHandler,
+    ITransactionService,
+    MetricFamily,
+    PeriodicTask,
+    RequestCode,
+    RequestHandler,
+    Setting,
+    hookimpl,
+)
+from twistmq.broker.api.headers import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from twistmq.broker.wire.record import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_ROLLBACK
+from twistmq.broker.api.wire import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_ROLLBACK
 from twistmq.transaction.end import EndTransaction
 from twistmq.transaction.half_message_requeue import ResumeCheck
 from twistmq.transaction.service import TransactionService
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.api import Broker, SendBatch
 
 __all__ = ["Plugin"]
 

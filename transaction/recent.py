@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from twistmq.broker.wire.record import MessageRecord, StoredMessage
+from twistmq.broker.api import MessageRecord, StoredMessage
 
 __all__ = ["Half", "RecentHalves"]
 

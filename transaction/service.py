@@ -18,12 +18,10 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.interfaces import ITransactionService
-from twistmq.broker.remoting.messages import Held, Reply
-from twistmq.broker.topic_names import HALF_TOPIC, OP_HALF_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.api import ITransactionService, MessageRecord, Reply, ResponseCode
+from twistmq.broker.api.requests import Held
+from twistmq.broker.api.topics import HALF_TOPIC, OP_HALF_TOPIC
+from twistmq.broker.api.wire import properties as names
 from twistmq.transaction.check import HalfQueue
 from twistmq.transaction.half import make_half
 from twistmq.transaction.metrics import TransactionMetrics
@@ -31,8 +29,7 @@ from twistmq.transaction.ops import OpBatches
 from twistmq.transaction.recent import RecentHalves
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.api import Broker, SendBatch
     from twistmq.transaction.end import End
 
 __all__ = ["SYSTEM_GROUP", "TransactionService"]

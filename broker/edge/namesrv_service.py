@@ -64,19 +64,19 @@ class NamesrvService(Service):
     ) -> None:
         self.settings = settings
         self._threads = WorkerThreads(reactor, 1, "namesrv")
-        self.name_server = NameServer(settings, in_thread=self._threads.do, now_ms=now_ms,
-                                      hooks=hooks, steady=SteadyClock(monotonic_ms))
         self._connections = connections or ConnectionCount(connections_max)
-        if watched_alone:
-            self.name_server.serve_http = partial(serve_http, reactor)
+        self.stalls = StallWatch()
+        self.slow = SlowRequests(now_ms, settings)
+        self.name_server = NameServer(
+            settings, in_thread=self._threads.do, now_ms=now_ms, hooks=hooks,
+            steady=SteadyClock(monotonic_ms),
+            serve_http=partial(serve_http, reactor) if watched_alone else None,
+            figures=process_metrics(self._connections, self.stalls, self.slow))
         self.name_server.routes.notify = self._notify
         security = PortSecurity(reactor, settings, now_ms, self._threads.do)
         by_tls = tls_client(reactor, settings)
         self._client = RemotingClient(reactor, now_ms, monotonic, Dispatcher({}, Hooks()),
                                       tls=by_tls)
-        self.stalls = StallWatch()
-        self.slow = SlowRequests(now_ms, settings)
-        self.name_server.figures.update(process_metrics(self._connections, self.stalls, self.slow))
         self.started: Deferred[NamesrvService] = Deferred()
         self._hooks_started = False
         channels = ChannelTable()

@@ -6,7 +6,7 @@ Source: NamesrvController, BrokerHousekeepingService @5.3.3.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -50,7 +50,9 @@ class NameServer:
     :param now_ms: the clock, Unix ms.
     :param steady: the clock for durations; None: ``now_ms``, where no clock jumps.
     :param hooks: the plugins in use.
-    :param in_thread: runs what writes it; None: it is written at once.
+    :param in_thread: runs a blocking write of it; None to write on this thread.
+    :param serve_http: serves a resource of twisted.web; None beside a broker, which serves both.
+    :param figures: figures of the process by name, for metrics.
     """
 
     log = Logger()
@@ -59,7 +61,8 @@ class NameServer:
         self, settings: Settings, io: IStoreIO | None = None,
         in_thread: Callable[[Callable[[], bool]], Deferred[bool]] | None = None, *,
         now_ms: Callable[[], int], hooks: Hooks | None = None,
-        steady: SteadyClock | None = None,
+        steady: SteadyClock | None = None, serve_http: ServeHttp | None = None,
+        figures: Mapping[str, Callable[[], float]] | None = None,
     ) -> None:
         #: As a kernel's.
         self.settings = settings
@@ -70,11 +73,9 @@ class NameServer:
         self.started_ms = now_ms()
         #: "host:port" where it listens, once it does.
         self.address = ""
-        #: Serves a resource of twisted.web on a port of its own; None: whoever watches asks the
-        #: broker of the same process, or there is no network.
-        self.serve_http: ServeHttp | None = None
-        #: Figures of the process by name, for whoever watches it; each is asked when it is wanted.
-        self.figures: dict[str, Callable[[], float]] = {}
+        self.serve_http = serve_http
+        #: Figures of the process by name, for metrics; each is called when it is read.
+        self.figures = dict(figures or {})
         #: What must hold for it to be of use, by name; each says what is wrong, if it is.
         self.health_checks: dict[str, Callable[[], str]] = {
             "answers": self._answers_fault, "key-value configuration": self._kv_fault}

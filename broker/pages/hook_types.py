@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,7 @@ SHOWN: Final = (
     ("observe.metrics", ("MetricFamily", "Histogram")),
     ("interfaces", ("IAccessValidator", "IFilterLanguage", "IConsumerFilters",
                     "ITransactionService", "IFlowControl", "IBroadcastOffsets")),
-    ("plugin.protocols", ("Server", "Broker", "NameServer")),
+    ("plugin.protocols", ("Broker", "NameServer")),
 )
 _PARAM: Final = re.compile(r":param (\w+): (.+?)(?=\n\s*(?::|\n|$)|$)", re.DOTALL)
 _FOLDER: Final = Path(__file__).resolve().parents[1]
@@ -53,9 +54,23 @@ class ShownType:
     """A class of the page."""
 
     name: str
+    #: The public module that exports it.
     module: str
     help: str
     members: tuple[Member, ...]
+
+
+def public_modules() -> Iterator[tuple[str, str, list[str]]]:
+    """The modules whose names plugins may use: name, first line of the docstring, ``__all__``."""
+    for path in sorted((_FOLDER / "api").glob("*.py")):
+        name = "twistmq.broker.api" + ("" if path.stem == "__init__" else f".{path.stem}")
+        module = import_module(name)
+        yield name, (module.__doc__ or "").split("\n")[0], module.__all__
+
+
+def public_module(name: str) -> str:
+    """The public module that exports a name."""
+    return next(module for module, _, names in public_modules() if name in names)
 
 
 def shown_types() -> Iterator[ShownType]:
@@ -69,8 +84,11 @@ def shown_types() -> Iterator[ShownType]:
             node = classes[name]
             docstring = ast.get_docstring(node) or ""
             params = {found[1]: _one_line(found[2]) for found in _PARAM.finditer(docstring)}
-            members = tuple(member for member in _members(node, lines, params) if member.help)
-            yield ShownType(name, f"twistmq.broker.{module}",
+            bases = [classes[base.id] for base in node.bases
+                     if isinstance(base, ast.Name) and base.id in classes]
+            members = tuple(member for part in (*bases, node)
+                            for member in _members(part, lines, params) if member.help)
+            yield ShownType(name, public_module(name),
                             _one_line(docstring.split("\n\n")[0]), members)
 
 

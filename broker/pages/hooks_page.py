@@ -11,13 +11,21 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from twistmq.broker.pages.hook_types import shown_types
+from twistmq.broker.pages.hook_types import public_modules, shown_types
 from twistmq.broker.plugin import hookspecs
 
 __all__ = ["hooks_by_section", "hooks_page", "signature"]
 
 _SECTION = re.compile(r"# --- \d+\. (.+?) -+")
 _FIELD = re.compile(r"^:(?:param )?(\w+): ", re.MULTILINE)
+
+_MODULES = """
+## Modules that plugins import
+
+The stock plugins import these modules of the broker and no other. The names of
+`twistmq.broker.api` keep their meaning through a minor release, those of the modules below it
+through a patch release; see their docstrings.
+"""
 
 _INTRODUCTION = """\
 # Hooks
@@ -32,8 +40,8 @@ word_filter = "word_filter:WordFilter"
 
 An implementation takes any subset of a hook's arguments, by name; what hooks are given and return
 is under [Types](#types), where `AnyHandler` is a `RequestHandler` of any header, `TagsCode` a
-function from a record to a number, and `BrokerError` any of `twistmq.broker.errors`. The names that
-keep through releases are those of `twistmq.broker.api`. A package with
+function from a record to a number, and `BrokerError` any error with a response code. What a plugin
+imports is under [Modules](#modules-that-plugins-import). A package with
 every hook is in [tests/plugin_package](../tests/plugin_package), in a checkout; the settings
 `plugins.enabled` and `plugins.disabled` pin which plugins are used.
 
@@ -206,6 +214,7 @@ def _lines() -> Iterator[str]:
             yield (f"\n### {name}\n\n```python\n{signature(name)}\n```\n\n"
                    f"{_paragraphs(getattr(hookspecs, name))}\n")
     yield from _types()
+    yield from _modules()
     yield _FOOT
 
 
@@ -218,6 +227,14 @@ def _types() -> Iterator[str]:
         for member in shown.members:
             kind = f"`{_cell(member.type)}`" if member.type else ""
             yield f"| `{_cell(member.text)}` | {kind} | {_cell(member.help)} |\n"
+
+
+def _modules() -> Iterator[str]:
+    """The public modules and their names."""
+    yield _MODULES
+    for name, summary, names in public_modules():
+        listed = ", ".join(f"`{each}`" for each in names)
+        yield f"\n### {name}\n\n{_cell(summary)}\n\n{listed}\n"
 
 
 def _cell(text: str) -> str:

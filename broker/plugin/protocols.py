@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from twistmq.broker.config.settings import Settings
     from twistmq.broker.errors import BrokerError
     from twistmq.broker.host import Host
-    from twistmq.broker.interfaces import ITransactionService
+    from twistmq.broker.interfaces import ITransactionService, ServeHttp
+    from twistmq.broker.namesrv.kv_config import KVConfig
+    from twistmq.broker.namesrv.route_info import RouteInfoManager
     from twistmq.broker.observe.statistics import BrokerStats
     from twistmq.broker.plugin.hooks import Hooks
     from twistmq.broker.remoting.channels import ChannelTable
@@ -214,3 +216,15 @@ class NameServer(Server, Protocol):
     @property
     def address(self) -> str:
         """``host:port`` where it listens, once it does."""
+
+    @property
+    def routes(self) -> RouteInfoManager:
+        """The registered brokers: ``tables`` by name, with their topics."""
+
+    @property
+    def kv_config(self) -> KVConfig:
+        """The key-value configuration."""
+
+    @property
+    def serve_http(self) -> ServeHttp | None:
+        """Serves a resource of twisted.web on a port; None beside a broker, which serves both."""

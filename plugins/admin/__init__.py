@@ -23,9 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.remoting.messages import AnyHandler
+from twistmq.broker.api import AnyHandler, Setting, hookimpl
 from twistmq.plugins.admin.clients import ClientQuestions
 from twistmq.plugins.admin.groups import GroupQuestions
 from twistmq.plugins.admin.progress import ProgressRequests
@@ -39,7 +37,7 @@ from twistmq.plugins.admin.stats import StatsQuestions
 from twistmq.plugins.admin.topics import TopicQuestions
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["Plugin"]
 

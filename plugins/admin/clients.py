@@ -16,18 +16,19 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import (
-    MessageIllegal,
-    RemotingError,
-    RemotingTimeout,
+from twistmq.broker.api import (
+    CommandHeader,
+    EmptyHeader,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
     RequestRefused,
-    WireError,
+    ResponseCode,
+    decode_record,
 )
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.client_table import Client
-from twistmq.broker.request.long_answers import Work
-from twistmq.broker.wire.bodies import (
+from twistmq.broker.api.bodies import (
     Connection,
     ConsumerConnection,
     GetConsumerStatusBody,
@@ -35,22 +36,21 @@ from twistmq.broker.wire.bodies import (
     ProducerInfo,
     ProducerTableInfo,
 )
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader, EmptyHeader
-from twistmq.broker.wire.headers.client import (
+from twistmq.broker.api.errors import MessageIllegal, RemotingError, RemotingTimeout, WireError
+from twistmq.broker.api.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
-from twistmq.broker.wire.message_id import parse_offset_message_id
-from twistmq.broker.wire.record import decode_record
+from twistmq.broker.api.requests import Client, Work
+from twistmq.broker.api.wire import RemotingCommand, parse_offset_message_id
 from twistmq.plugins.admin.reset import TELLABLE_VERSION_MIN
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["CALL_TIMEOUT_MS", "STATUS_TIMEOUT_MS", "ClientQuestions"]
 

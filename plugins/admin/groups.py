@@ -9,13 +9,17 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import Work
-from twistmq.broker.request.sliced_work import now_or_later
-from twistmq.broker.topic_names import group_fault, topic_fault
-from twistmq.broker.wire.bodies import (
+from twistmq.broker.api import (
+    EmptyHeader,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import (
     ConsumeStats,
     GroupForbidden,
     MessageQueue,
@@ -23,19 +27,20 @@ from twistmq.broker.wire.bodies import (
     SubscriptionGroupWrapper,
     TopicList,
 )
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.admin import UpdateGroupForbiddenRequestHeader
-from twistmq.broker.wire.headers.topic import (
+from twistmq.broker.api.headers import (
     GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     QuerySubscriptionByConsumerRequestHeader,
     QueryTopicsByConsumerRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 )
+from twistmq.broker.api.requests import Work, now_or_later
+from twistmq.broker.api.topics import group_fault, topic_fault
 from twistmq.plugins.admin.progress import queue_progress
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["GroupQuestions"]
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.config.settings import LONG_MAX
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import Work
-from twistmq.broker.wire.bodies import (
+from twistmq.broker.api import (
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import (
     ConsumeStats,
     ConsumeStatsList,
     MessageQueue,
@@ -23,16 +27,18 @@ from twistmq.broker.wire.bodies import (
     QueueTimeSpan,
     TopicConfig,
 )
-from twistmq.broker.wire.headers.admin import GetConsumeStatsInBrokerHeader
-from twistmq.broker.wire.headers.offset import (
+from twistmq.broker.api.config import LONG_MAX
+from twistmq.broker.api.headers import (
     CloneGroupOffsetRequestHeader,
+    GetConsumeStatsInBrokerHeader,
+    QueryConsumeTimeSpanRequestHeader,
     QueryCorrectionOffsetHeader,
 )
-from twistmq.broker.wire.headers.topic import QueryConsumeTimeSpanRequestHeader
+from twistmq.broker.api.requests import Work
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["ProgressRequests", "queue_progress"]
 

@@ -9,20 +9,24 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import Work
-from twistmq.broker.store.consume_queue import ConsumeQueue
-from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
-from twistmq.broker.store.get_message import MessageFilter
-from twistmq.broker.wire.bodies import Body, SubscriptionData
-from twistmq.broker.wire.header import Int32, Int64
-from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
+from twistmq.broker.api import (
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import Body, SubscriptionData
+from twistmq.broker.api.headers import QueryConsumeQueueRequestHeader
+from twistmq.broker.api.requests import Work
+from twistmq.broker.api.store import ConsumeQueue, ExtensionUnit, MessageFilter, is_address
+from twistmq.broker.api.wire import Int32, Int64
 from twistmq.plugins.admin.rows import encode_with_rows
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["ENTRIES_MAX", "ConsumeQueueData", "QueryConsumeQueueResponseBody", "QueueQuestions"]
 

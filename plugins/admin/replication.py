@@ -12,18 +12,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
-from twistmq.broker.wire.bodies import HARuntimeInfo
-from twistmq.broker.wire.header import CommandHeader, EmptyHeader
-from twistmq.broker.wire.headers.admin import (
+from twistmq.broker.api import (
+    CommandHeader,
+    EmptyHeader,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import HARuntimeInfo
+from twistmq.broker.api.headers import (
     NotifyMinBrokerIdChangeRequestHeader,
     ResetMasterFlushOffsetHeader,
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["ReplicationRequests"]
 

@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.client_table import Client
-from twistmq.broker.request.long_answers import Work
-from twistmq.broker.wire.bodies import (
+from twistmq.broker.api import (
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import (
     MessageQueue,
     MessageQueueForC,
     ResetOffsetBody,
     ResetOffsetBodyForC,
     TopicConfig,
 )
-from twistmq.broker.wire.headers.client import ResetOffsetRequestHeader
+from twistmq.broker.api.headers import ResetOffsetRequestHeader
+from twistmq.broker.api.requests import Client, Work
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["TELLABLE_VERSION_MIN", "ResetRequests"]
 

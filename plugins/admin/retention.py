@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import Work
-from twistmq.broker.topic_names import LMQ_PREFIX, SYSTEM_TOPICS, is_system_topic
-from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.api import EmptyHeader, Handled, Reply, Request, RequestCode, RequestHandler
+from twistmq.broker.api.requests import Work
+from twistmq.broker.api.topics import LMQ_PREFIX, SYSTEM_TOPICS, is_system_topic
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["RetentionRequests"]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from twistmq.broker.wire.bodies.rows import encode_with_rows, map_row
+from twistmq.broker.api.bodies import encode_with_rows, map_row
 
 __all__ = ["encode_with_rows", "map_row"]

@@ -12,14 +12,12 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
-from twistmq.broker.wire.bodies import KVTable
-from twistmq.broker.wire.command import VERSION
-from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.api import EmptyHeader, Reply, Request, RequestCode, RequestHandler
+from twistmq.broker.api.bodies import KVTable
+from twistmq.broker.api.wire import VERSION
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["RuntimeQuestions", "readable_size"]
 

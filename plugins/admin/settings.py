@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.config.settings_update import change_settings, changed_reply
-from twistmq.broker.constants import SETTINGS_SIZE_MAX
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.wire.bodies import DataVersion
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.admin import GetBrokerConfigResponseHeader
+from twistmq.broker.api import EmptyHeader, Handled, Reply, Request, RequestCode, RequestHandler
+from twistmq.broker.api.bodies import DataVersion
+from twistmq.broker.api.config import change_settings, changed_reply
+from twistmq.broker.api.headers import GetBrokerConfigResponseHeader
+from twistmq.broker.api.limits import SETTINGS_SIZE_MAX
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["SettingRequests"]
 

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.observe.statistics import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
-from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
-from twistmq.broker.wire.bodies import BrokerStatsData, BrokerStatsItem
-from twistmq.broker.wire.headers.admin import ViewBrokerStatsDataRequestHeader
+from twistmq.broker.api import (
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import BrokerStatsData, BrokerStatsItem
+from twistmq.broker.api.headers import ViewBrokerStatsDataRequestHeader
+from twistmq.broker.api.observe import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["StatsQuestions"]
 

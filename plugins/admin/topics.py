@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.long_answers import Work
-from twistmq.broker.topic_names import SYSTEM_TOPICS
-from twistmq.broker.wire.bodies import (
+from twistmq.broker.api import (
+    EmptyHeader,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import (
     GroupList,
     MessageQueue,
     TopicConfig,
@@ -21,16 +26,17 @@ from twistmq.broker.wire.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.topic import (
+from twistmq.broker.api.headers import (
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )
+from twistmq.broker.api.requests import Work
+from twistmq.broker.api.topics import SYSTEM_TOPICS
 from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["TopicQuestions"]
 

@@ -14,14 +14,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import LONG_MAX, Setting
-from twistmq.broker.interfaces import IConsumerFilters, IFilterLanguage
-from twistmq.broker.request.client_table import ChangeKind, ClientChange
-from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.api import (
+    ChangeKind,
+    ClientChange,
+    IConsumerFilters,
+    IFilterLanguage,
+    PeriodicTask,
+    Setting,
+    hookimpl,
+)
+from twistmq.broker.api.config import LONG_MAX
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
     from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
 
 __all__ = ["Plugin"]

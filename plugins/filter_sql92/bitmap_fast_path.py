@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from twistmq.broker.wire.lazy_properties import LazyProperties
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.api import MessageRecord
+from twistmq.broker.api.wire import LazyProperties
 from twistmq.plugins.filter_sql92.evaluators import Expression
 from twistmq.plugins.filter_sql92.match_cache import KnownAnswers
 

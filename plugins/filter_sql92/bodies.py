@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.wire.bodies import Body
-from twistmq.broker.wire.header import Int32, Int64
+from twistmq.broker.api.bodies import Body
+from twistmq.broker.api.wire import Int32, Int64
 
 __all__ = ["BloomFilterData", "ConsumerFilterData", "ConsumerFilterTable", "FilterDataMapByTopic"]
 

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.interfaces import IConsumerFilters
-from twistmq.broker.request.filters import Matches, PropertyFilter, UnknownLanguage, is_tag_type
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import SubscriptionData
+from twistmq.broker.api import IConsumerFilters, RequestRefused, ResponseCode
+from twistmq.broker.api.bodies import SubscriptionData
+from twistmq.broker.api.requests import Matches, PropertyFilter, UnknownLanguage, is_tag_type
+from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.plugins.filter_sql92.bitmap_fast_path import AskedFilter, BitmapMaker
 from twistmq.plugins.filter_sql92.bloom_filter import BloomFilter, bit_mask
 from twistmq.plugins.filter_sql92.bodies import (
@@ -33,8 +31,8 @@ from twistmq.plugins.filter_sql92.bodies import (
 from twistmq.plugins.filter_sql92.message_filters import BitmapFilter, RetryFilter
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.store.get_message import MessageFilter
+    from twistmq.broker.api import Broker
+    from twistmq.broker.api.store import MessageFilter
 
 __all__ = ["ConsumerFilters"]
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from twistmq.broker.wire.lazy_properties import LazyProperties
+from twistmq.broker.api.wire import LazyProperties
 from twistmq.plugins.filter_sql92.values import (
     EvaluationError,
     Value,

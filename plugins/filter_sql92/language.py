@@ -10,7 +10,7 @@ from typing import Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twistmq.broker.interfaces import IFilterLanguage
+from twistmq.broker.api import IFilterLanguage
 from twistmq.plugins.filter_sql92.evaluators import Expression
 from twistmq.plugins.filter_sql92.grammar import parse
 from twistmq.plugins.filter_sql92.values import EvaluationError

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from twistmq.broker.request.filters import Matches, PropertyFilter
-from twistmq.broker.wire.properties import RETRY_TOPIC
+from twistmq.broker.api.requests import Matches, PropertyFilter
+from twistmq.broker.api.wire import RETRY_TOPIC
 from twistmq.plugins.filter_sql92.bitmap_fast_path import AskedFilter
 
 __all__ = ["BitmapFilter", "RetryFilter"]

@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import Setting, SettingCheck
-from twistmq.broker.interfaces import IFlowControl
-from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.api import (
+    IFlowControl,
+    MetricFamily,
+    PeriodicTask,
+    Setting,
+    SettingCheck,
+    hookimpl,
+)
 from twistmq.plugins.flow_control.classes import KIND_SETTINGS
 from twistmq.plugins.flow_control.guard import PAGE_CACHE, QUEUE_BYTES, SWITCH, FlowControl
 from twistmq.plugins.flow_control.rate_limits import (
@@ -27,7 +30,7 @@ from twistmq.plugins.flow_control.rate_limits import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["Plugin"]
 

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.config.settings import Setting, Settings
+from twistmq.broker.api import RequestCode, Setting, Settings
 
 __all__ = ["KINDS", "KIND_SETTINGS", "PULLS", "REJECTED_SENDS", "SEND", "Bounds", "Kind", "kind_of",
            "read_bounds"]

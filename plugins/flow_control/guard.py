@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.config.settings import SettingValue
-from twistmq.broker.interfaces import IFlowControl, WaitingRequests
-from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.wire.command import ONEWAY_FLAG
-from twistmq.broker.wire.frame import Frame
+from twistmq.broker.api import IFlowControl, MetricFamily, RequestCode
+from twistmq.broker.api.config import SettingValue
+from twistmq.broker.api.requests import WaitingRequests
+from twistmq.broker.api.wire import ONEWAY_FLAG, Frame
 from twistmq.plugins.flow_control.classes import (
     PULLS,
     REJECTED_SENDS,
@@ -33,7 +31,7 @@ from twistmq.plugins.flow_control.refusals import Refusal
 from twistmq.plugins.flow_control.watermark import waiting_counts, watermark
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["PAGE_CACHE", "QUEUE_BYTES", "SWITCH", "FlowControl"]
 

@@ -9,12 +9,17 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.constants import HEADER_SIZE_MAX
-from twistmq.broker.errors import HeaderError
-from twistmq.broker.wire.command import RESPONSE_FLAG, decode_command
-from twistmq.broker.wire.frame import ROCKETMQ, Frame
-from twistmq.broker.wire.frame_peek import BINARY_BEGIN, sketch
-from twistmq.broker.wire.header import Int32
+from twistmq.broker.api.errors import HeaderError
+from twistmq.broker.api.limits import HEADER_SIZE_MAX
+from twistmq.broker.api.wire import (
+    BINARY_BEGIN,
+    RESPONSE_FLAG,
+    ROCKETMQ,
+    Frame,
+    Int32,
+    decode_command,
+    sketch,
+)
 
 __all__ = ["Found", "look"]
 

@@ -11,13 +11,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.config.settings import Setting, Settings
-from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError
+from twistmq.broker.api import (
+    BrokerError,
+    RequestRefused,
+    ResponseCode,
+    Setting,
+    Settings,
+    SettingsError,
+    hookimpl,
+)
 
 if TYPE_CHECKING:
-    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.api import SendBatch
 
 __all__ = ["RATE_SETTINGS", "TOPIC_RATES", "RateLimits", "read_topic_rates"]
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.wire.command import encode_reply
-from twistmq.broker.wire.frame import JSON, encode_frame
+from twistmq.broker.api import ResponseCode
+from twistmq.broker.api.wire import JSON, encode_frame, encode_reply
 
 __all__ = ["Refusal"]
 

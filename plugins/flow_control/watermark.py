@@ -13,12 +13,12 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.observe.metrics import MetricFamily
+from twistmq.broker.api import MetricFamily
 from twistmq.plugins.flow_control.classes import KINDS, kind_of
 from twistmq.plugins.flow_control.peek_header import look
 
 if TYPE_CHECKING:
-    from twistmq.broker.interfaces import WaitingRequests
+    from twistmq.broker.api.requests import WaitingRequests
 
 __all__ = ["waiting_counts", "watermark"]
 

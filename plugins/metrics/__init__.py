@@ -22,13 +22,10 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import Setting, SettingCheck, Settings
+from twistmq.broker.api import Setting, SettingCheck, Settings, hookimpl
 
 if TYPE_CHECKING:
-    from twistmq.broker.namesrv.requests import NameServer
-    from twistmq.broker.observe.metrics import MetricFamily
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker, MetricFamily, NameServer
     from twistmq.plugins.metrics.exporter import Exporter
     from twistmq.plugins.metrics.namesrv_families import RequestCounts
     from twistmq.plugins.metrics.rpc_latency import RpcLatency

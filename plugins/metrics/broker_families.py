@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.observe.metrics import MetricFamily, single
-from twistmq.broker.observe.statistics import Sums
-from twistmq.broker.topic_names import (
+from twistmq.broker.api import MetricFamily
+from twistmq.broker.api.bodies import ConsumeType
+from twistmq.broker.api.observe import Sums, single
+from twistmq.broker.api.topics import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
     SYSTEM_GROUP_PREFIX,
     is_system_topic,
 )
-from twistmq.broker.wire.bodies import ConsumeType
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.request.client_table import Client
+    from twistmq.broker.api import Broker
+    from twistmq.broker.api.requests import Client
 
 __all__ = ["collect", "flag", "is_system_group"]
 

@@ -13,10 +13,8 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.config.settings import Settings
-from twistmq.broker.errors import SettingsError
-from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.scheduling.run_to_completion import run_to_completion
+from twistmq.broker.api import MetricFamily, Settings, SettingsError
+from twistmq.broker.api.requests import run_to_completion
 from twistmq.plugins.metrics import broker_families, lag_families, process_families
 from twistmq.plugins.metrics.namesrv_families import PREFIX as NAMESRV_PREFIX
 from twistmq.plugins.metrics.pages import HealthChecks, root_page
@@ -24,9 +22,8 @@ from twistmq.plugins.metrics.rpc_latency import RpcLatency
 from twistmq.plugins.metrics.setting_checks import MISSING, interface_of, read_labels
 
 if TYPE_CHECKING:
-    from twistmq.broker.interfaces import ServeHttp
-    from twistmq.broker.namesrv.requests import NameServer
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker, NameServer
+    from twistmq.broker.api.observe import ServeHttp
     from twistmq.plugins.metrics.exposition import Exposition
 
 __all__ = ["Exporter", "broker_exporter", "namesrv_exporter"]

@@ -17,7 +17,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
 )
 
-from twistmq.broker.observe.metrics import Histogram, MetricFamily
+from twistmq.broker.api import Histogram, MetricFamily
 
 __all__ = ["Exposition"]
 

@@ -12,12 +12,12 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from twistmq.broker.api import MetricFamily
+from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from twistmq.plugins.metrics.broker_families import flag, is_system_group
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["collecting"]
 

@@ -20,14 +20,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.namesrv.route_info import LEAVE_REASONS
-from twistmq.broker.observe.metrics import MetricFamily, MetricKind, single
-from twistmq.broker.remoting.messages import Reply, Request
+from twistmq.broker.api import MetricFamily, Reply, Request, hookimpl
+from twistmq.broker.api.namesrv import LEAVE_REASONS
+from twistmq.broker.api.observe import MetricKind, single
 from twistmq.plugins.metrics.rpc_latency import counted_code, request_name, response_name
 
 if TYPE_CHECKING:
-    from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.api import NameServer
 
 __all__ = ["PREFIX", "RequestCounts", "collect"]
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.compiled import describe_build
-from twistmq.broker.observe.metrics import MetricFamily, MetricKind, single
+from twistmq.broker.api import MetricFamily
+from twistmq.broker.api.observe import MetricKind, describe_build, single
 
 if TYPE_CHECKING:
-    from twistmq.broker.namesrv.requests import NameServer
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker, NameServer
 
 __all__ = ["collect", "of_store"]
 

@@ -11,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.observe.metrics import Histogram, MetricFamily
-from twistmq.broker.remoting.messages import Reply, Request
-from twistmq.broker.wire.command import ONEWAY_FLAG
+from twistmq.broker.api import (
+    Histogram,
+    MetricFamily,
+    Reply,
+    Request,
+    RequestCode,
+    ResponseCode,
+    hookimpl,
+)
+from twistmq.broker.api.wire import ONEWAY_FLAG
 
 __all__ = ["RpcLatency", "counted_code", "request_name", "response_name"]
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
-from twistmq.broker.config.port_checks import ports_of, require_number, require_port
-from twistmq.broker.config.settings import Settings
-from twistmq.broker.errors import BrokerError, SettingsError
+from twistmq.broker.api import BrokerError, Settings, SettingsError
+from twistmq.broker.api.config import ports_of, require_number, require_port
 
 __all__ = ["MISSING", "interface_of", "read_labels", "require_library", "require_port_of_pages"]
 

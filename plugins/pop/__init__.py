@@ -17,18 +17,13 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.remoting.messages import AnyHandler
-from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.api import AnyHandler, MetricFamily, PeriodicTask, Setting, hookimpl
 from twistmq.plugins.pop.families import families
 from twistmq.plugins.pop.service import PopService
 from twistmq.plugins.pop.settings import POP_SETTINGS
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.wire.record import MessageRecord
+    from twistmq.broker.api import Broker, MessageRecord
 
 __all__ = ["Plugin"]
 
@@ -66,7 +61,7 @@ class Plugin:
             PeriodicTask("end waits of pops", _TICK_MS, _TICK_MS, service.tick),
             PeriodicTask("revive popped messages", 1, service.revive_period_ms, service.revive),
             PeriodicTask("save what groups in order have popped", _SAVE_MS, _SAVE_MS,
-                         lambda now_ms: self._broker.saves.save_if_changed(service.orders)),
+                         lambda now_ms: self._broker.saves.save_if_changed(service.state.orders)),
             PeriodicTask("forget pops of what is gone", _FORGET_MS, _FORGET_MS,
                          service.forget_gone),
         )
@@ -74,12 +69,12 @@ class Plugin:
     @hookimpl
     def on_message_arrival(self, records: Sequence[MessageRecord]) -> None:
         service = self.service
-        service.hold.arrived(records)
-        service.notified.arrived(records)
+        service.state.hold.arrived(records)
+        service.state.notified.arrived(records)
 
     @hookimpl
     def collect_metrics(self) -> Sequence[MetricFamily]:
-        return families(self._broker, self.service)
+        return families(self._broker, self.service.state, self.service.queues)
 
     @hookimpl
     def on_stop(self) -> Deferred[None] | None:

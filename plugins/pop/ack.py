@@ -16,22 +16,25 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import ValidationError, convert, field
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import BATCH_ACK_POINTS_MAX, BATCH_ACK_SIZE_MAX
-from twistmq.broker.errors import BrokerError, RequestRefused, WireError
-from twistmq.broker.observe.log_rate import LineRate
-from twistmq.broker.remoting.messages import (
+from twistmq.broker.api import (
     AnyHandler,
+    BrokerError,
+    EmptyHeader,
     Handled,
-    Held,
     Reply,
     Request,
+    RequestCode,
     RequestHandler,
+    RequestRefused,
+    ResponseCode,
 )
-from twistmq.broker.request.refusals import no_queue
-from twistmq.broker.wire.bodies import Body
-from twistmq.broker.wire.header import EmptyHeader, Int32, Int64
-from twistmq.broker.wire.headers.pop import AckMessageRequestHeader
+from twistmq.broker.api.bodies import Body
+from twistmq.broker.api.errors import WireError
+from twistmq.broker.api.headers import AckMessageRequestHeader
+from twistmq.broker.api.limits import BATCH_ACK_POINTS_MAX, BATCH_ACK_SIZE_MAX
+from twistmq.broker.api.observe import LineRate
+from twistmq.broker.api.requests import Held, no_queue
+from twistmq.broker.api.wire import Int32, Int64
 from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX, PointKey
 from twistmq.plugins.pop.checks import require_group, require_topic
 from twistmq.plugins.pop.names import (
@@ -43,8 +46,8 @@ from twistmq.plugins.pop.names import (
 from twistmq.plugins.pop.order_info import NOT_GIVEN_OUT
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.plugins.pop.service import PopService
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.pop.state import PopState
 
 __all__ = ["AckRequests", "require_offset", "require_range"]
 
@@ -140,9 +143,9 @@ class AckRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, service: PopService) -> None:
+    def __init__(self, kernel: Broker, state: PopState) -> None:
         self._kernel = kernel
-        self._service = service
+        self._state = state
         self._missing_lines = LineRate()
 
     def handlers(self) -> list[AnyHandler]:
@@ -252,7 +255,7 @@ class AckRequests:
         """Note acknowledgements; :raises RequestRefused: when there is no such revive queue."""
         found = groups.get((key, revive_queue, invisible_time))
         if found is None:
-            self._service.require_revive_queue(revive_queue)
+            self._state.require_revive_queue(revive_queue)
             found = groups[key, revive_queue, invisible_time] = _Acks(
                 key, revive_queue, invisible_time)
         for offset in offsets:
@@ -266,19 +269,19 @@ class AckRequests:
 
         Differs from Apache, which says that all is well when an acknowledgement is not stored.
         """
-        service = self._service
+        state = self._state
         left: list[_Acks] = []
         for acks in groups.values():
             offsets = list(acks.offsets)
-            service.in_flight.remove((acks.key.topic, acks.key.group, acks.key.queue_id),
+            state.in_flight.remove((acks.key.topic, acks.key.group, acks.key.queue_id),
                                      len(offsets), acks.key.pop_time)
-            if not service.buffer.acknowledge(acks.key, offsets):
+            if not state.buffer.acknowledge(acks.key, offsets):
                 left.append(acks)
         if left:
-            records = [service.records.ack(
+            records = [state.records.ack(
                 acks.key, sorted(acks.offsets), acks.revive_queue,
                 acks.key.pop_time + acks.invisible_time) for acks in left]
-            refusals = service.records.store(records)
+            refusals = state.records.store(records)
             for number, error in refusals.items():
                 for index in left[number].requests:
                     answers[index] = Reply(error.response_code, remark=str(error))
@@ -314,12 +317,12 @@ class AckRequests:
         pop_time: int,
     ) -> None:
         """:raises RequestRefused: when the message is not given out."""
-        table, service = self._kernel.consumer_offset, self._service
+        table, state = self._kernel.consumer_offset, self._state
         old = table.query(group, topic, queue_id)
         if offset < old:
             return
         key = topic, group, queue_id
-        following = service.orders.commit(key, offset, pop_time)
+        following = state.orders.commit(key, offset, pop_time)
         if following == NOT_GIVEN_OUT:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -328,8 +331,8 @@ class AckRequests:
         if following >= 0:
             if not table.is_reset(group, topic, queue_id):
                 table.commit(request.channel.remote_address, group, topic, queue_id, following)
-            if not service.orders.is_blocked(key, None, 0, request.now_ms):
-                service.hold.wake(topic, group, queue_id)
+            if not state.orders.is_blocked(key, None, 0, request.now_ms):
+                state.hold.wake(topic, group, queue_id)
 
 
 def _batch_body(data: bytes) -> BatchAckMessageRequestBody:

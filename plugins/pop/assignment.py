@@ -18,12 +18,18 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.topic_names import can_be_directory, is_light
-from twistmq.broker.wire.bodies import Body, MessageModel, MessageQueue, TopicRouteData
-from twistmq.broker.wire.header import EmptyHeader
+from twistmq.broker.api import (
+    AnyHandler,
+    BrokerError,
+    EmptyHeader,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+)
+from twistmq.broker.api.bodies import Body, MessageModel, MessageQueue, TopicRouteData
+from twistmq.broker.api.topics import can_be_directory, is_light
 from twistmq.plugins.pop.request_mode import (
     RequestMode,
     RequestModes,
@@ -31,7 +37,7 @@ from twistmq.plugins.pop.request_mode import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["Assignments", "allocate_averagely", "allocate_by_circle", "allocate_for_pop"]
 

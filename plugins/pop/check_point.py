@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from twistmq.broker.errors import WireError
-from twistmq.broker.wire.properties import tags_code
-from twistmq.broker.wire.record import MessageRecord
-from twistmq.plugins.pop.families import PopCounts, ReviveKind
+from twistmq.broker.api import MessageRecord
+from twistmq.broker.api.errors import WireError
+from twistmq.broker.api.wire import tags_code
+from twistmq.plugins.pop.counts import PopCounts, ReviveKind
 
 if TYPE_CHECKING:
-    from twistmq.broker.errors import BrokerError
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker, BrokerError
 
 __all__ = ["ACK_TAG", "BATCH_ACK_TAG", "CHECK_POINT_MESSAGES_MAX", "CK_TAG", "Ack", "CheckPoint",
            "PointKey", "ReviveRecord", "ReviveRecords", "decode_ack"]

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.constants import ATTEMPT_ID_LENGTH_MAX
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Request
-from twistmq.broker.request.refusals import no_group, no_queue, no_topic
+from twistmq.broker.api import Request, RequestRefused, ResponseCode
+from twistmq.broker.api.limits import ATTEMPT_ID_LENGTH_MAX
+from twistmq.broker.api.requests import no_group, no_queue, no_topic
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.wire.bodies import TopicConfig
+    from twistmq.broker.api import Broker
+    from twistmq.broker.api.bodies import TopicConfig
 
 __all__ = ["require_attempt_id", "require_group", "require_readable", "require_topic"]
 

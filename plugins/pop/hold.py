@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.constants import TURN_SECONDS
-from twistmq.broker.remoting.messages import Reply, Request
-from twistmq.broker.request.filters import wants_any
-from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
-from twistmq.broker.store.get_message import MessageFilter
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.api import MessageRecord, Reply, Request
+from twistmq.broker.api.limits import TURN_SECONDS
+from twistmq.broker.api.requests import WaitingByTag, index_size, wants_any
+from twistmq.broker.api.store import MessageFilter
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["ANY_QUEUE", "PopHold", "Waiting"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["InFlightCounts"]
 

@@ -9,28 +9,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import (
+from twistmq.broker.api import (
     AnyHandler,
     Handled,
-    Held,
     Reply,
     Request,
+    RequestCode,
     RequestHandler,
+    RequestRefused,
+    ResponseCode,
 )
-from twistmq.broker.wire.headers.pop import (
+from twistmq.broker.api.headers import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from twistmq.broker.api.requests import Held
 from twistmq.plugins.pop.ack import require_offset, require_range
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey
 from twistmq.plugins.pop.checks import require_group
 from twistmq.plugins.pop.names import Receipt
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.plugins.pop.service import PopService
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.pop.state import PopState
+    from twistmq.plugins.pop.take import Taker
 
 __all__ = ["ChangeInvisibleTime"]
 
@@ -38,9 +40,10 @@ __all__ = ["ChangeInvisibleTime"]
 class ChangeInvisibleTime:
     """The handler of one broker."""
 
-    def __init__(self, kernel: Broker, service: PopService) -> None:
+    def __init__(self, kernel: Broker, state: PopState, taker: Taker) -> None:
         self._kernel = kernel
-        self._service = service
+        self._state = state
+        self._taker = taker
 
     def handlers(self) -> list[AnyHandler]:
         return [RequestHandler(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self._change,
@@ -54,7 +57,7 @@ class ChangeInvisibleTime:
         require_group(self._kernel, header.consumer_group)
         if receipt.is_order:
             return self._change_in_order(request, receipt)
-        if header.offset >= self._service.taker.peek_offset(
+        if header.offset >= self._taker.peek_offset(
                 (header.topic, header.consumer_group, header.queue_id)):
             raise _not_given_out(header)
         return self._change_check_point(request, receipt)
@@ -63,8 +66,8 @@ class ChangeInvisibleTime:
         self, request: Request[ChangeInvisibleTimeRequestHeader], receipt: Receipt
     ) -> Handled:
         """:raises BrokerError: when it cannot be stored."""
-        service, header = self._service, request.header
-        service.require_revive_queue(receipt.revive_queue)
+        state, header = self._state, request.header
+        state.require_revive_queue(receipt.revive_queue)
         # Differs from Apache: in the millisecond of the pop the two check points would be one, and
         # the acknowledgement that of both.
         now_ms = max(self._kernel.now_ms(), receipt.pop_time + 1)
@@ -72,16 +75,16 @@ class ChangeInvisibleTime:
                        receipt.broker_name)
         point = CheckPoint(key, [header.offset], header.invisible_time)
         origin = key._replace(start_offset=receipt.start_offset, pop_time=receipt.pop_time)
-        records = [service.records.check_point(point, receipt.revive_queue)]
-        in_memory = service.buffer.has(origin)
+        records = [state.records.check_point(point, receipt.revive_queue)]
+        in_memory = state.buffer.has(origin)
         if not in_memory:
-            records.append(service.records.ack(
+            records.append(state.records.ack(
                 origin, [header.offset], receipt.revive_queue,
                 receipt.pop_time + receipt.invisible_time))
-        for error in service.records.store(records, [0] * len(records)).values():
+        for error in state.records.store(records, [0] * len(records)).values():
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error))
         if in_memory:
-            service.buffer.acknowledge(origin, [header.offset], records[-1].next_offset)
+            state.buffer.acknowledge(origin, [header.offset], records[-1].next_offset)
         reply = Reply(header=ChangeInvisibleTimeResponseHeader(
             pop_time=now_ms, invisible_time=header.invisible_time,
             revive_qid=receipt.revive_queue))
@@ -104,7 +107,7 @@ class ChangeInvisibleTime:
             return Reply(header=ChangeInvisibleTimeResponseHeader(
                 pop_time=0, invisible_time=0, revive_qid=0))
         visible_ms = kernel.now_ms() + header.invisible_time
-        if not self._service.orders.hide(key, header.offset, receipt.pop_time, visible_ms):
+        if not self._state.orders.hide(key, header.offset, receipt.pop_time, visible_ms):
             raise _not_given_out(header)
         return Reply(header=ChangeInvisibleTimeResponseHeader(
             pop_time=receipt.pop_time, invisible_time=visible_ms - receipt.pop_time,

@@ -13,10 +13,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, Self
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.constants import RECEIPT_LENGTH_MAX
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX
+from twistmq.broker.api import BrokerError, RequestRefused, ResponseCode
+from twistmq.broker.api.limits import RECEIPT_LENGTH_MAX
+from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX
 
 __all__ = ["ORDER_REVIVE_QUEUE", "REVIVE_GROUP", "Receipt", "is_retry", "normal_topic",
            "pop_retry_topic", "real_topic", "require_broker_name", "retry_mark", "revive_topic"]

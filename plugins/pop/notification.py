@@ -7,40 +7,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.wire.headers.pop import (
+from twistmq.broker.api import AnyHandler, Handled, Reply, Request, RequestCode, RequestHandler
+from twistmq.broker.api.headers import (
     NotificationRequestHeader,
     NotificationResponseHeader,
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
 )
+from twistmq.broker.api.limits import LONG_HEADER_SIZE_MAX
 from twistmq.plugins.pop.checks import require_attempt_id, require_readable
-from twistmq.plugins.pop.hold import PopHold, Waiting
+from twistmq.plugins.pop.hold import Waiting
 from twistmq.plugins.pop.names import pop_retry_topic
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.plugins.pop.service import PopService
+    from twistmq.broker.api import Broker
+    from twistmq.plugins.pop.state import PopState
+    from twistmq.plugins.pop.take import Taker
 
 __all__ = ["Notifications"]
 
 
 class Notifications:
-    """The handlers of one broker.
+    """The handlers of one broker."""
 
-    :param hold: where those wait that want to be told.
-    :param pops: where pops wait.
-    """
-
-    def __init__(
-        self, kernel: Broker, service: PopService, hold: PopHold, pops: PopHold
-    ) -> None:
+    def __init__(self, kernel: Broker, state: PopState, taker: Taker) -> None:
         self._kernel = kernel
-        self._service = service
-        self._hold = hold
-        self._pops = pops
+        self._state = state
+        self._taker = taker
+        #: The notifications that wait.
+        self._hold = state.notified
+        #: The pops that wait.
+        self._pops = state.hold
 
     def handlers(self) -> list[AnyHandler]:
         return [
@@ -70,7 +67,7 @@ class Notifications:
         return _told(has_msg=has_msg) if has_msg or is_last else None
 
     def _has_message(self, header: NotificationRequestHeader) -> bool:
-        settings, table = self._service.settings, self._kernel.topic_config
+        settings, table = self._state.settings, self._kernel.topic_config
         topic, group = header.topic, header.consumer_group
         retries = {pop_retry_topic(topic, group, settings.retry_v2)}
         if settings.retry_v1_too:
@@ -84,12 +81,12 @@ class Notifications:
         return any(self._queue_has(header, *queue) for queue in queues)
 
     def _queue_has(self, header: NotificationRequestHeader, topic: str, queue_id: int) -> bool:
-        kernel, service = self._kernel, self._service
+        kernel, state = self._kernel, self._state
         key = topic, header.consumer_group, queue_id
-        if header.order and service.orders.is_blocked(
+        if header.order and state.orders.is_blocked(
                 key, header.attempt_id, 0, kernel.now_ms()):
             return False
-        return kernel.store.max_offset_in_queue(topic, queue_id) > service.taker.peek_offset(key)
+        return kernel.store.max_offset_in_queue(topic, queue_id) > self._taker.peek_offset(key)
 
     def _polling_info(self, request: Request[PollingInfoRequestHeader]) -> Reply:
         header = request.header

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from twistmq.plugins.pop.names import REVIVE_GROUP
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["SETTLED", "PopOffsets", "QueueKey", "Taken"]
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import field
 from twisted.logger import Logger
 
-from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
-from twistmq.broker.wire.bodies import Body
-from twistmq.broker.wire.json_writer import encode_pretty_row
+from twistmq.broker.api.bodies import Body
+from twistmq.broker.api.requests import FileRows, SavedTable, Saving
+from twistmq.broker.api.wire import encode_pretty_row
 from twistmq.plugins.pop.offsets import QueueKey
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfos"]
 

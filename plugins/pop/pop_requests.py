@@ -7,32 +7,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import LONG_HEADER_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.consume_context import ConsumeContext
-from twistmq.broker.request.filters import is_tag_type
-from twistmq.broker.request.topic_config import is_batch_topic
-from twistmq.broker.store.get_message import GetMessageStatus
-from twistmq.broker.topic_names import can_be_directory
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.pop import (
+from twistmq.broker.api import (
+    AnyHandler,
+    ConsumeContext,
+    EmptyHeader,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.headers import (
     PeekMessageRequestHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from twistmq.broker.api.limits import LONG_HEADER_SIZE_MAX
+from twistmq.broker.api.requests import is_batch_topic, is_tag_type
+from twistmq.broker.api.store import GetMessageStatus
+from twistmq.broker.api.topics import can_be_directory
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX
 from twistmq.plugins.pop.checks import require_attempt_id, require_readable
-from twistmq.plugins.pop.hold import PopHold, Waiting
+from twistmq.plugins.pop.hold import Waiting
 from twistmq.plugins.pop.names import ORDER_REVIVE_QUEUE, is_retry, pop_retry_topic, retry_mark
 from twistmq.plugins.pop.take import Attempt, Taker
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.store.get_message import MessageFilter
-    from twistmq.plugins.pop.service import PopService
+    from twistmq.broker.api import Broker
+    from twistmq.broker.api.store import MessageFilter
+    from twistmq.plugins.pop.state import PopState
 
 __all__ = ["PopRequests"]
 
@@ -46,12 +52,12 @@ _FOUND, _NONE = GetMessageStatus.FOUND.name, GetMessageStatus.NO_MESSAGE_IN_QUEU
 class PopRequests:
     """The handlers of one broker."""
 
-    def __init__(self, kernel: Broker, service: PopService, hold: PopHold) -> None:
+    def __init__(self, kernel: Broker, state: PopState, taker: Taker) -> None:
         self._kernel = kernel
-        self._service = service
-        self._hold = hold
-        self._taker: Taker = service.taker
-        self._settings = service.settings
+        self._state = state
+        self._hold = state.hold
+        self._taker = taker
+        self._settings = state.settings
         self._next_revive_queue = 0
 
     def handlers(self) -> list[AnyHandler]:
@@ -190,7 +196,7 @@ class PopRequests:
         header, settings = attempt.header, self._settings
         v2 = settings.retry_v2 and not (settings.retry_v1_too and chance % 2 == 0)
         topic = pop_retry_topic(header.topic, header.consumer_group, v2)
-        self._service.revive_retry_topic(topic, header.consumer_group)
+        self._state.revive_retry_topic(topic, header.consumer_group)
         self._taker.take_topic(attempt, topic, chance)
 
     def _context(
@@ -213,7 +219,7 @@ class PopRequests:
                 group, header.topic, result.message_count, result.size,
                 retry_topic=None if topic == header.topic else topic)
             if not header.order:
-                self._service.in_flight.add(part.key, len(part.offsets))
+                self._state.in_flight.add(part.key, len(part.offsets))
             context = self._context(request, queue_id, part.start_offset)
             if context is not None:
                 context.topic = topic

@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import field
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import Body
+from twistmq.broker.api import (
+    AnyHandler,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import Body
+from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["RequestMode", "RequestModes", "SetMessageRequestModeRequestBody"]
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import BrokerError, WireError
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import format_properties
-from twistmq.broker.wire.record import MessageRecord, decode_record, record_again
+from twistmq.broker.api import BrokerError, MessageRecord, decode_record, format_properties
+from twistmq.broker.api.errors import WireError
+from twistmq.broker.api.wire import properties as names
+from twistmq.broker.api.wire import record_again
 from twistmq.plugins.pop.check_point import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -31,9 +31,8 @@ from twistmq.plugins.pop.check_point import (
 from twistmq.plugins.pop.names import REVIVE_GROUP, is_retry, normal_topic, pop_retry_topic
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.wire.record import StoredMessage
-    from twistmq.plugins.pop.service import PopService
+    from twistmq.broker.api import Broker, StoredMessage
+    from twistmq.plugins.pop.state import PopState
 
 __all__ = ["ReviveQueue"]
 
@@ -60,11 +59,11 @@ class ReviveQueue:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, service: PopService, queue_id: int) -> None:
+    def __init__(self, kernel: Broker, state: PopState, queue_id: int) -> None:
         self._kernel = kernel
-        self._service = service
+        self._state = state
         self.queue_id = queue_id
-        self._topic = service.records.topic
+        self._topic = state.records.topic
         #: The next entry to read; None: it is not known yet where to begin.
         self._next: int | None = None
         self._open: OrderedDict[PointKey, CheckPoint] = OrderedDict()
@@ -141,7 +140,7 @@ class ReviveQueue:
         if len(self._open) >= _OPEN_MAX:
             return False
         # Before it is read: what is delivered meanwhile is later than this.
-        delivered_ms = self._service.delivered_ms()
+        delivered_ms = self._state.delivered_ms()
         least = store.min_offset_in_queue(self._topic, self.queue_id)
         entries = store.queue_entries(
             self._topic, self.queue_id, max(self._next, least), _READ_COUNT)
@@ -174,13 +173,13 @@ class ReviveQueue:
             point.revive_offset = offset
             # One that comes twice, after a crash, has the acknowledgements of the first.
             self._open.setdefault(point.key, point)
-            self._service.counts.got(point.key, "CK", self.queue_id)
+            self._state.counts.got(point.key, "CK", self.queue_id)
             early = self._early.pop(point.key, None)
             if early is not None:
                 self._acknowledge(point, early[0])
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = decode_ack(message.body, name, tag == BATCH_ACK_TAG)
-            self._service.counts.got(ack.key, "ACK", self.queue_id)
+            self._state.counts.got(ack.key, "ACK", self.queue_id)
             known = self._open.get(ack.key)
             if known is not None:
                 self._acknowledge(known, ack.offsets)
@@ -254,7 +253,7 @@ class ReviveQueue:
         record = record_again(message, properties)
         record.properties = format_properties(properties)
         record.topic = key.topic if is_retry(key.topic) else pop_retry_topic(
-            key.topic, key.group, self._service.settings.retry_v2)
+            key.topic, key.group, self._state.settings.retry_v2)
         record.queue_id = 0
         record.born_host = record.store_host = kernel.store_host
         record.reconsume_times = min(record.reconsume_times + 1, 2**31 - 1)
@@ -265,18 +264,18 @@ class ReviveQueue:
         self, records: list[MessageRecord], owners: list[tuple[CheckPoint, int]]
     ) -> bool:
         """Store retries; :returns: False when that has to wait."""
-        kernel, service = self._kernel, self._service
+        kernel, state = self._kernel, self._state
         refusals: dict[int, BrokerError] = {}
         for index, (record, (point, _)) in enumerate(zip(records, owners, strict=True)):
             try:
-                service.make_retry_topic(record.topic, point.key.group)
+                state.make_retry_topic(record.topic, point.key.group)
             except BrokerError as error:
                 refusals[index] = error
         left = [index for index in range(len(records)) if index not in refusals]
         for number, refusal in kernel.append([records[index] for index in left]).items():
             refusals[left[number]] = refusal
         for index, (point, _) in enumerate(owners):
-            service.counts.retry(point.key, refusals.get(index))
+            state.counts.retry(point.key, refusals.get(index))
         if len(refusals) == len(records) and any(each.retriable for each in refusals.values()):
             # A disk that is full is full for all: none of them is stored.
             return self._must_wait(next(iter(refusals.values())))
@@ -287,13 +286,13 @@ class ReviveQueue:
                 continue
             self._stored_to = max(self._stored_to, record.next_offset)
             key = point.key
-            service.in_flight.remove((key.topic, key.group, key.queue_id), 1, key.pop_time)
+            state.in_flight.remove((key.topic, key.group, key.queue_id), 1, key.pop_time)
         kernel.stats.messages_put(
             [record for index, record in enumerate(records) if index not in refusals])
         for topic, group in {(normal_topic(point.key.topic, point.key.group), point.key.group)
                              for point, _ in owners}:
-            service.hold.wake_any(topic, group)
-            service.notified.wake_any(topic, group)
+            state.hold.wake_any(topic, group)
+            state.notified.wake_any(topic, group)
         return True
 
     def _must_wait(self, error: BrokerError) -> bool:
@@ -317,8 +316,8 @@ class ReviveQueue:
         visible_ms = kernel.now_ms() + _AGAIN_MS[min(times, len(_AGAIN_MS) - 1)]
         again = CheckPoint(point.key._replace(start_offset=offset), [offset],
                            visible_ms - point.key.pop_time, times + 1)
-        record = self._service.records.check_point(again, self.queue_id)
-        for refusal in self._service.records.store([record]).values():
+        record = self._state.records.check_point(again, self.queue_id)
+        for refusal in self._state.records.store([record]).values():
             self.log.error("message {offset} of {key} is lost to its group: {error}",
                            offset=offset, key=point.key, error=str(refusal))
             return

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
-from twistmq.broker.config.settings import INT_MAX, LONG_MAX, Setting, Settings
-from twistmq.broker.constants import TOPIC_QUEUES_MAX
+from twistmq.broker.api import Setting, Settings
+from twistmq.broker.api.config import INT_MAX, LONG_MAX
+from twistmq.broker.api.limits import TOPIC_QUEUES_MAX
 
 __all__ = ["POP_SETTINGS", "PopSettings"]
 

@@ -11,26 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
-from twistmq.broker.topic_names import is_light
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.headers.pop import PopMessageRequestHeader
-from twistmq.broker.wire.properties import format_properties
-from twistmq.broker.wire.record import (
+from twistmq.broker.api import decode_record, format_properties
+from twistmq.broker.api.headers import PopMessageRequestHeader
+from twistmq.broker.api.store import GetMessageResult, GetMessageStatus, MessageFilter
+from twistmq.broker.api.topics import is_light
+from twistmq.broker.api.wire import (
     PHYSICAL_OFFSET_POSITION,
     QUEUE_OFFSET_POSITION,
-    decode_record,
     encode_record,
     record_again,
 )
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey
 from twistmq.plugins.pop.names import Receipt, is_retry, retry_mark
 from twistmq.plugins.pop.offsets import SETTLED, QueueKey
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
     from twistmq.plugins.pop.offsets import Taken
-    from twistmq.plugins.pop.service import PopService
+    from twistmq.plugins.pop.state import PopState
 
 __all__ = ["Attempt", "Taker"]
 
@@ -81,9 +80,9 @@ class Attempt:
 class Taker:
     """Takes messages for the pops of one broker."""
 
-    def __init__(self, kernel: Broker, service: PopService) -> None:
+    def __init__(self, kernel: Broker, state: PopState) -> None:
         self._kernel = kernel
-        self._service = service
+        self._state = state
 
     # --- from which offset?
 
@@ -93,7 +92,7 @@ class Taker:
         offset = self._kernel.consumer_offset.query(group, topic, queue_id)
         if offset < 0:
             offset = self._kernel.store.min_offset_in_queue(topic, queue_id)
-        return max(offset, self._service.offsets.latest(key))
+        return max(offset, self._state.offsets.latest(key))
 
     def _offset(self, key: QueueKey, init_mode: int) -> int:
         """Where a pop of a queue begins; a group that is new there begins to have an offset."""
@@ -101,15 +100,15 @@ class Taker:
         table = self._kernel.consumer_offset
         reset = table.take_reset_offset(topic, group, queue_id)
         if reset is not None:
-            self._service.orders.clear(key)
-            self._service.offsets.clear(key)
+            self._state.orders.clear(key)
+            self._state.offsets.clear(key)
             table.commit("pop", group, topic, queue_id, reset)
             return reset
         offset = table.query(group, topic, queue_id)
         if offset < 0:
             offset = self._first_offset(topic, queue_id, init_mode)
             table.commit("pop", group, topic, queue_id, offset)
-        return max(offset, self._service.offsets.latest(key))
+        return max(offset, self._state.offsets.latest(key))
 
     def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
         store = self._kernel.store
@@ -133,16 +132,16 @@ class Taker:
 
     def take_queue(self, attempt: Attempt, topic: str, queue_id: int) -> None:
         """Take from a queue as many as are still wanted."""
-        header, service, store = attempt.header, self._service, self._kernel.store
+        header, state, store = attempt.header, self._state, self._kernel.store
         key = topic, header.consumer_group, queue_id
         offset = self._offset(key, header.init_mode)
         rest = store.max_offset_in_queue(topic, queue_id) - offset
         if header.order:
-            if service.orders.is_blocked(
+            if state.orders.is_blocked(
                     key, header.attempt_id, header.invisible_time, attempt.pop_time):
                 return
-            service.in_flight.clear(key)
-        elif service.in_flight.is_too_many(key):
+            state.in_flight.clear(key)
+        elif state.in_flight.is_too_many(key):
             attempt.rest += rest
             return
         if attempt.left <= 0 or not rest:
@@ -152,7 +151,7 @@ class Taker:
         result = store.get_message(topic, queue_id, offset, attempt.left, wants)
         if result.status in _MOVED:
             # The queue is not what it was when the group was there last.
-            service.offsets.clear(key)
+            state.offsets.clear(key)
             offset = result.next_begin_offset
             self._kernel.consumer_offset.commit(
                 "pop", header.consumer_group, topic, queue_id, offset)
@@ -166,7 +165,7 @@ class Taker:
                 self._kernel.consumer_offset.commit(
                     "pop", header.consumer_group, topic, queue_id, result.next_begin_offset)
             else:
-                service.offsets.take(key, result.next_begin_offset, SETTLED)
+                state.offsets.take(key, result.next_begin_offset, SETTLED)
 
     def _filter_of(self, attempt: Attempt, topic: str) -> MessageFilter | None:
         """What the group wants of a topic; retries are filtered as their topic is.
@@ -187,7 +186,7 @@ class Taker:
         attempt.count += len(result.messages)
         if header.order:
             topic, group, queue_id = key
-            counts = self._service.orders.popped(
+            counts = self._state.orders.popped(
                 key, header.attempt_id, attempt.pop_time, header.invisible_time, offsets)
             mark = retry_mark(topic)
             attempt.order_counts += [f"{mark} qo{queue_id}%{each} {count}"
@@ -218,7 +217,7 @@ class Taker:
         """
         if attempt.header.order:
             return
-        service, header = self._service, attempt.header
+        state, header = self._state, attempt.header
         points: list[tuple[Part, CheckPoint]] = []
         for part in attempt.parts:
             topic, group, queue_id = part.key
@@ -226,20 +225,20 @@ class Taker:
                 PointKey(topic, group, queue_id, part.start_offset, attempt.pop_time,
                          self._kernel.broker_name), part.offsets, header.invisible_time)
             points.append((part, point))
-        is_kept = [service.takes(part.key, point, attempt.pop_time) for part, point in points]
-        records = [service.records.check_point(point, attempt.revive_queue)
+        is_kept = [state.takes(part.key, point, attempt.pop_time) for part, point in points]
+        records = [state.records.check_point(point, attempt.revive_queue)
                    for (_, point), kept in zip(points, is_kept, strict=True) if not kept]
         if records:
             # All or none, so that nothing is half taken.
-            for error in service.records.store(records, [0] * len(records)).values():
+            for error in state.records.store(records, [0] * len(records)).values():
                 raise error
         stored = iter(records)
         for (part, point), kept in zip(points, is_kept, strict=True):
             safe_from = None if kept else next(stored).next_offset
-            taken: Taken = service.offsets.take(
+            taken: Taken = state.offsets.take(
                 part.key, part.result.next_begin_offset, safe_from)
             if kept:
-                service.buffer.add(point, attempt.revive_queue, taken, attempt.pop_time)
+                state.buffer.add(point, attempt.revive_queue, taken, attempt.pop_time)
 
     # --- what the client gets
 
@@ -247,7 +246,7 @@ class Taker:
         """The messages that were taken, as they are sent."""
         messages: list[bytes] = []
         for part in attempt.parts:
-            if part.key[0] == attempt.header.topic or self._service.settings.actual_retry_topic:
+            if part.key[0] == attempt.header.topic or self._state.settings.actual_retry_topic:
                 messages += part.result.messages
             else:
                 messages += [self._under_its_topic(attempt, part, index)

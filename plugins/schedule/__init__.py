@@ -14,22 +14,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.config.settings import Setting, SettingCheck
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.properties import DELAY
+from twistmq.broker.api import (
+    AnyHandler,
+    BrokerError,
+    EmptyHeader,
+    PeriodicTask,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    Setting,
+    SettingCheck,
+    hookimpl,
+)
+from twistmq.broker.api.topics import SCHEDULE_TOPIC
+from twistmq.broker.api.wire import DELAY
 from twistmq.plugins.schedule.levels import DelayLevels
 from twistmq.plugins.schedule.service import ScheduleService
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.store.recovery import TagsCode
-    from twistmq.broker.wire.record import MessageRecord
+    from twistmq.broker.api import Broker, MessageRecord
+    from twistmq.broker.api.store import TagsCode
 
 __all__ = ["Plugin"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.api import SettingsError
 
 __all__ = ["DelayLevels"]
 

@@ -13,15 +13,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import (
+from twistmq.broker.api import (
+    BrokerError,
+    MessageRecord,
+    RequestRefused,
+    ResponseCode,
+    StoredMessage,
     format_properties,
     parse_properties,
 )
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, has_queue_entry, record_again
+from twistmq.broker.api.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from twistmq.broker.api.wire import has_queue_entry, record_again
+from twistmq.broker.api.wire import properties as names
 
 __all__ = ["DELAY_MARK", "delay_level", "delay_record", "due_record"]
 

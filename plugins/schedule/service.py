@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, StoreDamaged, StoreError
-from twistmq.broker.observe.log_rate import Outage
-from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
-from twistmq.broker.wire.properties import parse_properties
-from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.broker.api import (
+    BrokerError,
+    MessageRecord,
+    ResponseCode,
+    StoreError,
+    decode_record,
+    parse_properties,
+)
+from twistmq.broker.api.bodies import DataVersion, DelayOffsetSerializeWrapper
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.observe import Outage
+from twistmq.broker.api.topics import SCHEDULE_TOPIC
 from twistmq.plugins.schedule.levels import DelayLevels
 from twistmq.plugins.schedule.records import (
     DELAY_MARK,
@@ -33,7 +38,7 @@ from twistmq.plugins.schedule.records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["ScheduleService"]
 

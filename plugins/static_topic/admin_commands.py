@@ -18,12 +18,11 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.admin.rows import Row
-from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import WireError
-from twistmq.broker.wire.bodies import TopicStatsTable
-from twistmq.broker.wire.headers.topic import (
+from twistmq.broker.api import RequestCode, ResponseCode
+from twistmq.broker.api.admin_commands import AdminError, Row, Session
+from twistmq.broker.api.bodies import TopicStatsTable
+from twistmq.broker.api.errors import WireError
+from twistmq.broker.api.headers import (
     CreateTopicRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from twistmq.broker.admin.option_rows import TOPIC
-from twistmq.broker.admin.rows import Command, Option
-from twistmq.broker.codes import RequestCode
+from twistmq.broker.api import RequestCode
+from twistmq.broker.api.admin_commands import TOPIC, Command, Option
 
 __all__ = ["COMMANDS"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from twistmq.broker.errors import BrokerError
+from twistmq.broker.api import BrokerError
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
     TopicConfigAndQueueMapping,

@@ -16,14 +16,9 @@ from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.wire.bodies import MessageQueue, TopicRouteData, TopicStatsTable
-from twistmq.broker.wire.headers.topic import (
-    GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-)
+from twistmq.broker.api import BrokerError, PeriodicTask, RequestCode
+from twistmq.broker.api.bodies import MessageQueue, TopicRouteData, TopicStatsTable
+from twistmq.broker.api.headers import GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
     TopicConfigAndQueueMapping,
@@ -33,7 +28,7 @@ from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
 from twistmq.plugins.static_topic.table import QueueMappings
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["CleanService", "route_leaders"]
 

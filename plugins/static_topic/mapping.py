@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.wire.bodies import Body, DataVersion, TopicConfig, TopicQueueMappingInfo
+from twistmq.broker.api.bodies import Body, DataVersion, TopicConfig, TopicQueueMappingInfo
 
 __all__ = [
     "GLOBAL_SCOPE", "LOGICAL_BROKER_PREFIX", "LogicQueueMappingItem", "TopicConfigAndQueueMapping",

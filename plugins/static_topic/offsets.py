@@ -15,18 +15,25 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace as changed
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
-from twistmq.broker.wire.headers import offset as headers
+from twistmq.broker.api import (
+    AnyHandler,
+    BrokerError,
+    CommandHeader,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.headers import offset as headers
+from twistmq.broker.api.wire import RemotingCommand
 from twistmq.plugins.static_topic.mapping import LogicQueueMappingItem, find_item, latest_item
 from twistmq.plugins.static_topic.remote import OtherBrokers, forwarded
 from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrapped_row
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["wrapped_offset_rows"]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from twistmq.broker.wire.bodies import Body
+from twistmq.broker.api.bodies import Body
 from twistmq.plugins.static_topic.checks import LogicalQueue, MappingError, check_whole
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,

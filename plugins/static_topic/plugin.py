@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.config.settings import Setting
-from twistmq.broker.remoting.messages import AnyHandler
-from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.api import AnyHandler, PeriodicTask, RequestCode, Setting, hookimpl
 from twistmq.plugins.static_topic.clean import CleanService
 from twistmq.plugins.static_topic.offsets import wrapped_offset_rows
 from twistmq.plugins.static_topic.pulls import PULL_CODES, wrapped_pull
@@ -22,8 +18,8 @@ from twistmq.plugins.static_topic.table import QueueMappings
 from twistmq.plugins.static_topic.topics import StaticTopicRequests
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
+    from twistmq.broker.api import Broker
+    from twistmq.broker.api.bodies import TopicConfigSerializeWrapper
 
 __all__ = ["Plugin"]
 

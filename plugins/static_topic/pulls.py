@@ -16,9 +16,8 @@ from typing import Final
 from msgspec.structs import replace as changed
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.broker.api import AnyHandler, Handled, Reply, Request, RequestCode, ResponseCode
+from twistmq.broker.api.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
     find_item,

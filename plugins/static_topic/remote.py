@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec.structs import asdict
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
-from twistmq.broker.remoting.messages import Request
-from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.api import BrokerError, CommandHeader, Request, RequestRefused, ResponseCode
+from twistmq.broker.api.errors import RemotingError
+from twistmq.broker.api.wire import RemotingCommand
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["OtherBrokers", "forwarded"]
 

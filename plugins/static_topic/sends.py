@@ -15,11 +15,18 @@ from typing import Any, Final
 from msgspec.structs import replace as changed
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Held, Reply, Request
-from twistmq.broker.wire.headers.send import SendMessageResponseHeader
-from twistmq.broker.wire.properties import TRAN_MSG
+from twistmq.broker.api import (
+    AnyHandler,
+    BrokerError,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    ResponseCode,
+)
+from twistmq.broker.api.headers import SendMessageResponseHeader
+from twistmq.broker.api.requests import Held
+from twistmq.broker.api.wire import TRAN_MSG
 from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings
 
 __all__ = ["SEND_CODES", "wrapped_send"]

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import RequestRefused, StoreDamaged
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Request
-from twistmq.broker.request.persisted_table import SavedTable, Saving
-from twistmq.broker.wire.bodies import DataVersion
+from twistmq.broker.api import (
+    AnyHandler,
+    Handled,
+    Request,
+    RequestCode,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import DataVersion
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.requests import SavedTable, Saving
 from twistmq.plugins.static_topic.checks import MappingError, merged
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
@@ -24,7 +30,7 @@ from twistmq.plugins.static_topic.mapping import (
 )
 
 if TYPE_CHECKING:
-    from twistmq.broker.store.config_file import ConfigFile
+    from twistmq.broker.api.store import ConfigFile
 
 __all__ = ["LogicalPlace", "QueueMappings", "wrapped_row"]
 

@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 from twisted.internet.defer import Deferred
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.constants import TOPIC_QUEUES_MAX
-from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
-from twistmq.broker.request.sliced_work import now_or_later
-from twistmq.broker.topic_names import is_system_topic, topic_fault
-from twistmq.broker.wire.bodies import ConsumeStats, TopicConfig, TopicFilterType
-from twistmq.broker.wire.bodies.body import DIALECT_SIZE_MAX
-from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
+from twistmq.broker.api import (
+    AnyHandler,
+    Handled,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    RequestRefused,
+    ResponseCode,
+)
+from twistmq.broker.api.bodies import DIALECT_SIZE_MAX, ConsumeStats, TopicConfig, TopicFilterType
+from twistmq.broker.api.headers import CreateTopicRequestHeader
+from twistmq.broker.api.limits import TOPIC_QUEUES_MAX
+from twistmq.broker.api.requests import now_or_later
+from twistmq.broker.api.topics import is_system_topic, topic_fault
 from twistmq.plugins.static_topic.mapping import (
     TopicConfigAndQueueMapping,
     TopicQueueMappingDetail,
@@ -28,7 +34,7 @@ from twistmq.plugins.static_topic.mapping import (
 from twistmq.plugins.static_topic.table import QueueMappings
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["StaticTopicRequests"]
 

@@ -17,15 +17,21 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twistmq.broker import hookimpl
-from twistmq.broker.codes import RequestCode
-from twistmq.broker.config.settings import Setting, SettingCheck
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.interfaces import ITimedDelivery
-from twistmq.broker.remoting.messages import AnyHandler, Reply, Request, RequestHandler
-from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.wire.header import EmptyHeader
-from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
+from twistmq.broker.api import (
+    AnyHandler,
+    BrokerError,
+    EmptyHeader,
+    ITimedDelivery,
+    PeriodicTask,
+    Reply,
+    Request,
+    RequestCode,
+    RequestHandler,
+    Setting,
+    SettingCheck,
+    hookimpl,
+)
+from twistmq.broker.api.headers import RecallMessageRequestHeader
 from twistmq.plugins.timer.families import families
 from twistmq.plugins.timer.recall import RecallMessage, add_recall_handles
 from twistmq.plugins.timer.records import TIMER_NAMES
@@ -33,11 +39,8 @@ from twistmq.plugins.timer.service import TimerService
 from twistmq.plugins.timer.settings import TIMER_SETTINGS, TimerSettings, require_log_size
 
 if TYPE_CHECKING:
-    from twistmq.broker.observe.metrics import MetricFamily
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.request.send_context import SendBatch
-    from twistmq.broker.store.inspect.plugin_files import PluginFiles
-    from twistmq.broker.wire.record import MessageRecord
+    from twistmq.broker.api import Broker, MessageRecord, MetricFamily, SendBatch
+    from twistmq.broker.api.store_files import PluginFiles
 
 __all__ = ["Plugin"]
 
@@ -73,7 +76,7 @@ class Plugin:
     @staticmethod
     @hookimpl
     def register_store_files() -> Sequence[PluginFiles]:
-        from twistmq.broker.store.inspect.plugin_files import PluginFiles
+        from twistmq.broker.api.store_files import PluginFiles
         from twistmq.plugins.timer.store_check import TimerCheck
         from twistmq.plugins.timer.store_rows import timer_rows, timer_text
 

@@ -14,7 +14,7 @@ import struct
 from dataclasses import astuple, dataclass, fields
 from typing import Final
 
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.api.store import IStoreIO
 
 __all__ = ["CHECKPOINT_FIELDS", "CHECKPOINT_SIZE", "CLEAN", "RUNNING", "TimerCheckpoint",
            "TimerCheckpointFile", "decode_mark"]

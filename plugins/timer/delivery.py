@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import ResponseCode
+from twistmq.broker.api import ResponseCode
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.wire.record import MessageRecord
+    from twistmq.broker.api import Broker, MessageRecord
 
 __all__ = ["Delivery"]
 

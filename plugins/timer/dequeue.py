@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import BrokerError, StoreDamaged
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+from twistmq.broker.api import BrokerError, MessageRecord, StoredMessage, decode_record
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.log_unit import LogUnit
 from twistmq.plugins.timer.records import delete_key, due_record, rolled_record
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
     from twistmq.plugins.timer.delivery import Delivery
     from twistmq.plugins.timer.metrics import TimerMetrics
     from twistmq.plugins.timer.timer_log import TimerLog

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.errors import BrokerError, StoreDamaged, StoreError
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import java_string_hash
-from twistmq.broker.wire.record import MessageRecord, decode_record
+from twistmq.broker.api import BrokerError, MessageRecord, StoreError, decode_record
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.topics import TIMER_TOPIC
+from twistmq.broker.api.wire import java_string_hash
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.delivery import Delivery
 from twistmq.plugins.timer.log_unit import (
     MAGIC_DEFAULT,
@@ -30,7 +30,7 @@ from twistmq.plugins.timer.log_unit import (
 from twistmq.plugins.timer.records import ENTERED_NEVER, due_ms_of, due_record
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
     from twistmq.plugins.timer.metrics import TimerMetrics
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker.observe.metrics import MetricFamily, MetricKind, single
-from twistmq.broker.topic_names import TIMER_TOPIC
+from twistmq.broker.api import MetricFamily
+from twistmq.broker.api.observe import MetricKind, single
+from twistmq.broker.api.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
     from twistmq.plugins.timer.service import TimerService
 
 __all__ = ["families"]

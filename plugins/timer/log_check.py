@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.store.inspect.layout import StoreFiles, report_files
-from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import java_string_hash
+from twistmq.broker.api import BrokerError
+from twistmq.broker.api.store_files import Report, StoreFiles, report_files
+from twistmq.broker.api.topics import TIMER_TOPIC
+from twistmq.broker.api.wire import java_string_hash
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.log_unit import (
     BLANK_SIZE_MIN,
     FIELD_POSITIONS,

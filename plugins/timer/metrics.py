@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from msgspec import field
 from twisted.logger import Logger
 
-from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.topic_names import LMQ_PREFIX, SYSTEM_TOPIC_PREFIX
-from twistmq.broker.wire.bodies import Body, DataVersion
+from twistmq.broker.api.bodies import Body, DataVersion
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.topics import LMQ_PREFIX, SYSTEM_TOPIC_PREFIX
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["Metric", "TimerMetrics", "TimerMetricsSerializeWrapper"]
 

@@ -15,28 +15,30 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.logger import Logger
 
-from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.remoting.messages import Handled, Held, Reply, Request
-from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.headers.send import (
+from twistmq.broker.api import (
+    Handled,
+    MessageRecord,
+    Reply,
+    Request,
+    RequestCode,
+    ResponseCode,
+    format_properties,
+    parse_properties,
+)
+from twistmq.broker.api.headers import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
     RecallRefusedResponseHeader,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.properties import (
-    format_properties,
-    index_keys,
-    parse_properties,
-    tags_code,
-)
-from twistmq.broker.wire.record import MessageRecord, utf8
+from twistmq.broker.api.requests import Held
+from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
+from twistmq.broker.api.wire import index_keys, tags_code, utf8
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.records import delete_key
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
-    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.api import Broker, SendBatch
 
 __all__ = ["RecallHandle", "RecallMessage", "add_recall_handles", "decode_handle", "encode_handle"]
 

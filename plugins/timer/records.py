@@ -14,24 +14,25 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused
-from twistmq.broker.topic_names import HALF_TOPIC, TIMER_TOPIC, can_be_directory
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import (
-    NAME_VALUE_SEPARATOR,
+from twistmq.broker.api import (
+    BrokerError,
+    MessageRecord,
+    RequestRefused,
+    ResponseCode,
+    StoredMessage,
     format_properties,
     parse_properties,
 )
-from twistmq.broker.wire.record import (
+from twistmq.broker.api.topics import HALF_TOPIC, TIMER_TOPIC, can_be_directory
+from twistmq.broker.api.wire import (
+    NAME_VALUE_SEPARATOR,
     PROPERTIES_LENGTH_MAX,
     SYS_INNER_BATCH,
-    MessageRecord,
-    StoredMessage,
     has_queue_entry,
     record_again,
     utf8,
 )
+from twistmq.broker.api.wire import properties as names
 
 __all__ = ["ENTERED_NEVER", "TIMER_MARK", "TIMER_NAMES", "asks_for_time", "delete_key", "due_ms_of",
            "due_record", "illegal", "rolled_record", "timed_ms", "wait_record"]

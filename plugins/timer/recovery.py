@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire.record import decode_record
+from twistmq.broker.api import decode_record
+from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.plugins.timer.checkpoint import CLEAN, RUNNING, TimerCheckpointFile
 from twistmq.plugins.timer.log_unit import UNIT_SIZE, LogUnit
 
 if TYPE_CHECKING:
-    from twistmq.broker.store.message_store import MessageStore
+    from twistmq.broker.api.store import MessageStore
     from twistmq.plugins.timer.timer_log import TimerLog
     from twistmq.plugins.timer.wheel import TimerWheel
 

@@ -16,10 +16,9 @@ from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import BrokerError, RequestRefused, StoreDamaged, StoreError
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.record import MessageRecord
+from twistmq.broker.api import BrokerError, MessageRecord, RequestRefused, ResponseCode, StoreError
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.checkpoint import (
     CLEAN,
     RUNNING,
@@ -44,7 +43,7 @@ from twistmq.plugins.timer.timer_log import TimerLog
 from twistmq.plugins.timer.wheel import TimerWheel
 
 if TYPE_CHECKING:
-    from twistmq.broker.plugin.protocols import Broker
+    from twistmq.broker.api import Broker
 
 __all__ = ["TimerService"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from twistmq.broker.config.folder_checks import require_size
-from twistmq.broker.config.settings import INT_MAX, Setting, Settings
+from twistmq.broker.api import Setting, Settings
+from twistmq.broker.api.config import INT_MAX, require_size
 from twistmq.plugins.timer.log_unit import BLANK_SIZE_MIN, UNIT_SIZE
 from twistmq.plugins.timer.wheel import SLOTS_TOTAL
 

@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from twistmq.broker.constants import CHECKPOINT_MARGIN_MS
-from twistmq.broker.store.consume_queue import ENTRY_SIZE
-from twistmq.broker.store.inspect.files import Segments, common_size
-from twistmq.broker.store.inspect.json_files import check_json_file
-from twistmq.broker.store.inspect.layout import StoreFiles
-from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.broker.api import StoredMessage
+from twistmq.broker.api.limits import CHECKPOINT_MARGIN_MS
+from twistmq.broker.api.store import ENTRY_SIZE
+from twistmq.broker.api.store_files import (
+    Report,
+    Segments,
+    StoreFiles,
+    check_json_file,
+    common_size,
+)
+from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.plugins.timer.checkpoint import CHECKPOINT_FIELDS, CHECKPOINT_SIZE, CLEAN
 from twistmq.plugins.timer.log_check import Chain, LogCheck
 from twistmq.plugins.timer.metrics import TimerMetricsSerializeWrapper

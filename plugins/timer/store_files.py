@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from twistmq.broker.store.inspect.files import Segments, common_size, segment_sizes
-from twistmq.broker.store.inspect.layout import StoreFiles
+from twistmq.broker.api.store_files import Segments, StoreFiles, common_size, segment_sizes
 from twistmq.plugins.timer.checkpoint import CHECKPOINT_SIZE, TimerCheckpoint, decode_mark
 from twistmq.plugins.timer.log_unit import BLANK_SIZE_MIN, UNIT_SIZE, LogUnit, decode_unit
 from twistmq.plugins.timer.settings import TICKS_MS

@@ -12,15 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twistmq.broker.errors import BrokerError
-from twistmq.broker.store.inspect.dump import Wanted, escaped, time_text
-from twistmq.broker.store.inspect.layout import StoreFiles
-from twistmq.broker.store.inspect.log_walk import LogWalk
-from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.topic_names import TIMER_TOPIC
-from twistmq.broker.wire import properties as names
-from twistmq.broker.wire.properties import index_keys
-from twistmq.broker.wire.record import StoredMessage
+from twistmq.broker.api import BrokerError, StoredMessage
+from twistmq.broker.api.store_files import LogWalk, Report, StoreFiles, Wanted, escaped, time_text
+from twistmq.broker.api.topics import TIMER_TOPIC
+from twistmq.broker.api.wire import index_keys
+from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.log_unit import UNIT_SIZE, decode_unit
 from twistmq.plugins.timer.records import delete_key, due_ms_of
 from twistmq.plugins.timer.store_files import TimerFiles

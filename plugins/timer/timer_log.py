@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from twistmq.broker.errors import StoreError, StoreFull
-from twistmq.broker.interfaces import IStoreFile, IStoreIO
-from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
+from twistmq.broker.api import StoreError
+from twistmq.broker.api.errors import StoreFull
+from twistmq.broker.api.store import IStoreFile, IStoreIO, OpenFiles, list_segments, segment_path
 from twistmq.plugins.timer.log_unit import (
     BLANK_SIZE_MIN,
     UNIT_SIZE,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
-from twistmq.broker.errors import StoreDamaged
-from twistmq.broker.interfaces import IStoreIO
+from twistmq.broker.api.errors import StoreDamaged
+from twistmq.broker.api.store import IStoreIO
 from twistmq.plugins.timer.log_unit import NO_POSITION, LogUnit, field_positions
 
 __all__ = ["RING_SLOTS", "SLOTS_TOTAL", "SLOT_FIELD_POSITIONS", "SLOT_SIZE", "WHEEL_SIZE", "Slot",

@@ -262,7 +262,7 @@ class OrderTests(PopTestCase):
         popped = self.pop(order=True)
         self.box.kernel.consumer_offset.reset("g", "T", 0, 1)
         self.pop(order=True, count=1)
-        self.service.orders.clear(("T", "g", 0))
+        self.service.state.orders.clear(("T", "g", 0))
         self.assertEqual(self.ask_ack(popped[2]).code, ResponseCode.MESSAGE_ILLEGAL)
         self.assertEqual(self.offset(), 1)
 

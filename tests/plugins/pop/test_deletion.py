@@ -45,9 +45,9 @@ class DeletionTests(PopTestCase):
         self.pop()
         self.pop(group="in_order", order=True)
         service = self.service
-        self.assertGreater(service.in_flight.count(("T", "g", 0)), 0)
+        self.assertGreater(service.state.in_flight.count(("T", "g", 0)), 0)
         self.delete()
-        self.assertEqual(service.in_flight.count(("T", "g", 0)), 0)
+        self.assertEqual(service.state.in_flight.count(("T", "g", 0)), 0)
         for number in range(5):
             self.send(b"new %d" % number)
         for order, group in ((False, "g"), (True, "in_order")):

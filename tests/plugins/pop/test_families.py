@@ -18,7 +18,8 @@ class FamiliesTests(PopTestCase):
 
     def samples(self, name: str) -> Samples:
         """Samples of one metric, by the values of its labels."""
-        [found] = [family for family in families(self.box.kernel, self.service)
+        made = families(self.box.kernel, self.service.state, self.service.queues)
+        [found] = [family for family in made
                    if family.name == f"rocketmq_pop_{name}"]
         return dict(found.samples)
 

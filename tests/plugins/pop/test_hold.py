@@ -79,7 +79,7 @@ class HoldTests(PopTestCase):
             self.wait_pop(peer, poll_ms=10**12)
             self.send(b"%d" % number)
         self.assertEqual(self.got(peer), [b"%d" % number for number in range(500)])
-        self.assertLess(len(self.service.hold._deadlines), 250)
+        self.assertLess(len(self.service.state.hold._deadlines), 250)
         # Those that wait still end in their time.
         self.wait_pop(peer, poll_ms=1000)
         self.pass_time(1000)
@@ -92,7 +92,7 @@ class HoldTests(PopTestCase):
         self.wait_pop(there, poll_ms=10**12)
         gone.active = False
         self.run_task("forget pops of what is gone")
-        self.assertEqual((self.service.hold.count, gone.held_bytes), (1, 0))
+        self.assertEqual((self.service.state.hold.count, gone.held_bytes), (1, 0))
         self.send(b"x")
         self.assertEqual(self.got(there), [b"x"])
 
@@ -121,7 +121,7 @@ class HoldTests(PopTestCase):
         group = self.box.peer()
         self.wait_pop(group, group="g0", topic="T0", expression="never")
         self.send(b"y", topic="T0", tag="never")
-        self.assertEqual(self.service.hold.waiting(("T0", "g0", -1)), 250)
+        self.assertEqual(self.service.state.hold.waiting(("T0", "g0", -1)), 250)
 
     def test_own_queue(self) -> None:
         """A pop of one queue waits for that."""
@@ -189,7 +189,7 @@ class HoldTests(PopTestCase):
         self.send(b"x")
         self.assertEqual([each.body for each in self.pop()], [b"x"])
         self.pass_time(10_000)
-        self.assertEqual((self.waiting(), self.service.hold.count), (0, 0))
+        self.assertEqual((self.waiting(), self.service.state.hold.count), (0, 0))
         self.assertEqual(peer.written, [])
 
     def test_a_broker_that_stops_ends_all_waits(self) -> None:
@@ -202,7 +202,7 @@ class HoldTests(PopTestCase):
 
     def test_cost_of_many(self) -> None:
         """The next to be looked at is found at once, however many were looked at."""
-        hold = self.service.hold
+        hold = self.service.state.hold
         later: list[Callable[[], None]] = []
         self.box.host.run_soon = later.append
         self.patch(hold, "_look", lambda waiting, is_last: None)

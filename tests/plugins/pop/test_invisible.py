@@ -89,7 +89,7 @@ class ChangeTests(PopTestCase):
             self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL, msg=group)
         self.pass_time(10_000)
         self.assertEqual(self.retries(), [b"0"])
-        [info] = self.service.orders._table["T@in_order"].values()
+        [info] = self.service.state.orders._table["T@in_order"].values()
         self.assertIsNone(info.offset_next_visible_time)
 
     def test_in_order(self) -> None:

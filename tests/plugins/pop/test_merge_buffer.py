@@ -28,7 +28,7 @@ class BufferTests(PopTestCase):
         """The same by one request."""
         self.send_some(3, 1)
         self.ask_batch_ack(*self.pop(invisible_ms=60_000))
-        self.assertEqual(len(self.service.buffer), 0)
+        self.assertEqual(len(self.service.state.buffer), 0)
 
     def test_offset_in_order(self) -> None:
         """The offset does not pass what is open."""
@@ -90,7 +90,7 @@ class BufferTests(PopTestCase):
         self.restart(popCkOffsetMaxQueueSize="0")
         self.send(b"x")
         self.pop(count=1, invisible_ms=60_000)
-        self.assertEqual(len(self.service.buffer), 0)
+        self.assertEqual(len(self.service.state.buffer), 0)
 
     def test_a_killed_broker_gives_open_messages_out_again(self) -> None:
         """A broker that is killed gives out again what was open, and what was not passed."""
@@ -119,8 +119,8 @@ class BufferTests(PopTestCase):
         self.send(b"x")
         [popped] = self.pop(invisible_ms=60_000)
         self.hide(popped, 5000)
-        self.assertEqual((self.tags(), len(self.service.buffer)), (["ck"], 0))
-        self.service.offsets.settle()
+        self.assertEqual((self.tags(), len(self.service.state.buffer)), (["ck"], 0))
+        self.service.state.offsets.settle()
         self.assertEqual(self.offset(), 0)
         self.pass_time(9000)
         self.assertEqual((self.offset(), self.retries()), (1, [b"x"]))
@@ -132,7 +132,7 @@ class BufferTests(PopTestCase):
         store = self.box.kernel.store
         store.log_retention.disk_full = True
         self.pass_time(12_000)
-        self.assertEqual((self.tags(), len(self.service.buffer)), ([], 1))
+        self.assertEqual((self.tags(), len(self.service.state.buffer)), ([], 1))
         store.log_retention.disk_full = False
         self.pass_time(500)
-        self.assertEqual((self.tags(), len(self.service.buffer)), (["ck"], 0))
+        self.assertEqual((self.tags(), len(self.service.state.buffer)), (["ck"], 0))

@@ -144,12 +144,12 @@ class OrderTests(PopTestCase):
         self.box.kernel.subscription_group.delete("gone")
         self.box.kernel.topic_config.table["T"].read_queue_nums = 2
         self.restart()
-        table = self.service.orders._table
+        table = self.service.state.orders._table
         self.assertEqual({key: sorted(queues) for key, queues in table.items()}, {"T@g": [0, 1]})
         self.box.now_ms += 24 * 3_600_000 + 1
         self.pop(1, order=True)
         self.restart()
-        self.assertEqual(sorted(self.service.orders._table["T@g"]), [1])
+        self.assertEqual(sorted(self.service.state.orders._table["T@g"]), [1])
 
     def test_reset_opens(self) -> None:
         """An offset that an administrator sets opens the queue."""

@@ -159,8 +159,8 @@ class ReviveTests(PopTestCase):
         self.ack(popped)
         self.pass_time(5500, 100)
         key = PointKey("T", "g", 0, 0, int(popped.receipt.split(" ")[1]), "broker-a")
-        again = self.service.records.check_point(CheckPoint(key, [0], 5000), 0)
-        self.service.records.store([again])
+        again = self.service.state.records.check_point(CheckPoint(key, [0], 5000), 0)
+        self.service.state.records.store([again])
         self.pass_time(5000)
         self.assertEqual(self.retries(), [])
 
@@ -199,11 +199,12 @@ class RoleTests(PopTestCase):
         # Its check point has to be written by then.
         self.pass_time(3000)
         self.pop(count=1, invisible_ms=60_000)
-        self.assertEqual(len(self.service.buffer), 1)
+        self.assertEqual(len(self.service.state.buffer), 1)
         tried = note_appends(self, self.box.kernel)
         self.box.kernel.set_role("SLAVE", 1)
         self.pass_time(12_000)
-        self.assertEqual(([record.topic for record in tried], len(self.service.buffer)), ([], 0))
+        self.assertEqual(([record.topic for record in tried], len(self.service.state.buffer)),
+                         ([], 0))
         self.assertEqual(self.revived_to(), {})
         self.box.kernel.set_role("ASYNC_MASTER", 0)
         self.pass_time(12_000)
@@ -260,10 +261,10 @@ class RefusedTests(PopTestCase):
         now_ms = self.box.now_ms
         point = CheckPoint(PointKey("T", "g", 0, 0, now_ms - 100, "broker-a"), [0], 0, 17)
         self.box.kernel.subscription_group.find("g")
-        self.service.records.store([self.service.records.check_point(point, 0)])
+        self.service.state.records.store([self.service.state.records.check_point(point, 0)])
         self.pass_time(3000)
         self.assertEqual((self.refused, self.points()), (1, []))
         self.box.settings.put("skipWhenCKRePutReachMaxTimes", False)
-        self.service.records.store([self.service.records.check_point(point, 0)])
+        self.service.state.records.store([self.service.state.records.check_point(point, 0)])
         self.pass_time(3000)
         self.assertEqual([each["rp"] for each in self.points()], ["18"])

@@ -40,7 +40,7 @@ from twistmq.broker.api import (
     SettingsError,
     hookimpl,
 )
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
+from twistmq.broker.api.headers import EndTransactionRequestHeader
 from twistmq_sample_plugin.access import TokenValidator
 from twistmq_sample_plugin.counts import Counts
 from twistmq_sample_plugin.languages import OneForAll, Prefix
@@ -51,8 +51,8 @@ from twistmq_sample_plugin.transactions import Transactions
 if TYPE_CHECKING:
     import click
 
-    from twistmq.broker.store.inspect.plugin_files import PluginFiles
-    from twistmq.broker.wire.bodies import TopicConfigSerializeWrapper
+    from twistmq.broker.api.bodies import TopicConfigSerializeWrapper
+    from twistmq.broker.api.store_files import PluginFiles
 
 __all__ = ["COUNTS_CODE", "Sample"]
 

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twistmq.broker.api import StoredMessage
-from twistmq.broker.store.inspect.dump import Wanted
-from twistmq.broker.store.inspect.layout import StoreFiles
-from twistmq.broker.store.inspect.plugin_files import PluginFiles
-from twistmq.broker.store.inspect.report import Report
+from twistmq.broker.api.store_files import PluginFiles, Report, StoreFiles, Wanted
 
 __all__ = ["COUNTS_FILES"]
 

@@ -13,7 +13,7 @@ from zope.interface import implementer
 from twistmq.broker.api import Broker, IConsumerFilters, IFilterLanguage
 
 if TYPE_CHECKING:
-    from twistmq.broker.store.get_message import MessageFilter
+    from twistmq.broker.api.store import MessageFilter
 
 __all__ = ["OneForAll", "Prefix"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from zope.interface import implementer
 
 from twistmq.broker.api import Broker, IBroadcastOffsets, Request
-from twistmq.broker.interfaces import BroadcastClient
+from twistmq.broker.api.requests import BroadcastClient
 
 
 @implementer(IBroadcastOffsets)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from zope.interface import implementer
 
 from twistmq.broker.api import IFlowControl, ResponseCode
-from twistmq.broker.errors import HeaderError
-from twistmq.broker.interfaces import WaitingRequests
-from twistmq.broker.wire.command import decode_command, encode_reply
-from twistmq.broker.wire.frame import Frame
+from twistmq.broker.api.errors import HeaderError
+from twistmq.broker.api.requests import WaitingRequests
+from twistmq.broker.api.wire import Frame, decode_command, encode_reply
 
 Sorted = tuple[Sequence[Frame], Sequence[bytes]]
 

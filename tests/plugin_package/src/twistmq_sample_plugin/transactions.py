@@ -22,8 +22,8 @@ from twistmq.broker.api import (
     decode_record,
     format_properties,
 )
-from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
-from twistmq.broker.wire.properties import index_keys, tags_code
+from twistmq.broker.api.headers import EndTransactionRequestHeader
+from twistmq.broker.api.wire import index_keys, tags_code
 
 __all__ = ["Transactions"]
 

@@ -1,0 +1,141 @@
+"""The names that a plugin may use of the broker, in one place.
+
+    from twistmq.broker.api import Broker, RequestRefused, ResponseCode, hookimpl
+
+What is in ``__all__``, and the members of :class:`Broker` and :class:`NameServer`, keep their names
+and their meaning through a minor version: 0.2 may add to what 0.1 has, and changes or removes
+a name only after a release in which that name worked and CHANGELOG.md said what replaces it.
+Every other name of ``twistmq.broker`` may change in any release, except those of
+``twistmq.broker.testing``.
+
+``Broker`` and ``NameServer`` are protocols: what the constructor of a plugin is given has these
+members, and a test may give it an object of its own.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from twistmq.broker import hookimpl
+    from twistmq.broker.codes import RequestCode, ResponseCode
+    from twistmq.broker.config.settings import Setting, SettingCheck, Settings
+    from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
+    from twistmq.broker.interfaces import (
+        IAccessValidator,
+        IBroadcastOffsets,
+        IConsumerFilters,
+        IFilterLanguage,
+        IFlowControl,
+        IQueueLocks,
+        IResourceValidator,
+        ITimedDelivery,
+        ITransactionService,
+    )
+    from twistmq.broker.observe.metrics import Histogram, MetricFamily
+    from twistmq.broker.plugin.protocols import Broker, NameServer
+    from twistmq.broker.remoting.messages import AnyHandler, Handled, Reply, Request, RequestHandler
+    from twistmq.broker.request.client_table import ChangeKind, ClientChange
+    from twistmq.broker.request.consume_context import ConsumeContext
+    from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.scheduling.periodic import PeriodicTask
+    from twistmq.broker.wire.header import CommandHeader, EmptyHeader
+    from twistmq.broker.wire.properties import format_properties, parse_properties
+    from twistmq.broker.wire.record import MessageRecord, StoredMessage, decode_record
+
+__all__ = [
+    "AnyHandler",
+    "Broker",
+    "BrokerError",
+    "ChangeKind",
+    "ClientChange",
+    "CommandHeader",
+    "ConsumeContext",
+    "EmptyHeader",
+    "Handled",
+    "Histogram",
+    "IAccessValidator",
+    "IBroadcastOffsets",
+    "IConsumerFilters",
+    "IFilterLanguage",
+    "IFlowControl",
+    "IQueueLocks",
+    "IResourceValidator",
+    "ITimedDelivery",
+    "ITransactionService",
+    "MessageRecord",
+    "MetricFamily",
+    "NameServer",
+    "PeriodicTask",
+    "Reply",
+    "Request",
+    "RequestCode",
+    "RequestHandler",
+    "RequestRefused",
+    "ResponseCode",
+    "SendBatch",
+    "Setting",
+    "SettingCheck",
+    "Settings",
+    "SettingsError",
+    "StoreError",
+    "StoredMessage",
+    "decode_record",
+    "format_properties",
+    "hookimpl",
+    "parse_properties",
+]
+
+#: The module of each name. A name is imported when it is first used: a command of ``twistmq admin``
+#: needs no reactor, and starts in a fraction of a second without one.
+_HOMES = {
+    "AnyHandler": "twistmq.broker.remoting.messages",
+    "Broker": "twistmq.broker.plugin.protocols",
+    "BrokerError": "twistmq.broker.errors",
+    "ChangeKind": "twistmq.broker.request.client_table",
+    "ClientChange": "twistmq.broker.request.client_table",
+    "CommandHeader": "twistmq.broker.wire.header",
+    "ConsumeContext": "twistmq.broker.request.consume_context",
+    "EmptyHeader": "twistmq.broker.wire.header",
+    "Handled": "twistmq.broker.remoting.messages",
+    "Histogram": "twistmq.broker.observe.metrics",
+    "IAccessValidator": "twistmq.broker.interfaces",
+    "IBroadcastOffsets": "twistmq.broker.interfaces",
+    "IConsumerFilters": "twistmq.broker.interfaces",
+    "IFilterLanguage": "twistmq.broker.interfaces",
+    "IFlowControl": "twistmq.broker.interfaces",
+    "IQueueLocks": "twistmq.broker.interfaces",
+    "IResourceValidator": "twistmq.broker.interfaces",
+    "ITimedDelivery": "twistmq.broker.interfaces",
+    "ITransactionService": "twistmq.broker.interfaces",
+    "MessageRecord": "twistmq.broker.wire.record",
+    "MetricFamily": "twistmq.broker.observe.metrics",
+    "NameServer": "twistmq.broker.plugin.protocols",
+    "PeriodicTask": "twistmq.broker.scheduling.periodic",
+    "Reply": "twistmq.broker.remoting.messages",
+    "Request": "twistmq.broker.remoting.messages",
+    "RequestCode": "twistmq.broker.codes",
+    "RequestHandler": "twistmq.broker.remoting.messages",
+    "RequestRefused": "twistmq.broker.errors",
+    "ResponseCode": "twistmq.broker.codes",
+    "SendBatch": "twistmq.broker.request.send_context",
+    "Setting": "twistmq.broker.config.settings",
+    "SettingCheck": "twistmq.broker.config.settings",
+    "Settings": "twistmq.broker.config.settings",
+    "SettingsError": "twistmq.broker.errors",
+    "StoreError": "twistmq.broker.errors",
+    "StoredMessage": "twistmq.broker.wire.record",
+    "decode_record": "twistmq.broker.wire.record",
+    "format_properties": "twistmq.broker.wire.properties",
+    "hookimpl": "twistmq.broker",
+    "parse_properties": "twistmq.broker.wire.properties",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """:raises AttributeError: when the name is not public."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value

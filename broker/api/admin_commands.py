@@ -1,0 +1,36 @@
+"""Commands of ``twistmq admin`` that a plugin adds: their rows, options and session.
+
+A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.admin.messages import find_messages
+from twistmq.broker.admin.option_rows import (
+    BROKER,
+    CLUSTER,
+    FROM_MS,
+    MAX_COUNT,
+    MESSAGE_ID,
+    TO_MS,
+    TOPIC,
+)
+from twistmq.broker.admin.rows import Command, Millis, Option, Row
+from twistmq.broker.admin.session import AdminError, Session
+
+__all__ = [
+    "BROKER",
+    "CLUSTER",
+    "FROM_MS",
+    "MAX_COUNT",
+    "MESSAGE_ID",
+    "TOPIC",
+    "TO_MS",
+    "AdminError",
+    "Command",
+    "Millis",
+    "Option",
+    "Row",
+    "Session",
+    "find_messages",
+]

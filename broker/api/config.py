@@ -1,0 +1,23 @@
+"""Settings beyond ``Setting``: bounds, checks, and changes while a broker runs.
+
+A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.config.folder_checks import require_size
+from twistmq.broker.config.port_checks import ports_of, require_number, require_port
+from twistmq.broker.config.settings import INT_MAX, LONG_MAX, SettingValue
+from twistmq.broker.config.settings_update import change_settings, changed_reply
+
+__all__ = [
+    "INT_MAX",
+    "LONG_MAX",
+    "SettingValue",
+    "change_settings",
+    "changed_reply",
+    "ports_of",
+    "require_number",
+    "require_port",
+    "require_size",
+]

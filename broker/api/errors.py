@@ -1,0 +1,26 @@
+"""Errors of the store, the wire and other servers.
+
+A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.errors import (
+    HeaderError,
+    MessageIllegal,
+    RemotingError,
+    RemotingTimeout,
+    StoreDamaged,
+    StoreFull,
+    WireError,
+)
+
+__all__ = [
+    "HeaderError",
+    "MessageIllegal",
+    "RemotingError",
+    "RemotingTimeout",
+    "StoreDamaged",
+    "StoreFull",
+    "WireError",
+]

@@ -1,0 +1,121 @@
+"""The headers of requests and replies, by Apache's names.
+
+A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.wire.headers import offset
+from twistmq.broker.wire.headers.admin import (
+    GetBrokerConfigResponseHeader,
+    GetConsumeStatsInBrokerHeader,
+    NotifyMinBrokerIdChangeRequestHeader,
+    ResetMasterFlushOffsetHeader,
+    UpdateGroupForbiddenRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from twistmq.broker.wire.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from twistmq.broker.wire.headers.offset import (
+    CloneGroupOffsetRequestHeader,
+    QueryCorrectionOffsetHeader,
+)
+from twistmq.broker.wire.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
+from twistmq.broker.wire.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    RecallRefusedResponseHeader,
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+    SendRefusedResponseHeader,
+)
+from twistmq.broker.wire.headers.topic import (
+    CreateTopicRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from twistmq.broker.wire.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+
+__all__ = [
+    "AckMessageRequestHeader",
+    "ChangeInvisibleTimeRequestHeader",
+    "ChangeInvisibleTimeResponseHeader",
+    "CheckTransactionStateRequestHeader",
+    "CloneGroupOffsetRequestHeader",
+    "ConsumeMessageDirectlyResultRequestHeader",
+    "ConsumerSendMsgBackRequestHeader",
+    "CreateTopicRequestHeader",
+    "EndTransactionRequestHeader",
+    "GetBrokerConfigResponseHeader",
+    "GetConsumeStatsInBrokerHeader",
+    "GetConsumeStatsRequestHeader",
+    "GetConsumerConnectionListRequestHeader",
+    "GetConsumerRunningInfoRequestHeader",
+    "GetConsumerStatusRequestHeader",
+    "GetProducerConnectionListRequestHeader",
+    "GetSubscriptionGroupConfigRequestHeader",
+    "GetTopicConfigRequestHeader",
+    "GetTopicStatsInfoRequestHeader",
+    "NotificationRequestHeader",
+    "NotificationResponseHeader",
+    "NotifyMinBrokerIdChangeRequestHeader",
+    "PeekMessageRequestHeader",
+    "PollingInfoRequestHeader",
+    "PollingInfoResponseHeader",
+    "PopMessageRequestHeader",
+    "PopMessageResponseHeader",
+    "PullMessageRequestHeader",
+    "PullMessageResponseHeader",
+    "QueryConsumeQueueRequestHeader",
+    "QueryConsumeTimeSpanRequestHeader",
+    "QueryCorrectionOffsetHeader",
+    "QuerySubscriptionByConsumerRequestHeader",
+    "QueryTopicConsumeByWhoRequestHeader",
+    "QueryTopicsByConsumerRequestHeader",
+    "RecallMessageRequestHeader",
+    "RecallMessageResponseHeader",
+    "RecallRefusedResponseHeader",
+    "ReplyMessageRequestHeader",
+    "ResetMasterFlushOffsetHeader",
+    "ResetOffsetRequestHeader",
+    "ResumeCheckHalfMessageRequestHeader",
+    "SendMessageRequestHeader",
+    "SendMessageRequestHeaderV2",
+    "SendMessageResponseHeader",
+    "SendRefusedResponseHeader",
+    "UpdateGroupForbiddenRequestHeader",
+    "ViewBrokerStatsDataRequestHeader",
+    "offset",
+]

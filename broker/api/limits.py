@@ -1,0 +1,36 @@
+"""Bounds of what one request may hold.
+
+A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.constants import (
+    ATTEMPT_ID_LENGTH_MAX,
+    BATCH_ACK_POINTS_MAX,
+    BATCH_ACK_SIZE_MAX,
+    CHECKPOINT_MARGIN_MS,
+    CLIENT_ID_LENGTH_MAX,
+    HEADER_SIZE_MAX,
+    LOCK_BODY_SIZE_MAX,
+    LONG_HEADER_SIZE_MAX,
+    RECEIPT_LENGTH_MAX,
+    SETTINGS_SIZE_MAX,
+    TOPIC_QUEUES_MAX,
+    TURN_SECONDS,
+)
+
+__all__ = [
+    "ATTEMPT_ID_LENGTH_MAX",
+    "BATCH_ACK_POINTS_MAX",
+    "BATCH_ACK_SIZE_MAX",
+    "CHECKPOINT_MARGIN_MS",
+    "CLIENT_ID_LENGTH_MAX",
+    "HEADER_SIZE_MAX",
+    "LOCK_BODY_SIZE_MAX",
+    "LONG_HEADER_SIZE_MAX",
+    "RECEIPT_LENGTH_MAX",
+    "SETTINGS_SIZE_MAX",
+    "TOPIC_QUEUES_MAX",
+    "TURN_SECONDS",
+]

@@ -1,0 +1,33 @@
+"""Reads of the store and files of a plugin's own.
+
+A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.interfaces import IStoreFile, IStoreIO
+from twistmq.broker.store.config_file import ConfigFile
+from twistmq.broker.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
+from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
+from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.store.recovery import TagsCode
+from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
+
+__all__ = [
+    "ENTRY_SIZE",
+    "ConfigFile",
+    "ConsumeQueue",
+    "ExtensionUnit",
+    "GetMessageResult",
+    "GetMessageStatus",
+    "IStoreFile",
+    "IStoreIO",
+    "MessageFilter",
+    "MessageStore",
+    "OpenFiles",
+    "TagsCode",
+    "is_address",
+    "list_segments",
+    "segment_path",
+]

@@ -1,0 +1,102 @@
+"""Frames, commands, properties and records, as bytes.
+
+A patch release keeps these names; a minor release may change them, and CHANGELOG.md says so.
+"""
+
+from __future__ import annotations
+
+from twistmq.broker.wire import properties
+from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.command import (
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    VERSION,
+    RemotingCommand,
+    decode_command,
+    encode_reply,
+)
+from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, Frame, encode_frame
+from twistmq.broker.wire.frame_peek import BINARY_BEGIN, sketch
+from twistmq.broker.wire.header import Int32, Int64
+from twistmq.broker.wire.json_writer import encode_pretty_row
+from twistmq.broker.wire.lazy_properties import LazyProperties
+from twistmq.broker.wire.message_id import offset_message_id, parse_offset_message_id
+from twistmq.broker.wire.properties import (
+    DELAY,
+    NAME_VALUE_SEPARATOR,
+    RETRY_TOPIC,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TRAN_MSG,
+    WAIT,
+    index_keys,
+    java_string_hash,
+    tags_code,
+)
+from twistmq.broker.wire.record import (
+    PHYSICAL_OFFSET_POSITION,
+    PROPERTIES_LENGTH_MAX,
+    QUEUE_OFFSET_POSITION,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_MASK,
+    SYS_INNER_BATCH,
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_ROLLBACK,
+    encode_record,
+    has_queue_entry,
+    host_text,
+    record_again,
+    utf8,
+)
+from twistmq.broker.wire.signature import ACCESS_KEY, Signer
+
+__all__ = [
+    "ACCESS_KEY",
+    "BINARY_BEGIN",
+    "DELAY",
+    "FRAME_SIZE_MAX",
+    "JSON",
+    "NAME_VALUE_SEPARATOR",
+    "ONEWAY_FLAG",
+    "PHYSICAL_OFFSET_POSITION",
+    "PROPERTIES_LENGTH_MAX",
+    "QUEUE_OFFSET_POSITION",
+    "RESPONSE_FLAG",
+    "RETRY_TOPIC",
+    "ROCKETMQ",
+    "SYS_COMPRESSED",
+    "SYS_COMPRESSION_MASK",
+    "SYS_INNER_BATCH",
+    "SYS_TRANSACTION_COMMIT",
+    "SYS_TRANSACTION_MASK",
+    "SYS_TRANSACTION_ROLLBACK",
+    "TAGS",
+    "TIMER_DEL_UNIQKEY",
+    "TRAN_MSG",
+    "VERSION",
+    "WAIT",
+    "Frame",
+    "Int32",
+    "Int64",
+    "LazyProperties",
+    "RemotingCommand",
+    "Signer",
+    "decode_batch",
+    "decode_command",
+    "encode_frame",
+    "encode_pretty_row",
+    "encode_record",
+    "encode_reply",
+    "has_queue_entry",
+    "host_text",
+    "index_keys",
+    "java_string_hash",
+    "offset_message_id",
+    "parse_offset_message_id",
+    "properties",
+    "record_again",
+    "sketch",
+    "tags_code",
+    "utf8",
+]

@@ -1,0 +1,73 @@
+"""Counts of revived and acknowledged messages since the start, for metrics.
+
+Source: PopMetricsManager @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Literal
+
+from twistmq.broker.api import Histogram, ResponseCode
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker, BrokerError
+    from twistmq.plugins.pop.check_point import PointKey
+
+__all__ = ["PopCounts", "ReviveKind"]
+
+#: What a message of the revive topic is. Source: PopReviveMessageType.
+ReviveKind = Literal["CK", "ACK"]
+#: Source: PopMetricsManager.getMetricsView.
+_SCAN_ENDS_MS: Final = (1.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
+#: What became of a message, in Apache's words. Source: PutMessageStatus.
+_STORED: Final = "PUT_OK"
+_REFUSED: Final = {
+    ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
+    ResponseCode.MESSAGE_ILLEGAL: "MESSAGE_ILLEGAL",
+    ResponseCode.SYSTEM_BUSY: "OS_PAGE_CACHE_BUSY",
+}
+_OTHERWISE: Final = "UNKNOWN_ERROR"
+
+
+def _status(refusal: BrokerError | None) -> str:
+    if refusal is None:
+        return _STORED
+    for code, status in _REFUSED.items():
+        if refusal.response_code == code:
+            return status
+    return _OTHERWISE
+
+
+class PopCounts:
+    """What one broker has done since its start."""
+
+    def __init__(self) -> None:
+        #: Messages of the revive topic that were to be stored: by group, topic, kind, status.
+        self.came: Counter[tuple[str, ...]] = Counter()
+        #: Those that were read there: by group, topic, revive queue, kind.
+        self.went: Counter[tuple[str, ...]] = Counter()
+        #: Messages that were to be stored again: by group, topic, status.
+        self.retried: Counter[tuple[str, ...]] = Counter()
+        #: How long a look at what waits in memory took, ms.
+        self.scans = Histogram(_SCAN_ENDS_MS)
+
+    def put(self, key: PointKey, kind: ReviveKind, refusal: BrokerError | None) -> None:
+        """A message was stored in the revive topic, or refused."""
+        self.came[key.group, key.topic, kind, _status(refusal)] += 1
+
+    def got(self, key: PointKey, kind: ReviveKind, revive_queue: int) -> None:
+        """One was read there."""
+        self.went[key.group, key.topic, str(revive_queue), kind] += 1
+
+    def retry(self, key: PointKey, refusal: BrokerError | None) -> None:
+        """A message was stored for another try, or refused."""
+        self.retried[key.group, key.topic, _status(refusal)] += 1
+
+    def forget_gone(self, kernel: Broker) -> None:
+        """Forget topics and groups that are not there any more."""
+        for counts in (self.came, self.went, self.retried):
+            for labels in [labels for labels in counts
+                           if kernel.topic_config.get(labels[1]) is None
+                           or not kernel.subscription_group.has(labels[0])]:
+                del counts[labels]

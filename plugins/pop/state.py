@@ -1,0 +1,90 @@
+"""The state that the parts of the pop plugin share: check points, offsets, orders, waits.
+
+Source: PopMessageProcessor, PopBufferMergeService @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twistmq.broker.api import ITimedDelivery, RequestRefused, ResponseCode
+from twistmq.plugins.pop.check_point import CheckPoint, ReviveRecords
+from twistmq.plugins.pop.counts import PopCounts
+from twistmq.plugins.pop.hold import PopHold
+from twistmq.plugins.pop.in_flight import InFlightCounts
+from twistmq.plugins.pop.merge_buffer import MergeBuffer
+from twistmq.plugins.pop.names import revive_topic
+from twistmq.plugins.pop.offsets import PopOffsets, QueueKey
+from twistmq.plugins.pop.order_info import OrderInfos
+from twistmq.plugins.pop.settings import PopSettings
+
+if TYPE_CHECKING:
+    from twistmq.broker.api import Broker
+
+__all__ = ["PopState"]
+
+_READ_WRITE: Final = 6
+#: Source: PopAckConstants.retryQueueNum.
+_RETRY_QUEUE_NUMS: Final = 1
+
+
+class PopState:
+    """The shared state of one broker's pops, and the questions that several parts ask of it."""
+
+    def __init__(self, kernel: Broker) -> None:
+        self._kernel = kernel
+        settings = self.settings = PopSettings.read(kernel.settings)
+        #: Counts since the start, for metrics.
+        self.counts = PopCounts()
+        self.records = ReviveRecords(kernel, revive_topic(kernel.cluster_name), self.counts)
+        self.offsets = PopOffsets(kernel)
+        self.buffer = MergeBuffer(settings, self.records, kernel.steady.now_ms)
+        self.in_flight = InFlightCounts(kernel, settings.has_threshold)
+        self.orders = OrderInfos(kernel, self._queue_is_free if settings.order_notify else None)
+        #: Pops that wait, and notifications that wait.
+        self.hold = PopHold(kernel)
+        self.notified = PopHold(kernel, newest_first=True)
+        #: Queues of the revive topic; 0 before the plugin is loaded.
+        self.queue_count = 0
+
+    def delivered_ms(self) -> int:
+        """What was due before this time is in the revive topic, Unix ms; 0: who knows."""
+        timers: ITimedDelivery | None = self._kernel.hooks.provider(ITimedDelivery)
+        return (timers.delivered_ms() if timers is not None else None) or 0
+
+    def takes(self, key: QueueKey, point: CheckPoint, now_ms: int) -> bool:
+        """Whether a check point may wait in memory."""
+        return self.buffer.takes(point, now_ms) and (
+            self.offsets.count(key) < self.settings.queue_size_max)
+
+    def require_revive_queue(self, revive_queue: int) -> None:
+        """:raises RequestRefused: when a receipt names a revive queue that is not there."""
+        if not 0 <= revive_queue < self.queue_count:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"there is no revive queue {revive_queue}, there are {self.queue_count}")
+
+    def make_retry_topic(self, topic: str, group: str) -> None:
+        """Make a group's topic of retries, if it is not there.
+
+        :raises RequestRefused: when there is no room for another topic.
+        """
+        kernel = self._kernel
+        if kernel.topic_config.get(topic) is not None:
+            return
+        kernel.topic_config.create_in_send_back(topic, _RETRY_QUEUE_NUMS, _READ_WRITE, 0)
+        if kernel.consumer_offset.query(group, topic, 0) < 0:
+            kernel.consumer_offset.commit(kernel.broker_address, group, topic, 0, 0)
+        kernel.topics_changed()
+
+    def revive_retry_topic(self, topic: str, group: str) -> None:
+        """Make a topic of retries again that a kill made forgotten, if it has messages."""
+        if self._kernel.topic_config.get(topic) is None and (
+                self._kernel.store.queue(topic, 0) is not None):
+            self.make_retry_topic(topic, group)
+
+    def _queue_is_free(self, key: QueueKey) -> None:
+        """What a group in order has of a queue is visible again: who waits may pop it."""
+        topic, group, queue_id = key
+        self.hold.wake(topic, group, queue_id)
+        self.notified.wake(topic, group, queue_id)
