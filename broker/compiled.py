@@ -1,4 +1,4 @@
-"""Which modules are compiled at install, and whether they were.
+"""The modules that are compiled at install, and whether they were.
 
 An installation with a C compiler turns the modules below into extensions by mypyc; one without
 uses the same sources as they are. To compile one more module, add its line. A module can be
@@ -9,11 +9,22 @@ is installed: it may import the standard library only.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
-__all__ = ["COMPILED_MODULES", "TYPE_FLAGS", "compiled_modules", "describe_build"]
+__all__ = [
+    "COMPILED_MODULES",
+    "TYPE_FLAGS",
+    "build_warning",
+    "compiled_modules",
+    "describe_build",
+    "stale_modules",
+]
 
 #: Import names, each of one file.
 COMPILED_MODULES: Final = (
@@ -64,14 +75,68 @@ def compiled_modules() -> list[str]:
     return [name for name in COMPILED_MODULES if _is_compiled(name)]
 
 
+def stale_modules(extensions: Mapping[str, Path] | None = None) -> list[str]:
+    """The modules whose source is newer than the extension that an import of theirs would load.
+
+    Only an editable installation can have such modules: there the sources change, and the
+    extensions stay until the next installation.
+
+    :param extensions: paths by module; None for those of this installation, if it is editable.
+    """
+    if extensions is None:
+        extensions = {name: path for name in COMPILED_MODULES
+                      if (path := _extension(name)) is not None} if _is_editable() else {}
+    return [name for name, path in extensions.items() if _is_older(path)]
+
+
 def describe_build() -> str:
-    """What ``twistmq --version`` says of this installation."""
+    """The build of this installation, for ``twistmq --version``."""
     compiled = len(compiled_modules())
     if not compiled:
         return "pure Python"
     return f"compiled: {compiled} of {len(COMPILED_MODULES)} modules"
 
 
+def build_warning() -> str:
+    """A line on compiled modules that do not run the checkout's sources; empty if there is none.
+
+    A module that is not compiled beside others that are does not compile any more.
+    """
+    if not _is_editable():
+        return ""
+    stale = stale_modules()
+    missing = sorted(set(COMPILED_MODULES).difference(compiled_modules()))
+    parts = []
+    if stale:
+        parts.append(f"older than their sources: {', '.join(stale)}")
+    if missing and len(missing) < len(COMPILED_MODULES):
+        parts.append(f"not compiled: {', '.join(missing)}")
+    if not parts:
+        return ""
+    return (f"compiled modules are out of date ({'; '.join(parts)}): install again, or with "
+            "TWISTMQ_PURE=1 for development")
+
+
 def _is_compiled(name: str) -> bool:
+    return _extension(name) is not None
+
+
+def _extension(name: str) -> Path | None:
+    """The extension that an import of a module would load; None if it would load the source."""
     spec = find_spec(name)
-    return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
+    if spec is None or not (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES)):
+        return None
+    return Path(spec.origin or "")
+
+
+def _is_older(extension: Path) -> bool:
+    source = extension.with_name(extension.name.split(".")[0] + ".py")
+    return source.exists() and extension.stat().st_mtime < source.stat().st_mtime
+
+
+def _is_editable() -> bool:
+    try:
+        text = distribution("twistmq").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return False
+    return bool(json.loads(text or "{}").get("dir_info", {}).get("editable"))

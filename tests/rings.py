@@ -39,6 +39,7 @@ _PLACES: Final = {
     "interop": "interop",
     "spark_bridge": "spark",
     "test_plugin_package.py": "install",
+    "test_release.py": "install",
     "broker/store/test_simulation.py": "crash",
     "broker/store/test_simulation_mutations.py": "crash",
     "transaction/test_kill.py": "crash",
@@ -71,7 +72,7 @@ SLOWEST_FIRST: Final = (
     "interop/test_acl.py", "interop/test_answers.py", "spark_bridge/test_kill.py",
     "interop/test_tls.py", "interop/test_exchange.py", "interop/test_transactions.py",
     "interop/test_filter.py", "spark_bridge/test_store_source.py", "interop/test_rounds.py",
-    "hostile/test_full_tables.py", "hostile/test_clocks.py",
+    "test_release.py", "hostile/test_full_tables.py", "hostile/test_clocks.py",
 )
 
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from twistmq.broker.compiled import build_warning
 from twistmq.broker.config.port_checks import ports_of
 from twistmq.broker.config.setting_rows import broker_rows, namesrv_rows, up_rows
 from twistmq.broker.config.settings import SettingCheck, Settings, similar_name
@@ -289,6 +290,8 @@ def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> li
     :param of_plugins: those of the hooks.
     """
     found = [*of_plugins, *tls_notices(settings)]
+    if warning := build_warning():
+        found.append(warning)
     unknown = unknown_names(settings)
     if unknown:
         found.append(f"settings that nothing here reads are kept: {', '.join(unknown)}")

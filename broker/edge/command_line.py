@@ -95,11 +95,12 @@ class Commands(click.Group):
 
 
 def version_text() -> str:
-    """The version, and whether the hot modules are compiled."""
-    from twistmq.broker.compiled import describe_build
+    """The version, and whether the hot modules are compiled and up to date."""
+    from twistmq.broker.compiled import build_warning, describe_build
 
+    warning = build_warning()
     return (f"twistmq {version('twistmq')} ({describe_build()}), Python "
-            f"{sys.version.split()[0]}")
+            f"{sys.version.split()[0]}" + (f"\n{warning}" if warning else ""))
 
 
 def _say_version(context: click.Context, _: click.Parameter, asked: bool) -> None:

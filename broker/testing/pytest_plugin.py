@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["twistmq_broker"]
 
 
+def pytest_report_header() -> list[str]:
+    """A line above the tests if they would run compiled modules of other sources."""
+    from twistmq.broker.compiled import build_warning
+
+    warning = build_warning()
+    return [f"twistmq: {warning}"] if warning else []
+
+
 @pytest.fixture
 def twistmq_broker() -> Iterator[RunningBroker]:
     """A name server and a broker on free ports, with a store of their own.

@@ -1,29 +1,62 @@
-"""Whether the hot modules are compiled."""
+"""Tests of broker/compiled.py: whether compiled modules run the sources of the checkout."""
 
 from __future__ import annotations
 
-from importlib import import_module
+import os
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.compiled import COMPILED_MODULES, compiled_modules, describe_build
+from twistmq.broker import compiled
+from twistmq.broker.compiled import COMPILED_MODULES, build_warning, stale_modules
 
 
-class CompiledTests(SynchronousTestCase):
-    """What is said is what runs."""
+class StaleTests(SynchronousTestCase):
+    """broker/compiled.py."""
 
-    def test_all_or_none(self) -> None:
-        """The modules need each other: all of them are compiled, or none is."""
-        self.assertIn(compiled_modules(), ([], list(COMPILED_MODULES)))
+    def setUp(self) -> None:
+        self.folder = Path(self.mktemp())
+        self.folder.mkdir()
+        self.extension = self.folder / "record.cpython-311-x86_64-linux-gnu.so"
+        self.source = self.folder / "record.py"
+        for path in (self.extension, self.source):
+            path.write_text("")
+            os.utime(path, (1000, 1000))
 
-    def test_it_says_what_is_imported(self) -> None:
-        """A module counts as compiled when its import gives an extension."""
-        for name in COMPILED_MODULES:
-            file = import_module(name).__file__ or ""
-            self.assertEqual(name in compiled_modules(), file.endswith(".so"), msg=name)
+    def stale(self) -> list[str]:
+        return stale_modules({"a.record": self.extension})
 
-    def test_the_version_line_names_the_form(self) -> None:
-        """The version line names the form."""
-        count = len(COMPILED_MODULES)
-        expected = f"compiled: {count} of {count} modules" if compiled_modules() else "pure Python"
-        self.assertEqual(describe_build(), expected)
+    def test_an_extension_as_old_as_its_source_is_up_to_date(self) -> None:
+        """A build may give both files one time."""
+        self.assertEqual(self.stale(), [])
+
+    def test_an_extension_older_than_its_source_is_stale(self) -> None:
+        """An edit of the source is not in the extension."""
+        os.utime(self.source, (1001, 1001))
+        self.assertEqual(self.stale(), ["a.record"])
+
+    def test_an_extension_without_a_source_is_up_to_date(self) -> None:
+        """An installation may leave the sources out."""
+        self.source.unlink()
+        self.assertEqual(self.stale(), [])
+
+    def warning(self, *, editable: bool, compiled_names: list[str], stale: list[str]) -> str:
+        self.patch(compiled, "_is_editable", lambda: editable)
+        self.patch(compiled, "compiled_modules", lambda: compiled_names)
+        self.patch(compiled, "stale_modules", lambda: stale)
+        return build_warning()
+
+    def test_an_editable_installation_warns_of_stale_and_missing_modules(self) -> None:
+        """The warning names the modules, and says what to do."""
+        first, *others = COMPILED_MODULES
+        text = self.warning(editable=True, compiled_names=list(others), stale=[others[0]])
+        self.assertEqual(text, f"compiled modules are out of date (older than their sources: "
+                               f"{others[0]}; not compiled: {first}): install again, or with "
+                               "TWISTMQ_PURE=1 for development")
+
+    def test_there_is_no_warning_of_a_plain_or_a_regular_installation(self) -> None:
+        """Plain Python runs the sources, and a regular installation has no sources to edit."""
+        self.assertEqual(self.warning(editable=True, compiled_names=[], stale=[]), "")
+        self.assertEqual(self.warning(editable=False, compiled_names=[], stale=["a"]), "")
+        self.assertEqual(
+            self.warning(editable=True, compiled_names=list(COMPILED_MODULES), stale=[]), "")

@@ -1,0 +1,140 @@
+"""The release: an sdist and wheels that run, one version, fragments of the changelog.
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+from zipfile import ZipFile
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """Run a command; :returns: what it printed."""
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False,
+                            env={**os.environ, **environment})
+    if result.returncode:
+        raise AssertionError(f"{command}:\n{result.stdout}\n{result.stderr}")
+    return result.stdout
+
+
+class DistributionTests(SynchronousTestCase):
+    """The sdist and the wheels that are made of it."""
+
+    def setUp(self) -> None:
+        self.folder = Path(self.mktemp()).absolute()
+        source = self.folder / "source"
+        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(
+            ".git", ".venv*", "build", "*.egg-info", "__pycache__", "_trial_temp*", ".*_cache"))
+        run(sys.executable, "-m", "build", "--sdist", "--outdir", self.folder, source)
+        [self.sdist] = self.folder.glob("*.tar.gz")
+
+    def test_an_sdist_makes_both_wheels_and_each_runs_a_broker(self) -> None:
+        """An sdist holds all of the package, and a compiled and a plain wheel of it run."""
+        with tarfile.open(self.sdist) as archive:
+            names = {name.partition("/")[2] for name in archive.getnames()}
+        self.assertEqual({"LICENSE", "README.md", "CHANGELOG.md", "setup.py", "pyproject.toml",
+                          "broker/compiled.py"} - names, set())
+        compiled = shutil.which("cc") is not None
+        kinds = [("compiled", "compiled: ")] if compiled else []
+        for kind, expected in (*kinds, ("plain", "pure Python")):
+            wheels = self.folder / kind
+            run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps",
+                "--disable-pip-version-check", "-w", wheels, self.sdist,
+                TWISTMQ_PURE="1" if kind == "plain" else "")
+            [wheel] = wheels.glob("*.whl")
+            self.assertEqual("none-any" in wheel.name, kind == "plain")
+            with ZipFile(wheel) as archive:
+                self.assertTrue(any(name.endswith("licenses/LICENSE")
+                                    for name in archive.namelist()))
+            self.runs(wheel, expected)
+
+    def runs(self, wheel: Path, expected: str) -> None:
+        """Install a wheel in an environment of its own, and run what it has."""
+        environment = self.folder / f"environment-{wheel.parent.name}"
+        run(sys.executable, "-m", "venv", environment)
+        run(environment / "bin/pip", "install", "-q", "--disable-pip-version-check", wheel)
+        twistmq = environment / "bin/twistmq"
+        said = run(twistmq, "--version")
+        self.assertIn(f"twistmq {version('twistmq')} ({expected}", said)
+        process = subprocess.Popen(
+            [twistmq, "up", "--data", self.folder / f"data-{wheel.parent.name}",
+             "--namesrv-port", "0", "--broker-port", "0"], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            lines = iter(process.stdout)
+            found = next((match for line in lines if (
+                match := re.search(r"The broker\[.+, (\S+)\] boot success", line))), None)
+            assert found is not None, "the broker does not start"
+            table = run(twistmq, "admin", "brokerStatus", "-b", found[1])
+            self.assertIn("brokerVersion", table)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(30), 0)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()  # type: ignore[union-attr]
+
+
+class VersionTests(SynchronousTestCase):
+    """The version has one source, setup.cfg."""
+
+    def test_the_version_is_that_of_setup_cfg(self) -> None:
+        """The installed version is that of setup.cfg, and no module writes it again."""
+        parser = configparser.ConfigParser()
+        parser.read(ROOT / "setup.cfg")
+        number = parser["metadata"]["version"]
+        if version("twistmq") != number:
+            raise SkipTest("another version is installed")
+        written = [str(path.relative_to(ROOT)) for folder in (
+            "broker", "plugins", "acl", "trace", "transaction", "spark_bridge")
+            for path in (ROOT / folder).rglob("*.py") if f'"{number}"' in path.read_text()]
+        self.assertEqual(written, [])
+
+    def test_the_changelog_has_the_version(self) -> None:
+        """The newest section of the changelog is that of the version, with its date."""
+        section = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$",
+                            (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+        assert section is not None
+        parser = configparser.ConfigParser()
+        parser.read(ROOT / "setup.cfg")
+        self.assertEqual(section[1], parser["metadata"]["version"])
+
+
+class FragmentTests(SynchronousTestCase):
+    """changes/: the parts of the next section of the changelog."""
+
+    def test_each_fragment_has_a_type_of_the_changelog(self) -> None:
+        """A file with another type would be left out of the changelog in silence."""
+        kinds = {row["directory"] for row in tomllib.loads(
+            (ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["type"]}
+        wrong = [path.name for path in (ROOT / "changes").iterdir()
+                 if path.name not in ("README.md", "template.md")
+                 and (path.name.count(".") != 2 or path.name.split(".")[1] not in kinds
+                      or path.suffix != ".md" or not path.read_text().strip())]
+        self.assertEqual(wrong, [])
+
+    def test_towncrier_makes_a_section_of_fragments(self) -> None:
+        """Fragments of each type are lines under their heading."""
+        folder = Path(self.mktemp()).absolute()
+        shutil.copytree(ROOT / "changes", folder / "changes")
+        for name in ("CHANGELOG.md", "pyproject.toml"):
+            shutil.copy(ROOT / name, folder)
+        (folder / "changes/one.added.md").write_text("Brokers sing.\n")
+        (folder / "changes/two.plugins.md").write_text("The hook `on_song`.\n")
+        section = run(sys.executable, "-m", "towncrier", "build", "--draft", "--dir", folder,
+                      "--version", "9.9", "--date", "2030-01-02")
+        self.assertIn("## 9.9 (2030-01-02)", section)
+        self.assertIn("### Added\n\n- Brokers sing.\n", section)
+        self.assertIn("### For plugin authors\n\n- The hook `on_song`.\n", section)
