@@ -1,4 +1,4 @@
-"""The release: an sdist and wheels that run, one version, fragments of the changelog.
+"""The release: sdist and wheels that run, one version, fragments of the changelog."""
 
 from __future__ import annotations
 
