@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Final
 
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.remoting.host_address import resolved
+from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.message_id import UniqueIdMaker
 from twistmq.broker.wire.record import host_bytes
 
-__all__ = ["MASTER_ID", "Identity"]
+__all__ = ["Identity"]
 
-#: The broker id of a master; a slave has a greater one. Source: MixAll.MASTER_ID.
-MASTER_ID: Final = 0
 
 
 class Identity:

@@ -44,7 +44,13 @@ from twistmq.broker.api.topics import (
     dlq_topic,
     retry_topic,
 )
-from twistmq.broker.api.wire import offset_message_id, record_again
+from twistmq.broker.api.wire import (
+    PERM_READ_WRITE,
+    PERM_WRITE,
+    UNIT_SUB,
+    offset_message_id,
+    record_again,
+)
 from twistmq.broker.api.wire import properties as names
 
 if TYPE_CHECKING:
@@ -52,12 +58,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Plugin"]
 
-_PERM_WRITE: Final = 2
-_PERM_READ_WRITE: Final = 6
 #: Source: AbstractSendMessageProcessor.DLQ_NUMS_PER_GROUP.
 _DLQ_QUEUE_NUMS: Final = 1
-#: Topic system flag of a unit's subscription. Source: TopicSysFlag.
-_UNIT_SUB: Final = 2
 _INT_MAX: Final = 2**31 - 1
 #: Delay level of the first try that follows.
 _FIRST_LEVEL: Final = 3
@@ -88,7 +90,7 @@ class SendBack:
         if kernel.is_slave:
             raise BrokerError(f"no master available along with {kernel.settings.text('brokerIP1')}")
         group = _find_group(kernel, header.group)
-        if not kernel.settings.int("brokerPermission") & _PERM_WRITE:
+        if not kernel.settings.int("brokerPermission") & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{kernel.settings.text('brokerIP1')}] sending message is forbidden")
@@ -96,8 +98,8 @@ class SendBack:
             return Reply()
         topic = retry_topic(header.group)
         config = kernel.topic_config.create_in_send_back(
-            topic, group.retry_queue_nums, _PERM_READ_WRITE, _UNIT_SUB if header.unit_mode else 0)
-        if not config.perm & _PERM_WRITE:
+            topic, group.retry_queue_nums, PERM_READ_WRITE, UNIT_SUB if header.unit_mode else 0)
+        if not config.perm & PERM_WRITE:
             raise RequestRefused(ResponseCode.NO_PERMISSION,
                                  f"the topic[{topic}] sending message is forbidden")
         data = kernel.store.look_message(header.offset)
@@ -187,7 +189,7 @@ def _counted_topic(kernel: Broker, group: str, properties: Mapping[str, str]) ->
 def _dead_letter_queue(kernel: Broker, group: str) -> str:
     """The topic of a group's dead letters, made when it is not there."""
     topic = dlq_topic(group)
-    kernel.topic_config.create_in_send_back(topic, _DLQ_QUEUE_NUMS, _PERM_READ_WRITE, 0)
+    kernel.topic_config.create_in_send_back(topic, _DLQ_QUEUE_NUMS, PERM_READ_WRITE, 0)
     return topic
 
 

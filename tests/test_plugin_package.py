@@ -27,8 +27,8 @@ from twistmq.broker.errors import RequestRefused
 from twistmq.broker.plugin import hookspecs
 from twistmq.broker.remoting.messages import RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.testing import BlockingClient, running_broker
-from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing import RawClient, running_broker
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.command import encode_request
 from twistmq.broker.wire.headers.offset import (
     GetMaxOffsetRequestHeader,
@@ -130,7 +130,7 @@ class PluginPackageTests(SynchronousTestCase):
             self.data, **{"sample.forbidden_word": "secret", "sample.paused_groups": "lazy",
                           "sample.tick_ms": "10", "enablePropertyFilter": "true",
                           "sample.count_routes": "true"}
-        ) as address, BlockingClient(address) as client:
+        ) as address, RawClient(address) as client:
             self.refuses_and_counts(client)
             self.other_hooks(client, address)
         log = (self.data / "logs" / "up.log").read_text()
@@ -140,7 +140,7 @@ class PluginPackageTests(SynchronousTestCase):
         with self.environment.broker(self.data, **{
             "sample.transactions": "true", "sample.timers_at_once": "true",
             "timerWheelEnable": "false",
-        }) as address, BlockingClient(address) as client:
+        }) as address, RawClient(address) as client:
             self.transactions(client)
             self.timers(client)
         self.access()
@@ -152,14 +152,14 @@ class PluginPackageTests(SynchronousTestCase):
         self.environment.pip("uninstall", "--yes", "twistmq-sample-plugin")
         self.no_trace()
 
-    def counts(self, client: BlockingClient) -> dict[str, Any]:
+    def counts(self, client: RawClient) -> dict[str, Any]:
         """The answer to the plugin's own request code."""
         reply = client.request(COUNTS_CODE)
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
         counts: dict[str, Any] = json.loads(reply.body)
         return counts
 
-    def refuses_and_counts(self, client: BlockingClient) -> None:
+    def refuses_and_counts(self, client: RawClient) -> None:
         """A request code of its own, sends it refuses, consumption it counts."""
         for body in (b"1", b"2", b"3"):
             client.send("orders", body)
@@ -176,7 +176,7 @@ class PluginPackageTests(SynchronousTestCase):
         self.assertEqual(counts["consumed"], {"orders@eager": 4})
         self.assertEqual((counts["role"], counts["started"]), ("ASYNC_MASTER", True))
 
-    def other_hooks(self, client: BlockingClient, address: str) -> None:
+    def other_hooks(self, client: RawClient, address: str) -> None:
         """A paused group, a filter language, clients, runtime rows, the task, the command."""
         error = self.assertRaises(RequestRefused, client.pull, "orders", group="lazy")
         self.assertEqual(str(error), "the group lazy is paused")
@@ -218,7 +218,7 @@ class PluginPackageTests(SynchronousTestCase):
         """It keeps the filters in place of the stock plugin."""
         with self.environment.broker(
             self.data, **{"sample.prefix_for_all": "colour=light", "enablePropertyFilter": "true"}
-        ) as address, BlockingClient(address) as client:
+        ) as address, RawClient(address) as client:
             for colour in ("light", "dark"):
                 client.send("lamps", colour.encode(), properties={"colour": colour})
             found = client.pull("lamps", expression="colour=dark", expression_type="PREFIX")
@@ -227,7 +227,7 @@ class PluginPackageTests(SynchronousTestCase):
     def patience(self) -> None:
         """It lets so many requests wait, in place of the stock plugin; the others are refused."""
         with self.environment.broker(self.data, **{"sample.waiting_max": "100"}) as address, \
-                BlockingClient(address) as client:
+                RawClient(address) as client:
             count = 3000
             client._socket.sendall(b"".join(
                 encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header("many", 1), b"x")
@@ -239,7 +239,7 @@ class PluginPackageTests(SynchronousTestCase):
     def only_news(self) -> None:
         """A proxy's broadcast client that does not know where to begin is sent to the end."""
         with self.environment.broker(self.data, **{"sample.news_topic": "news"}) as address, \
-                BlockingClient(address) as client:
+                RawClient(address) as client:
             for body in (b"old", b"older"):
                 client.send("news", body)
             header = pull_header("news", -1)
@@ -248,12 +248,12 @@ class PluginPackageTests(SynchronousTestCase):
             self.assertEqual(reply.code, ResponseCode.PULL_OFFSET_MOVED)
             self.assertEqual(reply.header(PullMessageResponseHeader).next_begin_offset, 2)
 
-    def timers(self, client: BlockingClient) -> None:
+    def timers(self, client: RawClient) -> None:
         """Messages with a time come at once where the plugin claims their properties."""
         client.send("timers", b"at once", properties={"TIMER_DELAY_SEC": "3600"})
         self.assertEqual([m.body for m in client.pull("timers")], [b"at once"])
 
-    def transactions(self, client: BlockingClient) -> None:
+    def transactions(self, client: RawClient) -> None:
         """Half messages: committed ones are read, those that were rolled back are not."""
         def send_half(body: bytes) -> SendMessageResponseHeader:
             return client.send("orders", body, queue_id=1,
@@ -278,7 +278,7 @@ class PluginPackageTests(SynchronousTestCase):
     def access(self) -> None:
         """With a token set, only requests that bring it pass."""
         with self.environment.broker(self.data, **{"sample.token": "open"}) as address, \
-                BlockingClient(address) as client:
+                RawClient(address) as client:
             error = self.assertRaises(RequestRefused, client.send, "orders", b"5")
             self.assertEqual(error.response_code, ResponseCode.NO_PERMISSION)
             header = send_header("orders", 1, queue_id=2)
@@ -299,7 +299,7 @@ class PluginPackageTests(SynchronousTestCase):
         self.assertIn("aclEnable", failed)
         settings["sample.token"] = "open"
         with self.environment.broker(self.data, **settings) as address, \
-                BlockingClient(address) as client:
+                RawClient(address) as client:
             self.assertRaises(RequestRefused, client.pull, "orders")
             frame = encode_request(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, 78,
                                    extra_fields={"sampleToken": "open"})
@@ -324,7 +324,7 @@ class PluginPackageTests(SynchronousTestCase):
         self.assertNotIn("sample", environment.twistmq("up", "-p", "--data", str(self.data)))
         self.assertNotIn("sample", environment.twistmq("--help"))
         with environment.broker(self.data, **{"sample.forbidden_word": "secret"}) as address, \
-                BlockingClient(address) as client:
+                RawClient(address) as client:
             self.assertEqual(client.request(COUNTS_CODE).code,
                              ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
             self.assertEqual(len(client.pull("orders", group="lazy")), 4)

@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.plugin.discovery import ENTRY_POINT_GROUP
-from twistmq.broker.testing import BlockingClient, RunningBroker, running_broker
-from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing import RawClient, RunningBroker, running_broker
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.broker.wire.headers.pop import PollingInfoRequestHeader
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
@@ -44,27 +44,27 @@ def codes_of(*plugins: tuple[str, object]) -> set[int]:
 # --- what each plugin does: the code of the answer to a request that only it makes succeed
 
 
-def _send(client: BlockingClient, topic: str = "T", sys_flag: int = 0, **properties: str) -> int:
+def _send(client: RawClient, topic: str = "T", sys_flag: int = 0, **properties: str) -> int:
     header = send_header(topic, 1_700_000_000_000, properties=properties)
     header.sys_flag = sys_flag
     return client.request(RequestCode.SEND_MESSAGE_V2, header, b"body").code
 
 
-def _half(client: BlockingClient) -> int:
+def _half(client: RawClient) -> int:
     return _send(client, sys_flag=SYS_TRANSACTION_PREPARED, TRAN_MSG="true", PGROUP="g")
 
 
-def _sql(client: BlockingClient) -> int:
+def _sql(client: RawClient) -> int:
     return client.request(RequestCode.PULL_MESSAGE, pull_header(
         "T", expression="a IS NULL", expression_type="SQL92")).code
 
 
-def _pop(client: BlockingClient) -> int:
+def _pop(client: RawClient) -> int:
     return client.request(RequestCode.POLLING_INFO, PollingInfoRequestHeader(
         consumer_group="g", topic="T", queue_id=-1)).code
 
 
-def _static(client: BlockingClient) -> int:
+def _static(client: RawClient) -> int:
     header = CreateTopicRequestHeader(
         topic="Static", default_topic="TBW102", read_queue_nums=0, write_queue_nums=0, perm=6,
         topic_filter_type="SINGLE_TAG")
@@ -72,14 +72,14 @@ def _static(client: BlockingClient) -> int:
         "topic": "Static", "bname": SETTINGS["brokerName"], "epoch": 1}).encode()).code
 
 
-def _asks(code: RequestCode, **body: object) -> Callable[[BlockingClient], int]:
-    def ask(client: BlockingClient) -> int:
+def _asks(code: RequestCode, **body: object) -> Callable[[RawClient], int]:
+    def ask(client: RawClient) -> int:
         return client.request(code, None, json.dumps(body).encode()).code
     return ask
 
 
 #: By plugin: a request, and what answers it without the plugin.
-DEEDS: Final[dict[str, tuple[Callable[[BlockingClient], int], int]]] = {
+DEEDS: Final[dict[str, tuple[Callable[[RawClient], int], int]]] = {
     "admin": (_asks(RequestCode.GET_BROKER_RUNTIME_INFO), NOT_SUPPORTED),
     "filter_sql92": (_sql, ResponseCode.SYSTEM_ERROR),
     "orderly": (_asks(RequestCode.LOCK_BATCH_MQ, consumerGroup="g", clientId="c", mqSet=[]),
@@ -152,7 +152,7 @@ class DisabledTests(SynchronousTestCase):
                 self.assertEqual(client.pull("T")[0].body, b"plain", msg=name)
                 _send(client)
 
-    def works(self, broker: RunningBroker, client: BlockingClient) -> None:
+    def works(self, broker: RunningBroker, client: RawClient) -> None:
         """What the kernel does: send, pull, offsets, groups, queries."""
         client.send("T", b"plain", keys="k", properties={"UNIQ_KEY": "7F" * 16})
         self.assertEqual([each.body for each in client.pull("T")], [b"plain"])
@@ -170,7 +170,7 @@ class DisabledTests(SynchronousTestCase):
         # Sends of an order that gave up go to the retry topic, whoever delays and counts tries.
         self.assertEqual(_send(client, "%RETRY%g"), 0)
 
-    def answers(self, client: BlockingClient, without: set[str]) -> None:
+    def answers(self, client: RawClient, without: set[str]) -> None:
         """All codes and deeds of the others are there, those of the ones left out are not."""
         kernel = codes_of()
         for name, plugin in stock_plugins().items():

@@ -38,7 +38,7 @@ from twistmq.broker.api import (
 )
 from twistmq.broker.api.requests import Held, RecordMaker
 from twistmq.broker.api.topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.api.wire import offset_message_id
+from twistmq.broker.api.wire import PERM_READ_WRITE, offset_message_id
 from twistmq.broker.api.wire import properties as names
 from twistmq.trace.deliveries import Deliveries, Delivery
 from twistmq.trace.pages import Page, Pages
@@ -67,7 +67,6 @@ LOG_PERIOD_MS: Final = 60_000
 _TOPICS_MAX: Final = 4096
 #: In the properties of a message whose sender wants no trace of it.
 _NO_TRACE: Final = f"{names.TRACE_ON}\x01false"
-_PERM_READ_WRITE: Final = 6
 
 
 class Sent(NamedTuple):
@@ -305,7 +304,7 @@ class ServerTrace:
         if not closed:
             return
         kernel = self._kernel
-        config = kernel.topic_config.create_in_send_back(self._trace_topic, 1, _PERM_READ_WRITE, 0)
+        config = kernel.topic_config.create_in_send_back(self._trace_topic, 1, PERM_READ_WRITE, 0)
         queue_id = kernel.random.randrange(max(config.write_queue_nums, 1))
         records = [self._message(page, queue_id, now_ms) for page in closed]
         refusals = kernel.append(records)

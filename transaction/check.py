@@ -28,7 +28,7 @@ from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.headers import CheckTransactionStateRequestHeader
 from twistmq.broker.api.requests import Shares
 from twistmq.broker.api.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from twistmq.broker.api.wire import offset_message_id
+from twistmq.broker.api.wire import PERM_READ_WRITE, offset_message_id
 from twistmq.broker.api.wire import properties as names
 from twistmq.transaction.half import (
     born_ms,
@@ -65,7 +65,6 @@ PASSED_COUNT: Final = 1000
 #: Entries of the half queue that are read at once.
 READ_COUNT: Final = 32
 _HOUR_MS: Final = 3_600_000
-_READ_WRITE: Final = 6
 
 
 class HalfQueue:
@@ -265,7 +264,7 @@ class HalfQueue:
         """Give a half message up; :returns: False when that cannot be stored now."""
         kernel = self._kernel
         if kernel.topic_config.get(CHECK_MAX_TIME_TOPIC) is None:
-            kernel.topic_config.create_in_send_back(CHECK_MAX_TIME_TOPIC, 1, _READ_WRITE, 0)
+            kernel.topic_config.create_in_send_back(CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, 0)
             kernel.topics_changed()
         record = discarded_record(message)
         for error in kernel.append([record]).values():

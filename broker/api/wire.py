@@ -15,6 +15,7 @@ from twistmq.broker.wire.command import (
     decode_command,
     encode_reply,
 )
+from twistmq.broker.wire.flags import PERM_READ, PERM_READ_WRITE, PERM_WRITE, UNIT_SUB
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, Frame, encode_frame
 from twistmq.broker.wire.frame_peek import BINARY_BEGIN, sketch
 from twistmq.broker.wire.header import Int32, Int64
@@ -59,6 +60,9 @@ __all__ = [
     "JSON",
     "NAME_VALUE_SEPARATOR",
     "ONEWAY_FLAG",
+    "PERM_READ",
+    "PERM_READ_WRITE",
+    "PERM_WRITE",
     "PHYSICAL_OFFSET_POSITION",
     "PROPERTIES_LENGTH_MAX",
     "QUEUE_OFFSET_POSITION",
@@ -74,6 +78,7 @@ __all__ = [
     "TAGS",
     "TIMER_DEL_UNIQKEY",
     "TRAN_MSG",
+    "UNIT_SUB",
     "VERSION",
     "WAIT",
     "Frame",

@@ -22,6 +22,7 @@ from twistmq.broker.errors import RemotingConnectError, RemotingError, RequestRe
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.bodies import MessageQueue, QueueData, TopicList, TopicRouteData
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.flags import PERM_READ, PERM_WRITE
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 from twistmq.broker.wire.signature import Credentials
@@ -30,8 +31,6 @@ __all__ = ["NEW_TOPIC_QUEUES", "BlockingCluster", "PendingRequest", "refusal"]
 
 T = TypeVar("T")
 
-_READ: Final = 4
-_WRITE: Final = 2
 #: How many queues a topic is asked for that a send makes.
 NEW_TOPIC_QUEUES: Final = 4
 
@@ -134,7 +133,7 @@ class BlockingCluster:
 
     def read_queues(self, topic: str, *, anew: bool = False) -> list[MessageQueue]:
         """The queues a topic can be read from, in order; :raises: as :meth:`route`."""
-        return self._queues(topic, anew, _READ, lambda data: data.read_queue_nums)
+        return self._queues(topic, anew, PERM_READ, lambda data: data.read_queue_nums)
 
     def write_queues(self, topic: str, *, anew: bool = False) -> list[MessageQueue]:
         """The queues a topic can be sent to, in order.
@@ -144,12 +143,12 @@ class BlockingCluster:
         :raises RequestRefused: TOPIC_NOT_EXIST when no broker makes topics either.
         """
         try:
-            return self._queues(topic, anew, _WRITE, lambda data: data.write_queue_nums)
+            return self._queues(topic, anew, PERM_WRITE, lambda data: data.write_queue_nums)
         except RequestRefused as error:
             if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             try:
-                template = self._queues(TEMPLATE_TOPIC, anew, _WRITE,
+                template = self._queues(TEMPLATE_TOPIC, anew, PERM_WRITE,
                                         lambda data: min(data.write_queue_nums, NEW_TOPIC_QUEUES))
             except RequestRefused:
                 raise error from None

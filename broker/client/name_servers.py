@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.logger import Logger
@@ -25,6 +25,7 @@ from twistmq.broker.wire.bodies import (
     TopicRouteData,
 )
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     GetRouteInfoRequestHeader,
@@ -39,8 +40,6 @@ __all__ = ["BrokerIdentity", "NameServers", "Registered"]
 
 T = TypeVar("T")
 
-#: The broker id of a master.
-_MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +183,8 @@ class NameServers:
                 failure = failure and error
                 continue
             failure = None
-            if data is not None and _MASTER_ID in data.broker_addrs:
-                return data.broker_addrs[_MASTER_ID]
+            if data is not None and MASTER_ID in data.broker_addrs:
+                return data.broker_addrs[MASTER_ID]
         if failure is not None:
             raise failure
         return None

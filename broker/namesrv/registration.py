@@ -16,19 +16,14 @@ from twistmq.broker.constants import (
     TOPIC_QUEUES_MAX,
 )
 from twistmq.broker.namesrv.room import host_of
-from twistmq.broker.namesrv.route_tables import (
-    MASTER_ID,
-    PART_COUNT,
-    PERM_WRITE,
-    BrokerKey,
-    RouteTables,
-)
+from twistmq.broker.namesrv.route_tables import PART_COUNT, BrokerKey, RouteTables
 from twistmq.broker.wire.bodies import (
     QueueData,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicQueueMappingInfo,
 )
+from twistmq.broker.wire.flags import MASTER_ID, PERM_WRITE
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel

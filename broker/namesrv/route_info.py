@@ -29,9 +29,10 @@ from twistmq.broker.namesrv.registration import (
     put_topics,
     why_refused,
 )
-from twistmq.broker.namesrv.route_tables import MASTER_ID, BrokerKey, BrokerLive, RouteTables
+from twistmq.broker.namesrv.route_tables import BrokerKey, BrokerLive, RouteTables
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.wire.bodies import DataVersion, QueueData
+from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.headers.admin import NotifyMinBrokerIdChangeRequestHeader
 
 if TYPE_CHECKING:

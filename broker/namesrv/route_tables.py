@@ -39,19 +39,16 @@ from twistmq.broker.constants import (
 from twistmq.broker.namesrv.room import RouteRoom, host_of
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.wire.bodies import BrokerData, DataVersion, QueueData, TopicQueueMappingInfo
+from twistmq.broker.wire.flags import PERM_READ, PERM_WRITE
 
 if TYPE_CHECKING:
     from twistmq.broker.remoting.messages import Channel
 
-__all__ = ["MASTER_ID", "PART_COUNT", "PERM_READ", "PERM_WRITE", "BrokerKey", "BrokerLive",
+__all__ = ["PART_COUNT", "BrokerKey", "BrokerLive",
            "RouteTables"]
 
 _K = TypeVar("_K")
 
-MASTER_ID: Final = 0
-#: Bits of a queue's ``perm``.
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
 
 #: Topics that are worked at without a pause: a quarter of a millisecond.
 PART_COUNT: Final = 256

@@ -9,13 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from twistmq.broker.constants import FILTER_SERVERS_MAX
-from twistmq.broker.namesrv.route_tables import (
-    MASTER_ID,
-    PART_COUNT,
-    PERM_WRITE,
-    BrokerKey,
-    RouteTables,
-)
+from twistmq.broker.namesrv.route_tables import PART_COUNT, BrokerKey, RouteTables
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.wire.bodies import (
     BrokerData,
@@ -24,6 +18,7 @@ from twistmq.broker.wire.bodies import (
     QueueData,
     TopicRouteData,
 )
+from twistmq.broker.wire.flags import MASTER_ID, PERM_WRITE
 
 __all__ = ["LONG_COUNT", "UNIT_FLAG", "UNIT_SUB_FLAG", "RouteViews", "filter_by_zone"]
 

@@ -64,7 +64,7 @@ from twistmq.broker.api import (
     Setting,
     hookimpl,
 )
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 REFUSED_CODE = 40_001
 
@@ -120,7 +120,7 @@ class WordFilter:
 @click.argument("topic")
 def word_filter(address, topic):
     \"\"\"Print how many sends to a topic a broker refused.\"\"\"
-    with BlockingClient(address) as client:
+    with RawClient(address) as client:
         click.echo(client.request(REFUSED_CODE, RefusedHeader(topic=topic)).body.decode())
 ```
 

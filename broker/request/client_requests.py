@@ -20,7 +20,6 @@ from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHan
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.filters import FilterLanguages, is_tag_type
 from twistmq.broker.request.sliced_work import NOT_DONE, SlicedWork, advance
-from twistmq.broker.request.topic_config import PERM_READ, PERM_WRITE
 from twistmq.broker.tables import Tables
 from twistmq.broker.topic_names import retry_topic
 from twistmq.broker.wire.bodies import (
@@ -29,6 +28,7 @@ from twistmq.broker.wire.bodies import (
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
 )
+from twistmq.broker.wire.flags import PERM_READ, PERM_WRITE, UNIT_SUB
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.client import (
     GetConsumerListByGroupRequestHeader,
@@ -38,8 +38,6 @@ from twistmq.broker.wire.headers.client import (
 
 __all__ = ["ClientRequests"]
 
-#: Topic system flag: a unit subscribes to the topic.
-_UNIT_SUB = 2
 
 
 class ClientRequests:
@@ -134,7 +132,7 @@ class ClientRequests:
                     for subscription in data.subscription_data_set)
         self._tables.topic_config.create_in_send_back(
             retry_topic(data.group_name), config.retry_queue_nums, PERM_READ | PERM_WRITE,
-            _UNIT_SUB if data.unit_mode else 0, order)
+            UNIT_SUB if data.unit_mode else 0, order)
         group = self._tables.clients.consumer_group(data.group_name)
         if group is not None:
             sub_change = group.fingerprint != heartbeat.heartbeat_fingerprint

@@ -38,6 +38,14 @@ from twistmq.broker.topic_names import (
     is_light,
 )
 from twistmq.broker.wire.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
+from twistmq.broker.wire.flags import (
+    MASTER_ID,
+    PERM_READ,
+    PULL_CLASS_FILTER,
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+)
 from twistmq.broker.wire.headers.pull import (
     PullForbiddenResponseHeader,
     PullMessageRequestHeader,
@@ -49,20 +57,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PullRequests"]
 
-#: Bits of a pull's system flag. Source: PullSysFlag.
-COMMIT_OFFSET: Final = 0x1
-SUSPEND: Final = 0x2
-SUBSCRIPTION: Final = 0x4
-CLASS_FILTER: Final = 0x8
-LITE_PULL: Final = 0x10
 
-_PERM_READ: Final = 4
 #: Bit of a group's forbidden mask for a topic: reading. Source: PermName.INDEX_PERM_READ.
 _FORBIDDEN_READ_INDEX: Final = 2
 #: Who forbids a pull, in the reply's header. Source: ForbiddenType.
 _BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
 _BROADCASTING_FORBIDDEN, _SUBSCRIPTION_FORBIDDEN = 4, 5
-_MASTER_ID: Final = 0
 
 _CODE_OF_STATUS: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -117,7 +117,7 @@ class PullRequests:
     def _read_settings(self, changes: Mapping[str, object]) -> None:
         settings = self._settings
         self._broker_ip = settings.text("brokerIP1")
-        self._broker_readable = bool(settings.int("brokerPermission") & _PERM_READ)
+        self._broker_readable = bool(settings.int("brokerPermission") & PERM_READ)
         self._lite_pull = settings.flag("litePullMessageEnable")
         self._slave_read = settings.flag("slaveReadEnable")
         self._long_polling = settings.flag("longPollingEnable")
@@ -169,9 +169,9 @@ class PullRequests:
             # Else it is a light queue that nobody wrote to: any name is one.
             self._tables.consumer_offset.pulled(header.consumer_group, header.topic,
                                                 header.queue_id, result.next_begin_offset)
-        if may_wait and header.sys_flag & COMMIT_OFFSET:
+        if may_wait and header.sys_flag & PULL_COMMIT_OFFSET:
             self._commit_offset(request, result.max_offset)
-        if code == _NOT_FOUND and may_wait and header.sys_flag & SUSPEND:
+        if code == _NOT_FOUND and may_wait and header.sys_flag & PULL_SUSPEND:
             wait_ms = header.suspend_timeout_millis if self._long_polling else (
                 self._short_polling_ms)
             held = self._pull_hold.hold(request, wait_ms, message_filter, self._pull_again)
@@ -206,7 +206,7 @@ class PullRequests:
             topic = self._tables.topic_config.light_topic(header.topic)
         if topic is None:
             raise no_topic(header.topic)
-        if not topic.perm & _PERM_READ:
+        if not topic.perm & PERM_READ:
             raise _Forbidden(_TOPIC_FORBIDDEN,
                              f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:
@@ -220,16 +220,16 @@ class PullRequests:
         header = request.header
         filters = self._providers.filters
         group_name, topic = header.consumer_group, header.topic
-        if header.sys_flag & SUBSCRIPTION:
+        if header.sys_flag & PULL_SUBSCRIPTION:
             expression_type = header.expression_type
-            if header.sys_flag & CLASS_FILTER:
+            if header.sys_flag & PULL_CLASS_FILTER:
                 return None
             message_filter = filters.own_filter(
                 group_name, topic, expression_type, header.subscription)
         else:
             members, subscription = self._group_subscription(header, group)
             expression_type = subscription.expression_type
-            if header.sys_flag & CLASS_FILTER:
+            if header.sys_flag & PULL_CLASS_FILTER:
                 return None
             message_filter = filters.group_filter(
                 group_name, subscription, header.sub_version, members.filters)
@@ -311,7 +311,7 @@ class PullRequests:
         self, header: PullMessageRequestHeader, result: GetMessageResult, code: ResponseCode,
         group: SubscriptionGroupConfig, topic: TopicConfig,
     ) -> Reply:
-        broker_id = _MASTER_ID
+        broker_id = MASTER_ID
         if self._slave_read:
             broker_id = (group.which_broker_when_consume_slowly if result.suggest_slave
                          else group.broker_id)

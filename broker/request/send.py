@@ -52,6 +52,7 @@ from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.batch import decode_batch, is_longer_batch
 from twistmq.broker.wire.bodies import TopicConfig, TopicFilterType
+from twistmq.broker.wire.flags import PERM_WRITE
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeader,
@@ -73,7 +74,6 @@ __all__ = ["LARGE_BATCH_COUNT", "SendRequests"]
 #: A batch of more messages is handled in slices: so many take four milliseconds or so.
 LARGE_BATCH_COUNT = 512
 
-_PERM_WRITE = 2
 #: A member of an enumeration takes ten times as long to look up.
 _MULTI_TAG: Final = TopicFilterType.MULTI_TAG
 #: In the properties of a message whose sender does not wait until it is safe.
@@ -113,7 +113,7 @@ class SendRequests:
         self._reject_transactions = settings.flag("rejectTransactionMessage")
         self._body_size_max = settings.int("maxMessageSize")
         self._broker_ip = settings.text("brokerIP1")
-        self._broker_writable = bool(settings.int("brokerPermission") & _PERM_WRITE)
+        self._broker_writable = bool(settings.int("brokerPermission") & PERM_WRITE)
         self._reply_maker = StoredReplyMaker(self._region, self._trace_on)
         self._maker = RecordMaker(self._region, "true" if self._trace_on else "false",
                                   self._identity.cluster_name, self._identity.unique_ids)

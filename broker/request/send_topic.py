@@ -6,7 +6,7 @@ Source: AbstractSendMessageProcessor.msgCheck @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.settings import Settings
@@ -21,15 +21,11 @@ from twistmq.broker.topic_names import (
     topic_fault,
 )
 from twistmq.broker.wire.bodies import TopicConfig
+from twistmq.broker.wire.flags import PERM_READ_WRITE, PERM_WRITE, UNIT, UNIT_SUB
 from twistmq.broker.wire.headers.send import SendMessageRequestHeader
 
 __all__ = ["SendTopics", "queue_refusal"]
 
-#: Topic system flags of unit mode: a unit topic, a topic subscribed to by a unit.
-_UNIT: Final = 1
-_UNIT_SUB: Final = 2
-_PERM_READ_WRITE: Final = 6
-_PERM_WRITE: Final = 2
 
 
 class SendTopics:
@@ -48,7 +44,7 @@ class SendTopics:
         self.made = False
 
     def _broker_writable(self) -> bool:
-        return bool(self._settings.int("brokerPermission") & _PERM_WRITE)
+        return bool(self._settings.int("brokerPermission") & PERM_WRITE)
 
     def find(self, request: Request[Any]) -> TopicConfig:
         """Check the topic's name and permissions; create it where that is allowed.
@@ -77,12 +73,12 @@ class SendTopics:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {group} {SUBSCRIPTION_GROUP_SUGGESTION}")
-        unit_flag = 0 if not header.unit_mode else _UNIT_SUB if is_retry else _UNIT
+        unit_flag = 0 if not header.unit_mode else UNIT_SUB if is_retry else UNIT
         config = table.create_in_send(
             topic, header.default_topic, request.channel.remote_address,
             header.default_topic_queue_nums, unit_flag)
         if config is None and is_retry:
-            config = table.create_in_send_back(topic, 1, _PERM_READ_WRITE, unit_flag)
+            config = table.create_in_send_back(topic, 1, PERM_READ_WRITE, unit_flag)
         if config is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -40,13 +40,11 @@ from twistmq.broker.wire.bodies import (
     TopicConfigSerializeWrapper,
 )
 from twistmq.broker.wire.bodies.rows import encode_with_rows, map_row
+from twistmq.broker.wire.flags import PERM_INHERIT, PERM_READ_WRITE
 from twistmq.broker.wire.json_writer import encode_pretty_row
 
-__all__ = ["PERM_INHERIT", "PERM_READ", "PERM_WRITE", "TopicConfigTable", "is_batch_topic"]
+__all__ = ["TopicConfigTable", "is_batch_topic"]
 
-#: Bits of a permission. Source: PermName.
-PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
-_READ_WRITE = PERM_READ | PERM_WRITE
 #: What the row of a topic takes besides its name, which is in it twice, and attributes, bytes.
 _ROW_SIZE: Final = 200
 #: Topics that one line names.
@@ -90,26 +88,27 @@ class TopicConfigTable(SavedTable):
         """Make what a fresh broker of 5.3.3 has; what was saved replaces it."""
         cluster, broker = settings.text("brokerClusterName"), settings.text("brokerName")
         template_queues = settings.int("defaultTopicQueueNums")
-        cluster_perm = _READ_WRITE if settings.flag("clusterTopicEnable") else 0
-        broker_perm = _READ_WRITE if settings.flag("brokerTopicEnable") else 0
+        cluster_perm = PERM_READ_WRITE if settings.flag("clusterTopicEnable") else 0
+        broker_perm = PERM_READ_WRITE if settings.flag("brokerTopicEnable") else 0
         rows = [
-            (topic_names.SELF_TEST_TOPIC, 1, _READ_WRITE),
-            (topic_names.BENCHMARK_TOPIC, 1024, _READ_WRITE),
+            (topic_names.SELF_TEST_TOPIC, 1, PERM_READ_WRITE),
+            (topic_names.BENCHMARK_TOPIC, 1024, PERM_READ_WRITE),
             (cluster, 16, cluster_perm | PERM_INHERIT),
             (broker, 1, broker_perm | PERM_INHERIT),
-            (topic_names.OFFSET_MOVED_TOPIC, 1, _READ_WRITE),
-            (topic_names.SCHEDULE_TOPIC, 18, _READ_WRITE),
-            (f"{cluster}_REPLY_TOPIC", 1, _READ_WRITE),
-            (f"rmq_sys_REVIVE_LOG_{cluster}", 8, _READ_WRITE),
+            (topic_names.OFFSET_MOVED_TOPIC, 1, PERM_READ_WRITE),
+            (topic_names.SCHEDULE_TOPIC, 18, PERM_READ_WRITE),
+            (f"{cluster}_REPLY_TOPIC", 1, PERM_READ_WRITE),
+            (f"rmq_sys_REVIVE_LOG_{cluster}", 8, PERM_READ_WRITE),
             (f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
-            (topic_names.HALF_TOPIC, 1, _READ_WRITE),
-            (topic_names.OP_HALF_TOPIC, 1, _READ_WRITE),
-            (topic_names.TIMER_TOPIC, 1, _READ_WRITE),
+            (topic_names.HALF_TOPIC, 1, PERM_READ_WRITE),
+            (topic_names.OP_HALF_TOPIC, 1, PERM_READ_WRITE),
+            (topic_names.TIMER_TOPIC, 1, PERM_READ_WRITE),
         ]
         if settings.flag("autoCreateTopicEnable"):
-            rows.append((topic_names.TEMPLATE_TOPIC, template_queues, _READ_WRITE | PERM_INHERIT))
+            rows.append(
+                (topic_names.TEMPLATE_TOPIC, template_queues, PERM_READ_WRITE | PERM_INHERIT))
         if settings.flag("traceTopicEnable"):
-            rows.append((settings.text("msgTraceTopicName"), 1, _READ_WRITE))
+            rows.append((settings.text("msgTraceTopicName"), 1, PERM_READ_WRITE))
         for name, queues, perm in rows:
             self._enter(TopicConfig(name, queues, queues, perm))
             self.system_topics.add(name)
@@ -146,7 +145,7 @@ class TopicConfigTable(SavedTable):
         made = 0
         for topic in unknown:
             count = min(max(queues[topic]) + 1, TOPIC_QUEUES_MAX)
-            config = TopicConfig(topic, count, count, _READ_WRITE)
+            config = TopicConfig(topic, count, count, PERM_READ_WRITE)
             if is_batch(topic):
                 config.attributes = {QUEUE_TYPE: BATCH_QUEUE}
             try:
@@ -257,7 +256,7 @@ class TopicConfigTable(SavedTable):
     def light_topic(self, topic: str) -> TopicConfig | None:
         """The topic of a light queue, which is there without being in the table."""
         if self._light and topic_names.is_light(topic) and can_be_directory(topic):
-            return TopicConfig(topic, 1, 1, _READ_WRITE)
+            return TopicConfig(topic, 1, 1, PERM_READ_WRITE)
         return None
 
     def is_order_topic(self, topic: str) -> bool:
@@ -288,14 +287,14 @@ class TopicConfigTable(SavedTable):
         """
         wrapper = tables or self.told_tables()
         mask = self._settings.int("brokerPermission")
-        if mask & _READ_WRITE == _READ_WRITE and not compressed:
+        if mask & PERM_READ_WRITE == PERM_READ_WRITE and not compressed:
             body, rows = RegisterBrokerBody(wrapper), list(self.rows.values())
             return lambda: encode_with_rows(body, b'"topicConfigTable":{}', rows)
         configs = list(self.table.values())
 
         def encode() -> bytes:
             told = configs
-            if mask & _READ_WRITE != _READ_WRITE:
+            if mask & PERM_READ_WRITE != PERM_READ_WRITE:
                 told = [TopicConfig(config.topic_name, config.read_queue_nums,
                                     config.write_queue_nums, config.perm & mask,
                                     topic_sys_flag=config.topic_sys_flag) for config in configs]
@@ -323,7 +322,7 @@ class TopicConfigTable(SavedTable):
         if template is not None and default_topic == topic_names.TEMPLATE_TOPIC and (
             not self._settings.flag("autoCreateTopicEnable")
         ):
-            template.perm = _READ_WRITE
+            template.perm = PERM_READ_WRITE
             self._enter(template)
         if template is None or not template.perm & PERM_INHERIT:
             why = "does not exist" if template is None else f"has permission {template.perm}"

@@ -36,17 +36,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from twistmq.broker.testing.blocking_client import BlockingClient
     from twistmq.broker.testing.conversation import Conversation, make_server
     from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
+    from twistmq.broker.testing.raw_client import RawClient
     from twistmq.broker.testing.running import RunningBroker, running_broker
     from twistmq.broker.testing.test_case import BrokerTestCase
 
-__all__ = ["BlockingClient", "BrokerTestCase", "Conversation", "FaultyDisk", "MemoryDisk",
-           "RunningBroker", "make_server", "running_broker"]
+__all__ = [
+    "BrokerTestCase",
+    "Conversation",
+    "FaultyDisk",
+    "MemoryDisk",
+    "RawClient",
+    "RunningBroker",
+    "make_server",
+    "running_broker",
+]
 
 _MODULES = {
-    "BlockingClient": "blocking_client",
+    "RawClient": "raw_client",
     "BrokerTestCase": "test_case",
     "Conversation": "conversation",
     "FaultyDisk": "disk",

@@ -28,7 +28,7 @@ from twistmq.broker.edge.services import UpService
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
 from twistmq.broker.net.tls_options import tls_client_options, tls_enabled
-from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.raw_client import RawClient
 
 __all__ = ["ReactorThread", "RunningBroker", "running_broker", "up_service"]
 
@@ -142,11 +142,11 @@ class RunningBroker:
         result: T = self._thread.call(function, *arguments)
         return result
 
-    def client(self) -> BlockingClient:
+    def client(self) -> RawClient:
         """A new connection to the broker, by TLS where the settings have clients speak it."""
         settings = self.kernel.settings
         context = ssl_context(tls_client_options(settings)) if tls_enabled(settings) else None
-        return BlockingClient(self.broker_address, tls=context)
+        return RawClient(self.broker_address, tls=context)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from twistmq.broker.kernel import Kernel
 from twistmq.broker.net.tls import tls_client
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.testing.running import Plugins, up_service
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
@@ -95,7 +95,7 @@ class BrokerTestCase(TestCase):
     async def send(self, topic: str, body: bytes, **fields: Any) -> RemotingCommand:
         """Send a message; :returns: the reply, whatever its code.
 
-        :param fields: as :meth:`BlockingClient.send` has them.
+        :param fields: as :meth:`RawClient.send` has them.
         """
         return await self.request(
             RequestCode.SEND_MESSAGE_V2, send_header(topic, now_ms(), **fields), body)
@@ -103,7 +103,7 @@ class BrokerTestCase(TestCase):
     async def pull(self, topic: str, offset: int = 0, **fields: Any) -> list[StoredMessage]:
         """Pull messages of one queue.
 
-        :param fields: as :meth:`BlockingClient.pull` has them.
+        :param fields: as :meth:`RawClient.pull` has them.
         """
         reply = await self.request(
             RequestCode.PULL_MESSAGE, pull_header(topic, offset, **fields))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.api import MetricFamily
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from twistmq.broker.api.wire import PERM_READ_WRITE
 from twistmq.plugins.metrics.broker_families import flag, is_system_group
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["collecting"]
 
 _LABELS: Final = ("consumer_group", "topic", "is_retry", "is_system")
-_PERM_READ_WRITE: Final = 6
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ def collecting(kernel: Broker) -> Generator[None, None, list[MetricFamily]]:
         for topic in list(group.subscriptions):
             config = kernel.topic_config.get(topic)
             if config is None or topic.startswith(RETRY_GROUP_TOPIC_PREFIX) or not (
-                    config.perm & kernel.settings.int("brokerPermission") & _PERM_READ_WRITE):
+                    config.perm & kernel.settings.int("brokerPermission") & PERM_READ_WRITE):
                 continue
             lag = _Lag()
             for queue_id in range(config.write_queue_nums):

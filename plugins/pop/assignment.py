@@ -30,6 +30,7 @@ from twistmq.broker.api import (
 )
 from twistmq.broker.api.bodies import Body, MessageModel, MessageQueue, TopicRouteData
 from twistmq.broker.api.topics import can_be_directory, is_light
+from twistmq.broker.api.wire import PERM_READ
 from twistmq.plugins.pop.request_mode import (
     RequestMode,
     RequestModes,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Assignments", "allocate_averagely", "allocate_by_circle", "allocate_for_pop"]
 
-_PERM_READ: Final = 4
 #: Routes that are kept.
 _ROUTES_MAX: Final = 1000
 
@@ -188,7 +188,7 @@ class Assignments:
     ) -> list[MessageQueue] | None:
         queues = None if route is None else sorted(
             MessageQueue(topic, data.broker_name, queue_id)
-            for data in route.queue_datas if data.perm & _PERM_READ
+            for data in route.queue_datas if data.perm & PERM_READ
             for queue_id in range(data.read_queue_nums))
         if not queues:
             self._routes.pop(topic, None)
@@ -210,7 +210,7 @@ class Assignments:
     def _own_queues(self, topic: str) -> list[MessageQueue] | None:
         """This broker's queues, where there is no name server."""
         config = self._kernel.topic_config.get(topic)
-        if config is None or not config.perm & _PERM_READ:
+        if config is None or not config.perm & PERM_READ:
             return None
         return [MessageQueue(topic, self._kernel.broker_name, queue_id)
                 for queue_id in range(config.read_queue_nums)]

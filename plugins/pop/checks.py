@@ -5,11 +5,12 @@ Source: PopMessageProcessor.processRequest, NotificationProcessor.processRequest
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from twistmq.broker.api import Request, RequestRefused, ResponseCode
 from twistmq.broker.api.limits import ATTEMPT_ID_LENGTH_MAX
 from twistmq.broker.api.requests import no_group, no_queue, no_topic
+from twistmq.broker.api.wire import PERM_READ
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["require_attempt_id", "require_group", "require_readable", "require_topic"]
 
-_PERM_READ: Final = 4
 
 
 def require_topic(kernel: Broker, topic: str) -> TopicConfig:
@@ -50,12 +50,12 @@ def require_readable(kernel: Broker, request: Request[Any], what: str) -> TopicC
     :param what: popping or peeking, for the remark.
     """
     header = request.header
-    if not kernel.settings.int("brokerPermission") & _PERM_READ:
+    if not kernel.settings.int("brokerPermission") & PERM_READ:
         raise RequestRefused(
             ResponseCode.NO_PERMISSION,
             f"the broker[{kernel.settings.text('brokerIP1')}] {what} message is forbidden")
     config = require_topic(kernel, header.topic)
-    if not config.perm & _PERM_READ:
+    if not config.perm & PERM_READ:
         raise RequestRefused(ResponseCode.NO_PERMISSION,
                              f"the topic[{header.topic}] peeking message is forbidden")
     if header.queue_id >= config.read_queue_nums:

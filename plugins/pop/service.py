@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.api import AnyHandler, StoreError
 from twistmq.broker.api.bodies import TopicConfig
+from twistmq.broker.api.wire import PERM_READ_WRITE
 from twistmq.plugins.pop.ack import AckRequests
 from twistmq.plugins.pop.assignment import Assignments
 from twistmq.plugins.pop.invisible import ChangeInvisibleTime
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PopService"]
 
-_READ_WRITE: Final = 6
 #: How long a turn of reviving is, ms.
 _TURN_MS: Final = 5
 #: Least time between two syncs, ms.
@@ -66,7 +66,7 @@ class PopService:
         config = kernel.topic_config.get(topic)
         count = self.state.settings.revive_queues
         if config is None or min(config.read_queue_nums, config.write_queue_nums) < count:
-            kernel.topic_config.update(TopicConfig(topic, count, count, _READ_WRITE), {})
+            kernel.topic_config.update(TopicConfig(topic, count, count, PERM_READ_WRITE), {})
             kernel.topics_changed()
         kernel.topic_config.system_topics.add(topic)
         # What is in it decides what is given out again, and to whom.

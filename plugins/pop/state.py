@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twistmq.broker.api import ITimedDelivery, RequestRefused, ResponseCode
+from twistmq.broker.api.wire import PERM_READ_WRITE
 from twistmq.plugins.pop.check_point import CheckPoint, ReviveRecords
 from twistmq.plugins.pop.counts import PopCounts
 from twistmq.plugins.pop.hold import PopHold
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PopState"]
 
-_READ_WRITE: Final = 6
 #: Source: PopAckConstants.retryQueueNum.
 _RETRY_QUEUE_NUMS: Final = 1
 
@@ -72,7 +72,7 @@ class PopState:
         kernel = self._kernel
         if kernel.topic_config.get(topic) is not None:
             return
-        kernel.topic_config.create_in_send_back(topic, _RETRY_QUEUE_NUMS, _READ_WRITE, 0)
+        kernel.topic_config.create_in_send_back(topic, _RETRY_QUEUE_NUMS, PERM_READ_WRITE, 0)
         if kernel.consumer_offset.query(group, topic, 0) < 0:
             kernel.consumer_offset.commit(kernel.broker_address, group, topic, 0, 0)
         kernel.topics_changed()

@@ -33,7 +33,7 @@ from twistmq.broker.api.headers import (
 )
 from twistmq.broker.api.requests import Held
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
-from twistmq.broker.api.wire import index_keys, tags_code, utf8
+from twistmq.broker.api.wire import PERM_WRITE, index_keys, tags_code, utf8
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.records import delete_key
 
@@ -44,7 +44,6 @@ __all__ = ["RecallHandle", "RecallMessage", "add_recall_handles", "decode_handle
 
 _VERSION: Final = "v1"
 _TAG: Final = "_RECALL_TAG_"
-_PERM_WRITE: Final = 2
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _NOT_AVAILABLE: Final = "recall failed, broker service not available"
 _NOT_DONE: Final = "recall failed, execute error"
@@ -150,7 +149,7 @@ class RecallMessage:
             return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
         if self._kernel.is_slave:
             return ResponseCode.SLAVE_NOT_AVAILABLE, _NOT_AVAILABLE
-        if not (settings.int("brokerPermission") & _PERM_WRITE
+        if not (settings.int("brokerPermission") & PERM_WRITE
                 or settings.flag("allowRecallWhenBrokerNotWriteable")):
             return ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE
         return None

@@ -19,8 +19,8 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.bodies import HeartbeatData
 from twistmq.broker.wire.headers.transaction import EndTransactionRequestHeader
 from twistmq.transaction import plugin as transaction

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tests.acl.box import ADMIN, PREFIX, AclTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
-from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.topic_names import (
     CHECK_MAX_TIME_TOPIC,
     HALF_TOPIC,

@@ -9,7 +9,7 @@ from twistmq.acl import validator
 from twistmq.acl.resources import needed_resources
 from twistmq.acl.validator import host_of
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from twistmq.broker.wire.command import VERSION, decode_command, encode_request
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame

@@ -41,7 +41,7 @@ from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.codes import RequestCode
-from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.headers.topic import CreateTopicRequestHeader
 from twistmq.spark_bridge.columns import DERIVED_COLUMNS, default_columns, spark_schema

@@ -22,7 +22,7 @@ from pathlib import Path
 from bench_servers import Apache, Server, Twistmq, parser_of
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+from twistmq.broker.testing.raw_client import RawClient, send_header
 
 TOPIC = "TimerBench"
 QUEUES = 4
@@ -43,7 +43,7 @@ class Puller(threading.Thread):
         self.late_ms: list[int] = []
         self.bodies: set[bytes] = set()
         self.stopped = threading.Event()
-        self._client = BlockingClient(address, 30)
+        self._client = RawClient(address, 30)
         self._queue_id = queue_id
 
     def run(self) -> None:
@@ -61,7 +61,7 @@ def send(address: str, count: int, first_ms: int, span_ms: int) -> float:
     """Send the messages; :returns: how many a second."""
     begin = time.monotonic()
     numbers = deque(range(count))
-    with BlockingClient(address, 60) as client:
+    with RawClient(address, 60) as client:
         while numbers:
             waiting: list[tuple[int, int]] = []
             for _ in range(min(WINDOW, len(numbers))):
@@ -84,7 +84,7 @@ def send(address: str, count: int, first_ms: int, span_ms: int) -> float:
 def measure(server: Server, count: int, seconds: int, lead: int) -> bool:
     """One broker; :returns: whether all came, none early and none twice."""
     address = ":".join(server.endpoint.partition("=")[2].split(":")[:2])
-    with BlockingClient(address, 30) as client:
+    with RawClient(address, 30) as client:
         client.send(TOPIC, b"0 seed")
         # A route takes Apache's broker a moment.
         client.pull(TOPIC)

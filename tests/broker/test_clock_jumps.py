@@ -8,7 +8,7 @@ from tests.kernel_case import KernelTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.store.checkpoint import Checkpoint
-from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.bodies import (
     ConsumerData,
     LockBatchRequestBody,

@@ -14,9 +14,9 @@ from twistmq.broker.errors import BrokerError, MessageIllegal, RequestRefused
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.request import pull_hold
 from twistmq.broker.store import queue_files
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.properties import format_properties, tags_code

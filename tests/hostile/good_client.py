@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import BlockingClient, pull_header, records_of
+from twistmq.broker.testing.raw_client import RawClient, pull_header, records_of
 from twistmq.broker.wire.bodies import (
     ConsumerData,
     HeartbeatData,
@@ -54,9 +54,9 @@ class GoodClient:
         self._topic = topic
         self._group = f"{topic}_group"
         self._pause_seconds = pause_seconds
-        self._producer = BlockingClient(broker, TIMEOUT_SECONDS)
-        self._consumer = BlockingClient(broker, TIMEOUT_SECONDS + _HOLD_MS / 1000)
-        self._namesrv = BlockingClient(namesrv, TIMEOUT_SECONDS)
+        self._producer = RawClient(broker, TIMEOUT_SECONDS)
+        self._consumer = RawClient(broker, TIMEOUT_SECONDS + _HOLD_MS / 1000)
+        self._namesrv = RawClient(namesrv, TIMEOUT_SECONDS)
         self._offset = self._producer.max_offset(topic)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="good client", daemon=True)

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import Servers
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+from twistmq.broker.testing.raw_client import RawClient, send_header
 from twistmq.broker.wire.bodies import LockBatchRequestBody, MessageQueue
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
@@ -60,8 +60,8 @@ class AccessTests(SynchronousTestCase):
         self.alice.send("A", b"hers")
         self.bob.send("B", b"his")
 
-    def client(self, servers: Servers, name: str) -> BlockingClient:
-        client = BlockingClient(f"127.0.0.1:{servers.broker_port}",
+    def client(self, servers: Servers, name: str) -> RawClient:
+        client = RawClient(f"127.0.0.1:{servers.broker_port}",
                                 credentials=Credentials(f"{name}-key", f"secret-of-{name}"))
         self.addCleanup(client.close)
         return client

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.hostile.case import HostileCase
 from tests.interop.servers import MAIN, Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import BlockingClient, pull_header
+from twistmq.broker.testing.raw_client import RawClient, pull_header
 from twistmq.broker.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from twistmq.broker.wire.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
@@ -65,8 +65,8 @@ class WallClockTests(HostileCase):
         servers.start()
         return servers
 
-    def client(self, address: str | None = None) -> BlockingClient:
-        client = BlockingClient(address or self.broker)
+    def client(self, address: str | None = None) -> RawClient:
+        client = RawClient(address or self.broker)
         self.addCleanup(client.close)
         return client
 
@@ -125,9 +125,9 @@ class StoppedProcessTests(SynchronousTestCase):
         names = {"broker_name": "other", "broker_addr": "10.0.0.1:10911", "cluster_name": "C"}
         # Connections are looked at while the process is stopped, ten seconds after its start.
         time.sleep(10 - _STOPPED_SECONDS / 2)
-        client = BlockingClient(f"127.0.0.1:{servers.broker_port}")
+        client = RawClient(f"127.0.0.1:{servers.broker_port}")
         self.addCleanup(client.close)
-        brokers = BlockingClient(servers.namesrv)
+        brokers = RawClient(servers.namesrv)
         self.addCleanup(brokers.close)
         reply = brokers.request(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader(
             ha_server_addr="", broker_id=0, heartbeat_timeout_millis=_SILENT_SECONDS * 1000,

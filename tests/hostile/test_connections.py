@@ -11,7 +11,7 @@ from tests.hostile.wire import Closed, RawConnection, json_frame
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import CONNECTION_BYTES_UNSENT_MAX
-from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.raw_client import RawClient
 
 _PULL = int(RequestCode.PULL_MESSAGE)
 _MAY_WAIT, _SUBSCRIPTION = 2, 4
@@ -34,7 +34,7 @@ class NeverReadsTests(HostileCase):
     def test_asks_for_too_much(self) -> None:
         """Its requests are not read while its replies wait; memory stays, nothing is lost."""
         count = CONNECTION_BYTES_UNSENT_MAX // _BODY_SIZE + 8
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             client.send("large_topic", bytes(_BODY_SIZE))
         peer = self.connect(receive_bytes=4096)
         with MemoryPeak(self.servers.pid) as peak:
@@ -51,7 +51,7 @@ class NeverReadsTests(HostileCase):
     def test_is_woken_too_often(self) -> None:
         """Pulls that were held are all answered at once: beyond the bound it is cut off."""
         count = CONNECTION_BYTES_UNSENT_MAX // _BODY_SIZE + 8
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             client.send("woken_topic", b"first")
             end = client.max_offset("woken_topic")
             peer = self.connect(receive_bytes=4096)

@@ -21,7 +21,7 @@ from tests.hostile.case import BUG_MARKS
 from tests.hostile.mounts import mount_tmpfs, unmount, unshare_command
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import BlockingClient, pull_header, send_header
+from twistmq.broker.testing.raw_client import RawClient, pull_header, send_header
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.query import ViewMessageRequestHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
@@ -85,7 +85,7 @@ class FullDiskTests(SynchronousTestCase):
         filler = disk / "filler"
         fill(disk, filler, _ROOM)
         for _ in range(3):
-            with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+            with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
                 self.send_until_refused(client)
                 fill(disk, filler, 0)
                 self.assertGoesOn(servers, client)
@@ -113,7 +113,7 @@ class FullDiskTests(SynchronousTestCase):
         filler = disk / "filler"
         fill(disk, filler, _ROOM)
         for how in (signal.SIGTERM, signal.SIGKILL):
-            with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+            with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
                 self.send_until_refused(client)
                 fill(disk, filler, 0)
                 self.assertGoesOn(servers, client)
@@ -126,12 +126,12 @@ class FullDiskTests(SynchronousTestCase):
                 self.assertIn("the disk is full", str(error))
                 self.assertNotIn("Traceback", str(error))
             else:
-                with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+                with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
                     self.assertAllThere(client)
                 servers.stop(how)
             free(filler, _ROOM)
             servers.start()
-            with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+            with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
                 self.assertAllThere(client)
                 reply = self.send(client)
                 self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=reply.remark)
@@ -150,10 +150,10 @@ class FullDiskTests(SynchronousTestCase):
         """End the servers, start them again: everything is there."""
         servers.stop(how)
         servers.start()
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+        with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
             self.assertAllThere(client)
 
-    def send(self, client: BlockingClient) -> RemotingCommand:
+    def send(self, client: RawClient) -> RemotingCommand:
         """Send one message; note what was acknowledged."""
         self.number += 1
         body = (b"%08d" % self.number).ljust(_BODY_SIZE, b".")
@@ -163,7 +163,7 @@ class FullDiskTests(SynchronousTestCase):
             self.stored[reply.header(SendMessageResponseHeader).queue_offset] = body
         return reply
 
-    def send_until_refused(self, client: BlockingClient) -> None:
+    def send_until_refused(self, client: RawClient) -> None:
         """Send until the disk is full, and some more: code 14, said in words."""
         for _ in range(_DISK_SIZE // _BODY_SIZE):
             reply = self.send(client)
@@ -176,13 +176,13 @@ class FullDiskTests(SynchronousTestCase):
             self.assertIn("disk is full", reply.remark or "")
             reply = self.send(client)
 
-    def assertGoesOn(self, servers: Servers, client: BlockingClient) -> None:
+    def assertGoesOn(self, servers: Servers, client: RawClient) -> None:
         """On a full disk a new topic is no trap, and whoever asks is answered."""
         header = send_header(f"other_topic_{self.number}", 1)
         reply = client.request(RequestCode.SEND_MESSAGE_V2, header, bytes(_BODY_SIZE))
         self.assertEqual(reply.code, ResponseCode.SERVICE_NOT_AVAILABLE, msg=reply.remark)
         self.assertEqual(client.max_offset(_TOPIC), len(self.stored))
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as other:
+        with RawClient(f"127.0.0.1:{servers.broker_port}") as other:
             self.assertTrue(other.pull(_TOPIC, len(self.stored) - 1,
                                        group=f"new_group_{self.number}"))
             # What is left of a file behind its last message is a hole.
@@ -191,7 +191,7 @@ class FullDiskTests(SynchronousTestCase):
                                       ViewMessageRequestHeader(offset=place))
                 self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
 
-    def assertAllThere(self, client: BlockingClient) -> None:
+    def assertAllThere(self, client: RawClient) -> None:
         """Every message that was acknowledged can be pulled, once, in its place; no other is."""
         found: dict[int, bytes] = {}
         while messages := client.pull(_TOPIC, len(found)):

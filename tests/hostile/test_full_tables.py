@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.hostile.case import HostileCase
 from tests.interop.servers import Servers
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+from twistmq.broker.testing.raw_client import RawClient, send_header
 from twistmq.broker.wire.bodies import (
     ConsumerData,
     CreateTopicListRequestBody,
@@ -33,7 +33,7 @@ class FullTopicTableTests(HostileCase):
 
     def test_groups_go_on(self) -> None:
         """A new group joins, takes a message, and sends it back."""
-        attacker, client = BlockingClient(self.broker, 30.0), BlockingClient(self.broker)
+        attacker, client = RawClient(self.broker, 30.0), RawClient(self.broker)
         self.addCleanup(attacker.close)
         self.addCleanup(client.close)
         number, count, reply = 0, _A_FRAME, None
@@ -78,7 +78,7 @@ class LockTableTests(HostileCase):
 
     def test_group_locks(self) -> None:
         """A group that joins gets its queues."""
-        attacker, client = BlockingClient(self.broker, 30.0), BlockingClient(self.broker)
+        attacker, client = RawClient(self.broker, 30.0), RawClient(self.broker)
         self.addCleanup(attacker.close)
         self.addCleanup(client.close)
         queues = tuple(MessageQueue("good_topic", "b", number)
@@ -107,7 +107,7 @@ class StatisticsTests(HostileCase):
 
     def test_forged_origins(self) -> None:
         """Tries that say they come from topics that are not there leave nothing in memory."""
-        with BlockingClient(self.broker, 30.0) as attacker:
+        with RawClient(self.broker, 30.0) as attacker:
             for number in range(2500):
                 header = send_header("%RETRY%forgers", 0, properties={
                     "RETRY_TOPIC": f"{number}".ljust(30_000, "n")})

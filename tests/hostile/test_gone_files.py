@@ -15,7 +15,7 @@ from tests.hostile.case import BUG_MARKS
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.boot import EXIT_FAILED
-from twistmq.broker.testing.blocking_client import BlockingClient, pull_header, send_header
+from twistmq.broker.testing.raw_client import RawClient, pull_header, send_header
 
 _TOPIC = "gone_topic"
 _SECONDS = 10.0
@@ -37,7 +37,7 @@ class GoneFilesTests(SynchronousTestCase):
         self.addCleanup(servers.stop)
         servers.start()
         store = folder / "data" / "store"
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+        with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
             for _ in range(10):
                 self.assertEqual(self.send(client)[0], ResponseCode.SUCCESS)
             # The checkpoint then tells of them.
@@ -68,7 +68,7 @@ class GoneFilesTests(SynchronousTestCase):
         else:
             servers.start()
 
-    def send(self, client: BlockingClient) -> tuple[int, str]:
+    def send(self, client: RawClient) -> tuple[int, str]:
         reply = client.request(
             RequestCode.SEND_MESSAGE_V2, send_header(_TOPIC, 0, keys="key"), bytes(100))
         return reply.code, reply.remark or ""

@@ -15,7 +15,7 @@ from tests.interop.servers import Servers
 from twistmq.acl.requests import CreateAccessConfigRequestHeader
 from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.headers.namesrv import PutKVConfigRequestHeader
 from twistmq.broker.wire.signature import Credentials, signature_of
 

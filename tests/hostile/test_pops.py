@@ -8,7 +8,7 @@ import json
 from tests.hostile.case import HostileCase
 from tests.hostile.wire import json_frame
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.raw_client import RawClient
 
 #: What a good client may wait for another's request, seconds. The tests share their cores, so it
 #: may take longer now and then: an attack is made a few times.
@@ -73,7 +73,7 @@ class AckTests(PopCase):
         """A group of megabytes is no group, and no key of the consumer offsets; a real one stays
         where it is.
         """
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             client.pull("good_topic", group="orderly_victim")
         for group, code in (
             ("g" * 8_000_000, ResponseCode.INVALID_PARAMETER),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tests.hostile.case import HostileCase
 from tests.hostile.wire import RawConnection, json_frame, raw_frame
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import BlockingClient, pull_header, send_header
+from twistmq.broker.testing.raw_client import RawClient, pull_header, send_header
 from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.bodies import DataVersion
 from twistmq.broker.wire.bodies.registration import REGISTRATION_SIZE_MAX
@@ -204,7 +204,7 @@ class TopicTests(RequestCase):
 
     def test_create_illegal(self) -> None:
         """An administrator is refused as well."""
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             for name in ("", "a/b", "../x", "t" * 128, "a\nb"):
                 reply = client.request(
                     RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
@@ -244,7 +244,7 @@ class BodyTests(RequestCase):
 
     def test_over_the_limit(self) -> None:
         """One byte over the limit is code 13; the limit itself is stored."""
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             header = send_header("long_topic", 1)
             reply = client.request(RequestCode.SEND_MESSAGE_V2, header, bytes(_BODY_SIZE_MAX + 1))
             self.assertRefused("one byte more", reply, ResponseCode.MESSAGE_ILLEGAL)
@@ -268,7 +268,7 @@ class BodyTests(RequestCase):
             reply = self.asks(json_frame(code, fields, body))
             self.assertRefused(repr(body[:8]), reply, reply.code)
             self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             self.assertEqual(client.max_offset("batch_topic"), 0)
 
 
@@ -277,7 +277,7 @@ class OffsetTests(RequestCase):
 
     def pull(self, topic: str, offset: int, queue_id: int = 0) -> tuple[int, int, int, int]:
         """:returns: code, next begin offset, minimum and maximum of a pull that does not wait."""
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             reply = client.request(RequestCode.PULL_MESSAGE,
                                    pull_header(topic, offset, queue_id=queue_id))
             header = reply.header(PullMessageResponseHeader)
@@ -287,7 +287,7 @@ class OffsetTests(RequestCase):
     def test_beyond_the_queue(self) -> None:
         """Beyond the end by more than one, or before the beginning: code 21 and where to go on."""
         moved, nothing = int(ResponseCode.PULL_OFFSET_MOVED), int(ResponseCode.PULL_NOT_FOUND)
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             for number in range(3):
                 client.send("offset_topic", b"message %d" % number)
             end = client.max_offset("offset_topic")
@@ -302,7 +302,7 @@ class OffsetTests(RequestCase):
     def test_empty_queue(self) -> None:
         """In a queue that never had a message only offset 0 may wait for the first."""
         moved, nothing = int(ResponseCode.PULL_OFFSET_MOVED), int(ResponseCode.PULL_NOT_FOUND)
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             client.send("offset_topic", b"in queue 0")
         self.assertEqual(self.pull("offset_topic", 0, 3), (nothing, 0, 0, 0))
         for offset in (1, -1, 2**63 - 1):
@@ -330,7 +330,7 @@ class OffsetTests(RequestCase):
                 **_PULL_FIELDS, "consumerGroup": "odd_group", "sysFlag": "5",
                 "commitOffset": offset})))
             self.assertTrue(pulled.is_response)
-        with BlockingClient(self.broker) as client:
+        with RawClient(self.broker) as client:
             reply = client.request(RequestCode.QUERY_CONSUMER_OFFSET,
                                    QueryConsumerOffsetRequestHeader(
                                        consumer_group="odd_group", topic="good_topic",

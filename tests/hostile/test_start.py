@@ -20,7 +20,7 @@ from tests.interop.servers import Servers
 from tests.moved import moved
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.boot import EXIT_FAILED, EXIT_REFUSED
-from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+from twistmq.broker.testing.raw_client import RawClient, send_header
 
 _TWISTMQ = [sys.executable, "-c",
             "from twistmq.broker.edge.command_line import main; raise SystemExit(main())"]
@@ -130,7 +130,7 @@ class FailingStartTests(HostileCase):
     def test_commit_log_is_elsewhere(self) -> None:
         """A wrong folder for the log of a store with messages: nothing is removed, or made."""
         servers = self.own_servers()
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+        with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
             reply = client.request(RequestCode.SEND_MESSAGE_V2, send_header("elsewhere", 0), b"1")
             self.assertEqual(reply.code, ResponseCode.SUCCESS)
         servers.stop()
@@ -143,7 +143,7 @@ class FailingStartTests(HostileCase):
         self.assertFails(EXIT_REFUSED, reason, *self.up(
             servers.data, f"storePathCommitLog={empty}"))
         servers.start()
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+        with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
             self.assertEqual([each.body for each in client.pull("elsewhere", 0)], [b"1"])
 
     def test_file_in_the_way(self) -> None:
@@ -180,7 +180,7 @@ class FailingStartTests(HostileCase):
         servers = Servers(data)
         self.addCleanup(servers.stop)
         servers.start()
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}") as client:
+        with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
             reply = client.request(
                 RequestCode.SEND_MESSAGE_V2, send_header("used", 0, keys="k"), b"1")
             self.assertEqual(reply.code, ResponseCode.SUCCESS)

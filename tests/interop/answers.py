@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tests.interop.questions import Question
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies import (
     ConsumerOffsetSerializeWrapper,

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.interop.gallery import Gallery
 from tests.interop.metrics_workload import Workload, scrape, series_of
 from tests.interop.peer import Peer
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 __all__ = ["capture_metrics"]
 
@@ -22,7 +22,7 @@ def capture_metrics(folder: Path, first_port: int) -> None:
         "metricsPromExporterPort": str(port), "metricsLabel": "zone:a,rack:b"})
     peer.start()
     try:
-        with BlockingClient(f"127.0.0.1:{broker_port}") as client:
+        with RawClient(f"127.0.0.1:{broker_port}") as client:
             Workload(client).run()
             # Timed messages are entered, and what was popped is noted, every second.
             time.sleep(3)

@@ -14,7 +14,7 @@ from tests.interop.capture_store import wait_for
 from tests.interop.gallery import Gallery
 from tests.interop.peer import Peer
 from tests.interop.trace_round import go_trace, java_trace
-from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.raw_client import RawClient
 from twistmq.broker.wire.properties import KEYS
 from twistmq.broker.wire.record import StoredMessage
 
@@ -48,7 +48,7 @@ class TraceTopics:
     def new_messages(self) -> list[StoredMessage]:
         """What came since the last time."""
         found: list[StoredMessage] = []
-        with BlockingClient(self._address) as client:
+        with RawClient(self._address) as client:
             for topic in (TRACE_TOPIC, CLOUD_TOPIC):
                 for queue_id in range(1 if topic == TRACE_TOPIC else 4):
                     at = self._offsets.get((topic, queue_id), 0)
@@ -91,7 +91,7 @@ def capture_trace(folder: Path, first_port: int) -> None:
     peer.start()
     topics = TraceTopics(peer.broker_port)
     try:
-        with BlockingClient(f"127.0.0.1:{peer.broker_port}") as client:
+        with RawClient(f"127.0.0.1:{peer.broker_port}") as client:
             client.send(CLOUD_TOPIC, b"makes the topic")
         topics.new_messages()
         for version, runs in JAVA_PARTS.items():

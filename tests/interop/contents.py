@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import pull_header, records_of
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import pull_header, records_of
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import KVTable
 from twistmq.broker.wire.command import RemotingCommand
@@ -50,13 +50,13 @@ LOG_FILE_SIZE: Final = 1024 * 1024
 Request = tuple[RequestCode, CommandHeader, bytes]
 
 
-def succeed(client: BlockingClient, code: RequestCode, header: Any, body: bytes = b"") -> Any:
+def succeed(client: RawClient, code: RequestCode, header: Any, body: bytes = b"") -> Any:
     reply = client.request(code, header, body)
     assert reply.code == ResponseCode.SUCCESS, (code, reply.code, reply.remark)
     return reply
 
 
-def is_dispatched(client: BlockingClient) -> bool:
+def is_dispatched(client: RawClient) -> bool:
     """Whether all that is stored is in its queue and in the index: Apache's answers before that.
 
     In its first second it cannot say, and answers with an exception.
@@ -66,7 +66,7 @@ def is_dispatched(client: BlockingClient) -> bool:
         KVTable.decode(reply.body).table["dispatchBehindBytes"] == "0")
 
 
-def pipelined(client: BlockingClient, requests: Iterable[Request]) -> Iterator[RemotingCommand]:
+def pipelined(client: RawClient, requests: Iterable[Request]) -> Iterator[RemotingCommand]:
     """Have several requests under way; :returns: the replies in the order of the requests."""
     waiting: deque[int] = deque()
     for request in requests:
@@ -94,7 +94,7 @@ class Contents:
 
     @classmethod
     def read(
-        cls, client: BlockingClient, every: int = 1, like: Contents | None = None
+        cls, client: RawClient, every: int = 1, like: Contents | None = None
     ) -> Contents:
         """Ask a broker for all it has.
 
@@ -119,7 +119,7 @@ class Contents:
         contents.groups = _picked(decode_json(reply.body)["subscriptionGroupTable"], (GROUP,))
         return contents
 
-    def _read_queue(self, client: BlockingClient, topic: str, queue_id: int) -> None:
+    def _read_queue(self, client: RawClient, topic: str, queue_id: int) -> None:
         maximum = succeed(client, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(
             topic=topic, queue_id=queue_id)).header(GetMaxOffsetResponseHeader).offset
         offset = 0
@@ -131,7 +131,7 @@ class Contents:
                 self.records[topic, queue_id, message.queue_offset] = message
                 offset = message.queue_offset + 1
 
-    def _find(self, client: BlockingClient, messages: list[StoredMessage]) -> None:
+    def _find(self, client: RawClient, messages: list[StoredMessage]) -> None:
         """Look for messages by id, and by a key and the unique key of each."""
         by_id = pipelined(client, (
             (RequestCode.VIEW_MESSAGE_BY_ID,

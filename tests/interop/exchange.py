@@ -33,8 +33,8 @@ from tests.interop.contents import (
 from tests.interop.peer import Peer
 from tests.interop.servers import MAIN, Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
@@ -59,7 +59,7 @@ FILE_SETTINGS: Final = {
 }
 
 
-def fill(client: BlockingClient, count: int, first: int, kinds: str) -> int:
+def fill(client: RawClient, count: int, first: int, kinds: str) -> int:
     """Send messages of every kind in turn, and commit offsets.
 
     :param first: number of the first message; another for each round over one store.
@@ -127,7 +127,7 @@ def committed_offset(first: int) -> int:
     return first % 100 + 3
 
 
-def _send_back(client: BlockingClient, count: int) -> int:
+def _send_back(client: RawClient, count: int) -> int:
     """Have messages stored under a topic that only a V2 record can tell; :returns: how many."""
     succeed(client, RequestCode.HEART_BEAT, None, json.dumps({
         "clientID": "exchange@1", "producerDataSet": [], "consumerDataSet": [{
@@ -193,7 +193,7 @@ class Exchange:
         may_lack_keys = (self._killed and whose == "apache") or (
             before is not None and before.may_lack_keys)
 
-        def work(client: BlockingClient) -> Contents:
+        def work(client: RawClient) -> Contents:
             contents = Contents()
             if before is not None:
                 contents = Contents.read(client, self._every, before)
@@ -266,11 +266,11 @@ class Exchange:
         return {"commit log": len(list(store.glob("commitlog/*"))),
                 "longest queue": max(queues), "index": len(list(store.glob("index/*")))}
 
-    def apache(self, work: Callable[[BlockingClient], Any], kill: bool = False) -> Any:
+    def apache(self, work: Callable[[RawClient], Any], kill: bool = False) -> Any:
         """Start Apache's broker, do something with it, stop or kill it."""
         self._peer.start()
         try:
-            with BlockingClient(f"127.0.0.1:{self._peer.broker_port}", 30) as client:
+            with RawClient(f"127.0.0.1:{self._peer.broker_port}", 30) as client:
                 wait_until("it has read what is there", lambda: is_dispatched(client))
                 result = work(client)
         finally:
@@ -296,11 +296,11 @@ class Exchange:
 
         wait_until("the offsets are saved", is_saved)
 
-    def ours(self, work: Callable[[BlockingClient], Any], kill: bool = False) -> Any:
+    def ours(self, work: Callable[[RawClient], Any], kill: bool = False) -> Any:
         """Start our broker, do something with it, stop or kill it."""
         self._ours.start()
         try:
-            with BlockingClient(f"127.0.0.1:{self._ours.broker_port}", 30) as client:
+            with RawClient(f"127.0.0.1:{self._ours.broker_port}", 30) as client:
                 result = work(client)
         finally:
             self._ours.stop(signal.SIGKILL if kill else signal.SIGTERM)

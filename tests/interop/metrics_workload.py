@@ -9,8 +9,8 @@ import urllib.request
 from typing import Final
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.topic_names import HALF_TOPIC
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.offset import UpdateConsumerOffsetRequestHeader
@@ -75,7 +75,7 @@ class Workload:
     :param client: connected to the broker.
     """
 
-    def __init__(self, client: BlockingClient) -> None:
+    def __init__(self, client: RawClient) -> None:
         self._client = client
 
     def run(self) -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 
 from tests.plugins.pop.case import Popped, popped_of
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -29,7 +29,7 @@ class Popper:
     """A member of one group."""
 
     def __init__(
-        self, client: BlockingClient, topic: str, broker_name: str, group: str = "popper",
+        self, client: RawClient, topic: str, broker_name: str, group: str = "popper",
         order: bool = False,
     ) -> None:
         self.client = client

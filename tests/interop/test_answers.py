@@ -26,7 +26,7 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.apache_settings import UNREAD
 from twistmq.broker.config.setting_rows import up_rows
 from twistmq.broker.pages.settings_page import stock_plugin_rows
-from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.raw_client import RawClient
 
 #: What is answered otherwise on purpose, and why.
 DIFFERENT: Final = {
@@ -110,7 +110,7 @@ class AnswersTests(JavaTestCase):
 
     def test_settings_that_nothing_reads(self) -> None:
         """Those a tool may set all the same are the rest of what Apache's broker has."""
-        with BlockingClient(f"127.0.0.1:{self.apache()}") as client:
+        with RawClient(f"127.0.0.1:{self.apache()}") as client:
             reply = client.request(RequestCode.GET_BROKER_CONFIG)
         theirs = {line.partition("=")[0] for line in reply.body.decode().splitlines()}
         plugins = {row.name for _, rows in stock_plugin_rows() for row in rows}

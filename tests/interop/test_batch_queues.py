@@ -15,8 +15,8 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.inspect.check import StoreCheck
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.batch import decode_batch, encode_batch
 from twistmq.broker.wire.headers.query import QueryMessageRequestHeader
@@ -38,7 +38,7 @@ COUNT: Final = 240
 Contents = dict[tuple[str, int, int], dict[str, Any]]
 
 
-def create_topics(client: BlockingClient, batches: str, parent: str) -> None:
+def create_topics(client: RawClient, batches: str, parent: str) -> None:
     """Make the two topics."""
     for topic, attributes in ((batches, "+queue.type=BatchCQ"), (parent, "")):
         reply = client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
@@ -48,7 +48,7 @@ def create_topics(client: BlockingClient, batches: str, parent: str) -> None:
         assert reply.code == ResponseCode.SUCCESS, reply.remark
 
 
-def fill(client: BlockingClient, first: int) -> None:
+def fill(client: RawClient, first: int) -> None:
     """Send batches, single messages, and messages that name light queues, in turn."""
     for number in range(first, first + COUNT):
         fields = {names.UNIQ_KEY: f"7F000001{number:024X}", names.KEYS: f"key{number}"}
@@ -71,7 +71,7 @@ def fill(client: BlockingClient, first: int) -> None:
             assert answer.batch_uniq_id == fields[names.UNIQ_KEY], answer
 
 
-def read(client: BlockingClient) -> Contents:
+def read(client: RawClient) -> Contents:
     """Take down all that can be pulled, each inner batch from its first and its last offset."""
     contents: Contents = {}
     queues = [(topic, queue_id) for topic in (BATCHES, PARENT) for queue_id in range(2)]
@@ -94,7 +94,7 @@ def read(client: BlockingClient) -> Contents:
 
 
 def pull(
-    client: BlockingClient, topic: str, queue_id: int, offset: int
+    client: RawClient, topic: str, queue_id: int, offset: int
 ) -> list[StoredMessage]:
     """The records from an offset on."""
     reply = client.request(RequestCode.PULL_MESSAGE, pull_header(
@@ -103,7 +103,7 @@ def pull(
     return records_of(reply.body)
 
 
-def find(client: BlockingClient, topic: str, key: str) -> list[int]:
+def find(client: RawClient, topic: str, key: str) -> list[int]:
     """Places of the records that have a key."""
     reply = client.request(RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader(
         topic=topic, key=key, max_num=32, begin_timestamp=0, end_timestamp=2**62))
@@ -124,39 +124,39 @@ class BatchQueueTests(clients.JavaTestCase):
         self.servers = Servers(self.folder, *[f"{key}={value}" for key, value in SETTINGS.items()],
                                "brokerName=broker-peer")
 
-    def apache(self, work: Callable[[BlockingClient], Contents], kill: bool) -> Contents:
+    def apache(self, work: Callable[[RawClient], Contents], kill: bool) -> Contents:
         """Start Apache's broker, do something with it, stop or kill it."""
         self.peer.start()
         try:
-            with BlockingClient(f"127.0.0.1:{self.peer.broker_port}", 30) as client:
+            with RawClient(f"127.0.0.1:{self.peer.broker_port}", 30) as client:
                 return work(client)
         finally:
             self.peer.stop_one("broker", kill=kill)
             self.peer.stop_one("namesrv")
 
-    def ours(self, work: Callable[[BlockingClient], Contents], kill: bool) -> Contents:
+    def ours(self, work: Callable[[RawClient], Contents], kill: bool) -> Contents:
         """Start our broker, do something with it, stop or kill it."""
         self.servers.start()
         try:
-            with BlockingClient(f"127.0.0.1:{self.servers.broker_port}", 30) as client:
+            with RawClient(f"127.0.0.1:{self.servers.broker_port}", 30) as client:
                 return work(client)
         finally:
             self.servers.stop(signal.SIGKILL if kill else signal.SIGTERM)
 
-    def begin(self, client: BlockingClient) -> Contents:
+    def begin(self, client: RawClient) -> Contents:
         """The first round."""
         create_topics(client, BATCHES, PARENT)
         fill(client, 0)
         return self.settled(client, COUNT)
 
-    def settled(self, client: BlockingClient, count: int) -> Contents:
+    def settled(self, client: RawClient, count: int) -> Contents:
         """Read once the last message can be found in every way: Apache dispatches later."""
         wait_until("the last messages are found by key", lambda: all(
             find(client, topic, f"key{number}")
             for topic, number in ((BATCHES, count - 3), (PARENT, count - 1))))
         return read(client)
 
-    def go_on(self, client: BlockingClient, before: Contents, first: int) -> Contents:
+    def go_on(self, client: RawClient, before: Contents, first: int) -> Contents:
         """Compare with what the broker before had, by offset and by key; then go on."""
         found = read(client)
         self.assertEqual(found, before)
@@ -189,7 +189,7 @@ class BatchQueueTests(clients.JavaTestCase):
         """It takes batches apart, and pulls from light queues."""
         self.servers.start()
         self.addCleanup(self.servers.stop)
-        with BlockingClient(f"127.0.0.1:{self.servers.broker_port}", 30) as client:
+        with RawClient(f"127.0.0.1:{self.servers.broker_port}", 30) as client:
             create_topics(client, "RoundBatches", "RoundParent")
         classes = clients.java_classes(self.version, main="BatchRound")
         command = java_command(self.folder / "home", [

@@ -11,7 +11,7 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.exchange import Exchange
 from tests.interop.servers import free_port
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.json_dialect import decode as decode_json
 
 USED: Final = "UsedTopic"
@@ -29,7 +29,7 @@ class CleanTests(JavaTestCase):
     def exchange(self, folder: Path) -> Exchange:
         return Exchange(folder, free_port(), self.version)
 
-    def clean(self, client: BlockingClient) -> dict[str, int]:
+    def clean(self, client: RawClient) -> dict[str, int]:
         """Have a broker clean its topics; :returns: what the queues have then."""
         self.assertEqual(client.max_offset(UNUSED), 1)
         reply = client.request(RequestCode.CLEAN_UNUSED_TOPIC)

@@ -15,8 +15,8 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.inspect.check import StoreCheck
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import pull_header, records_of
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import pull_header, records_of
 from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.plugins.admin.queues import ConsumeQueueData, QueryConsumeQueueResponseBody
@@ -31,7 +31,7 @@ OFF = {"enableConsumeQueueExt": "false", "mappedFileSizeConsumeQueueExt": "512"}
 TAGS = ("batch", "tag3", "Ä", "none")
 
 
-def pulled(client: BlockingClient, topic: str, tag: str) -> set[int]:
+def pulled(client: RawClient, topic: str, tag: str) -> set[int]:
     """Places of the messages that a consumer of one tag gets."""
     places: set[int] = set()
     for queue_id in range(QUEUES):
@@ -46,7 +46,7 @@ def pulled(client: BlockingClient, topic: str, tag: str) -> set[int]:
     return places
 
 
-def entries(client: BlockingClient) -> list[ConsumeQueueData]:
+def entries(client: RawClient) -> list[ConsumeQueueData]:
     """What a broker says of the entries of one queue."""
     reply = client.request(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(
         topic=TOPICS[0], queue_id=0, index=0, count=1000))
@@ -126,7 +126,7 @@ class ExtensionTests(SynchronousTestCase):
         self.assertGreater(counts["queue entries"] - counts["entries with a unit"], 2 * COUNT)
 
     def filled(
-        self, client: BlockingClient, first: int, kinds: str, sees_units: bool = True
+        self, client: RawClient, first: int, kinds: str, sees_units: bool = True
     ) -> tuple[Contents, list[ConsumeQueueData]]:
         """Fill; :returns: what can be seen then."""
         fill(client, COUNT, first, kinds)
@@ -145,7 +145,7 @@ class ExtensionTests(SynchronousTestCase):
         return contents, entries(client)
 
     def read_on(
-        self, client: BlockingClient, before: tuple[Contents, list[ConsumeQueueData]],
+        self, client: RawClient, before: tuple[Contents, list[ConsumeQueueData]],
         sees_units: bool = True,
     ) -> tuple[Contents, list[ConsumeQueueData]]:
         """Compare with what the broker before had, then go on."""

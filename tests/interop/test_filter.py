@@ -33,8 +33,8 @@ from tests.interop.filter_cases import (
 from tests.interop.gallery import GOLDEN
 from tests.interop.servers import PEER, Servers, free_port, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import pull_header, records_of
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import pull_header, records_of
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.plugins.filter_sql92.grammar import parse
@@ -56,7 +56,7 @@ def group_header(topic: str, group: str, version: int, offset: int = 0) -> PullM
     return header
 
 
-def pull_all(client: BlockingClient, header: PullMessageRequestHeader) -> tuple[int, list[bytes]]:
+def pull_all(client: RawClient, header: PullMessageRequestHeader) -> tuple[int, list[bytes]]:
     """Pull until the queue's end; :returns: the last code, and the bodies."""
     bodies: list[bytes] = []
     while True:
@@ -67,7 +67,7 @@ def pull_all(client: BlockingClient, header: PullMessageRequestHeader) -> tuple[
         header.queue_offset = reply.header(PullMessageResponseHeader).next_begin_offset
 
 
-def prepare(client: BlockingClient) -> None:
+def prepare(client: RawClient) -> None:
     """Consumers come, messages are sent."""
     for topic in (TOPIC, OTHER_TOPIC):
         client.send(topic, b"first")
@@ -77,7 +77,7 @@ def prepare(client: BlockingClient) -> None:
     wait_until("all are in their queues", lambda: is_dispatched(client))
 
 
-def beat(client: BlockingClient, version: int = 0) -> None:
+def beat(client: RawClient, version: int = 0) -> None:
     """A heartbeat of each consumer, on the client's one connection."""
     for group, topic, expression, own_version in CONSUMERS:
         subscriptions = [{"topic": topic, "subString": expression,
@@ -90,7 +90,7 @@ def beat(client: BlockingClient, version: int = 0) -> None:
         assert reply.code == ResponseCode.SUCCESS, reply.remark
 
 
-def answers(client: BlockingClient) -> Iterator[tuple[str, Any]]:
+def answers(client: RawClient) -> Iterator[tuple[str, Any]]:
     """What a broker answers to checks and pulls: a name, and code, remark or bodies."""
     for what, kind, expression in (
         ("right", "SQL92", "a > 1"), ("wrong", "SQL92", "a >"), ("no number", "SQL92", "a > 'x'"),
@@ -186,7 +186,7 @@ class BrokerTests(JavaTestCase):
 
     def compare(self, settings: Mapping[str, str], different: set[str]) -> dict[str, Any]:
         """Ask both brokers; :returns: Apache's answers."""
-        def work(client: BlockingClient) -> dict[str, Any]:
+        def work(client: RawClient) -> dict[str, Any]:
             prepare(client)
             return dict(answers(client))
 
@@ -203,12 +203,12 @@ class BrokerTests(JavaTestCase):
         exchange = self.exchange(self.folder)
         saved = self.folder / "store/config/consumerFilter.json"
 
-        def pulls(client: BlockingClient) -> list[tuple[int, list[bytes]]]:
+        def pulls(client: RawClient) -> list[tuple[int, list[bytes]]]:
             beat(client)
             return [pull_all(client, group_header(topic, group, version))
                     for group, topic, _, version in CONSUMERS]
 
-        def first(client: BlockingClient) -> list[tuple[int, list[bytes]]]:
+        def first(client: RawClient) -> list[tuple[int, list[bytes]]]:
             prepare(client)
             return pulls(client)
 

@@ -12,7 +12,7 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.java_process import JavaProcess
 from tests.interop.peer import Peer
 from tests.interop.servers import free_port, servers
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 TOPIC, COUNT, AFTER = "FlowRound", 20_000, 5
 #: What waits too long is refused, as other tests do not have it.
@@ -38,7 +38,7 @@ class FlowControlTests(JavaTestCase):
             assert found is not None, line
             results[found[2]] = int(found[1])
         self.assertEqual(sum(results.values()), COUNT, msg=str(results))
-        with BlockingClient(f"127.0.0.1:{broker_port}") as client:
+        with RawClient(f"127.0.0.1:{broker_port}") as client:
             # More when the client sends again what it could not write at once.
             self.assertGreaterEqual(client.max_offset(TOPIC), 1 + results["0 SEND_OK"] + AFTER)
         return results

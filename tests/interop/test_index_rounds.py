@@ -14,8 +14,8 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.index_file import IndexFile
 from twistmq.broker.store.settings import StoreSettings
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.testing.store import StoreBox, message
 from twistmq.broker.wire.headers.query import QueryMessageRequestHeader
 
@@ -88,7 +88,7 @@ class IndexRoundTests(JavaTestCase):
         keys = [f"key{number}" for number in range(2 * COUNT)]
         peer.start()
         try:
-            with BlockingClient(f"127.0.0.1:{peer.broker_port}", 30) as client:
+            with RawClient(f"127.0.0.1:{peer.broker_port}", 30) as client:
                 wait_until("it has read what is there", lambda: is_dispatched(client))
                 replies = pipelined(client, (
                     (RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader(

@@ -14,7 +14,7 @@ from tests.interop.java_process import JavaProcess
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 TOPIC, GROUP, COUNT = "LostProducer", "lost_producers", 20
 #: Nobody is asked until the first producer is gone and the first setting is changed.
@@ -41,20 +41,20 @@ class LostProducerTests(JavaTestCase):
         killed.wait_for("sent")
         killed.kill()
         self.assertEqual(killed.told("asked"), [])
-        with BlockingClient(broker, 30) as client:
+        with RawClient(broker, 30) as client:
             reply = client.request(RequestCode.UPDATE_BROKER_CONFIG, None, ASKED_AT_ONCE)
             self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=reply.remark)
         heir.wait_for("asked", COUNT + 1)
         self.assertEqual(Counter(heir.told("asked")), Counter(
             ["asked heir-0", *[f"asked killed-{number}" for number in range(COUNT)]]))
-        with BlockingClient(broker, 30) as client:
+        with RawClient(broker, 30) as client:
             wait_until("what is committed is there",
                        lambda: sum(self.delivered(client).values()) >= len(COMMITTED))
             heir.leave()
             self.assertEqual(self.delivered(client), Counter(COMMITTED))
 
     @staticmethod
-    def delivered(client: BlockingClient) -> Counter[bytes]:
+    def delivered(client: RawClient) -> Counter[bytes]:
         found: Counter[bytes] = Counter()
         for queue_id in range(4):
             offset = 0
@@ -83,5 +83,5 @@ class LostProducerTests(JavaTestCase):
     @staticmethod
     def make_topic(broker: str) -> None:
         """Send the first message."""
-        with BlockingClient(broker) as client:
+        with RawClient(broker) as client:
             client.send(TOPIC, b"first")

@@ -17,7 +17,7 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.java_process import JavaProcess
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 TOPIC, GROUP, QUEUES = "OrderlyMembers", "orderly_members", 4
 SUSPEND_EVERY = 7
@@ -70,7 +70,7 @@ class Feed(threading.Thread):
 
     def run(self) -> None:
         try:
-            with BlockingClient(self._address, 30) as client:
+            with RawClient(self._address, 30) as client:
                 # The producer's pace, no wait for anything.
                 while not self._is_over.wait(PAUSE_SECONDS):
                     queue_id = min(range(QUEUES), key=self.sent.__getitem__)

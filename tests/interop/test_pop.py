@@ -11,7 +11,7 @@ from tests.interop.peer import Peer
 from tests.interop.popper import Popper
 from tests.interop.servers import free_port, servers, wait_until
 from tests.plugins.pop.case import Popped
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 #: The revive topic is looked at more often than each second.
 ROUND_SETTINGS = {"reviveInterval": "100"}
@@ -62,7 +62,7 @@ class HandOverTests(JavaTestCase):
         #: How often each came to the broker before.
         self.copies: Counter[bytes] = Counter()
 
-    def leave(self, client: BlockingClient, prefix: bytes) -> None:
+    def leave(self, client: RawClient, prefix: bytes) -> None:
         """Messages are popped, acknowledged in every way, hidden, and left alone."""
         popper = Popper(client, TOPIC, "broker-peer", GROUP)
         bodies = [b"%b-%d" % (prefix, number) for number in range(COUNT)]
@@ -91,7 +91,7 @@ class HandOverTests(JavaTestCase):
         order.ack(*self.order[:2])
         # Both brokers save what groups in order have popped each ten seconds, and at a stop.
 
-    def finish(self, client: BlockingClient, acked_most: int, open_most: int, killed: bool) -> None:
+    def finish(self, client: RawClient, acked_most: int, open_most: int, killed: bool) -> None:
         """The group goes on where it was: what was open comes, what was acknowledged does not."""
         popper = Popper(client, TOPIC, "broker-peer", GROUP)
         popper.ack(*self.held)
@@ -127,7 +127,7 @@ class HandOverTests(JavaTestCase):
         """Stopped: nothing comes twice."""
         self.exchange.ours(lambda client: self.leave(client, b"ours"))
 
-        def go_on(client: BlockingClient) -> None:
+        def go_on(client: RawClient) -> None:
             self.finish(client, 0, 1, killed=False)
             self.leave(client, b"apaches")
 
@@ -138,7 +138,7 @@ class HandOverTests(JavaTestCase):
         """Killed: what came before may come again, once by its offset and once by its time."""
         self.exchange.ours(lambda client: self.leave(client, b"ours"), kill=True)
 
-        def go_on(client: BlockingClient) -> None:
+        def go_on(client: RawClient) -> None:
             client.send(TOPIC, b"new")
             client.send(f"{TOPIC}-order", b"ours-48")
             self.finish(client, 1, 3, killed=True)

@@ -18,7 +18,7 @@ from tests.interop.popper import Popper
 from tests.interop.servers import Servers, wait_until
 from tests.plugins.pop.case import Popped
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
@@ -37,7 +37,7 @@ REVIVED_SOON = "reviveInterval=20"
 class Broker:
     """A running broker and its consumer."""
 
-    def __init__(self, client: BlockingClient, folder: Path) -> None:
+    def __init__(self, client: RawClient, folder: Path) -> None:
         self.client = client
         self._folder = folder
         self.popper = Popper(client, TOPIC, "broker-kill")
@@ -110,7 +110,7 @@ class KillTests(SynchronousTestCase):
         servers = Servers(Path(folder), "brokerName=broker-kill", *settings)
         servers.start()
         self.addCleanup(servers.stop)
-        client = BlockingClient(f"127.0.0.1:{servers.broker_port}")
+        client = RawClient(f"127.0.0.1:{servers.broker_port}")
         self.addCleanup(client.close)
         return Broker(client, Path(folder)), servers
 

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.interop.metrics_workload import GROUP, TOPIC, Workload, scrape
 from tests.interop.servers import Servers, free_port, wait_until
 from tests.plugins.metrics.case import NO_LIBRARY
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 _CONFIG = """\
 global: {{scrape_interval: 200ms}}
@@ -44,7 +44,7 @@ class PrometheusTests(SynchronousTestCase):
                           f"metricsPromExporterPort={self.port}", "metrics.rpc_latency=true")
         servers.start()
         self.addCleanup(servers.stop)
-        client = BlockingClient(f"127.0.0.1:{servers.broker_port}")
+        client = RawClient(f"127.0.0.1:{servers.broker_port}")
         self.addCleanup(client.close)
         Workload(client).run()
 

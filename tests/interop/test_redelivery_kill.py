@@ -32,7 +32,7 @@ from tests.long.redelivery import (
     send_back,
     settings,
 )
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 
 COUNT = 40
@@ -47,8 +47,8 @@ class KillTests(SynchronousTestCase):
 
     timeout = 120
 
-    def kill_in(self, state: Callable[[BlockingClient], object], save_ms: int = 100,
-                down_ms: int = 0, delays_ms: Sequence[int] = DELAYS_MS) -> BlockingClient:
+    def kill_in(self, state: Callable[[RawClient], object], save_ms: int = 100,
+                down_ms: int = 0, delays_ms: Sequence[int] = DELAYS_MS) -> RawClient:
         """Bring a broker into a state, kill it, start the next.
 
         :param save_ms: how often the first one saves how far delivery has come.
@@ -63,7 +63,7 @@ class KillTests(SynchronousTestCase):
         first = Servers(self.folder, *settings(save_ms, delays_ms))
         first.start()
         self.addCleanup(first.stop)
-        with BlockingClient(f"127.0.0.1:{first.broker_port}") as client:
+        with RawClient(f"127.0.0.1:{first.broker_port}") as client:
             prepare(client)
             state(client)
         first.stop(signal.SIGKILL)
@@ -73,21 +73,21 @@ class KillTests(SynchronousTestCase):
         after = Servers(self.folder, *settings(100, delays_ms))
         after.start()
         self.addCleanup(after.stop)
-        client = BlockingClient(f"127.0.0.1:{after.broker_port}")
+        client = RawClient(f"127.0.0.1:{after.broker_port}")
         self.addCleanup(client.close)
         join(client)
         return client
 
-    def wait_for(self, client: BlockingClient, topic: str, count: int) -> None:
+    def wait_for(self, client: RawClient, topic: str, count: int) -> None:
         """Wait until a queue has so many messages."""
         wait_until(f"{count} messages in {topic}", lambda: len(read(client, topic)) >= count)
 
-    def assert_none_came_before(self, client: BlockingClient, topic: str) -> None:
+    def assert_none_came_before(self, client: RawClient, topic: str) -> None:
         """All that is there was delivered by the second broker."""
         self.assertEqual([each.body for each in read(client, topic)
                           if each.store_timestamp < self.killed_ms], [])
 
-    def assert_come(self, client: BlockingClient, topic: str, times: int, level: int,
+    def assert_come(self, client: RawClient, topic: str, times: int, level: int,
                     tries: int = 0) -> None:
         """Each message comes so often, none before it is due, and then no more."""
         self.wait_for(client, topic, COUNT * times)
@@ -106,11 +106,11 @@ class KillTests(SynchronousTestCase):
     # --- delayed
 
     @staticmethod
-    def send_delayed(client: BlockingClient) -> None:
+    def send_delayed(client: RawClient) -> None:
         for body in BODIES:
             client.send(DELAYED, body, properties={"DELAY": "2"})
 
-    def deliver(self, client: BlockingClient) -> None:
+    def deliver(self, client: RawClient) -> None:
         self.send_delayed(client)
         self.wait_for(client, DELAYED, COUNT)
 
@@ -132,7 +132,7 @@ class KillTests(SynchronousTestCase):
 
     def test_delivered_and_saved(self) -> None:
         """None comes again."""
-        def state(client: BlockingClient) -> None:
+        def state(client: RawClient) -> None:
             self.deliver(client)
             wait_until("it is saved", lambda: delay_offsets(self.folder).get(2) == COUNT)
 
@@ -141,14 +141,14 @@ class KillTests(SynchronousTestCase):
     # --- failed
 
     @staticmethod
-    def fail(client: BlockingClient) -> None:
+    def fail(client: RawClient) -> None:
         """Consume, and send back."""
         for body in BODIES:
             client.send(FAILING, body)
         for message in read(client, FAILING):
             send_back(client, message)
 
-    def fail_and_wait(self, client: BlockingClient, tries: int = 1) -> None:
+    def fail_and_wait(self, client: RawClient, tries: int = 1) -> None:
         """Send back as often, until the last tries are on the retry topic."""
         self.fail(client)
         for number in range(1, tries):
@@ -159,7 +159,7 @@ class KillTests(SynchronousTestCase):
 
     def test_not_sent_back(self) -> None:
         """What was consumed and not sent back is where it was, and nowhere else."""
-        def state(client: BlockingClient) -> None:
+        def state(client: RawClient) -> None:
             self.fail(client)
             client.send(FAILING, b"consumed")
             assert read(client, FAILING)[-1].body == b"consumed"
@@ -176,7 +176,7 @@ class KillTests(SynchronousTestCase):
 
     def test_sent_back_twice(self) -> None:
         """It waits at the next level, and the first try does not come again."""
-        def state(client: BlockingClient) -> None:
+        def state(client: RawClient) -> None:
             self.fail_and_wait(client)
             wait_until("it is saved", lambda: delay_offsets(self.folder).get(3) == COUNT)
             for message in read(client, RETRY):
@@ -193,7 +193,7 @@ class KillTests(SynchronousTestCase):
 
     def test_dead_letters(self) -> None:
         """They are there once, and no further try comes."""
-        def state(client: BlockingClient) -> None:
+        def state(client: RawClient) -> None:
             self.fail_and_wait(client, TRIES)
             last = read(client, RETRY)[-COUNT:]
             self.assertEqual({each.reconsume_times for each in last}, {TRIES})

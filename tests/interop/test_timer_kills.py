@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.bodies import KVTable
 from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
 
@@ -36,7 +36,7 @@ def now_ms() -> int:
 class Broker:
     """A running broker with what was sent to it."""
 
-    def __init__(self, client: BlockingClient, due: dict[bytes, int], back: set[bytes]) -> None:
+    def __init__(self, client: RawClient, due: dict[bytes, int], back: set[bytes]) -> None:
         self.client = client
         #: When each body may come, Unix ms.
         self.due = due
@@ -110,7 +110,7 @@ class KillTests(SynchronousTestCase):
         servers = Servers(Path(folder), RECALL, *settings)
         servers.start()
         self.addCleanup(servers.stop)
-        client = BlockingClient(f"127.0.0.1:{servers.broker_port}")
+        client = RawClient(f"127.0.0.1:{servers.broker_port}")
         self.addCleanup(client.close)
         return Broker(client, self.due, self.back), servers
 

@@ -12,7 +12,7 @@ from tests.interop.exchange import Exchange
 from tests.interop.peer import Peer
 from tests.interop.servers import free_port, servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.headers.send import RecallMessageRequestHeader
 
 #: What the Java round counts on.
@@ -73,7 +73,7 @@ class HandOverTests(JavaTestCase):
         #: The same as due of what is far ahead, also of what is taken back.
         self.later: dict[bytes, int] = {}
 
-    def send(self, client: BlockingClient, body: bytes, delay_ms: int) -> str:
+    def send(self, client: RawClient, body: bytes, delay_ms: int) -> str:
         """Send a message; :returns: its handle."""
         due_ms = int(time.time() * 1000) + delay_ms
         header = client.send(TOPIC, body, queue_id=0, properties={
@@ -82,7 +82,7 @@ class HandOverTests(JavaTestCase):
         assert header.recall_handle is not None
         return header.recall_handle
 
-    def leave(self, client: BlockingClient) -> None:
+    def leave(self, client: RawClient) -> None:
         """Messages soon and later; one of six is taken back; some have come."""
         # A broker that was just started takes its time over the first message of all.
         client.send(f"{TOPIC}First", b"first")
@@ -119,7 +119,7 @@ class HandOverTests(JavaTestCase):
                             and (row["state"] == "taken back") == is_back)
             self.assertEqual(found, expected, msg=f"taken back: {is_back}")
 
-    def finish(self, client: BlockingClient) -> Counter[bytes]:
+    def finish(self, client: RawClient) -> Counter[bytes]:
         """Wait for the rest; what comes early is a failure."""
         def is_all_there() -> bool:
             found = self.delivered(client)
@@ -138,7 +138,7 @@ class HandOverTests(JavaTestCase):
         self.look()
 
     @staticmethod
-    def delivered(client: BlockingClient) -> Counter[bytes]:
+    def delivered(client: RawClient) -> Counter[bytes]:
         found: Counter[bytes] = Counter()
         offset = 0
         while True:

@@ -14,7 +14,7 @@ from tests.interop.exchange import Exchange
 from tests.interop.peer import Peer
 from tests.interop.servers import free_port, servers, wait_until
 from tests.transaction.producer import Producer
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 #: What the Java round counts on.
 ROUND_SETTINGS = {
@@ -84,7 +84,7 @@ class HandOverTests(JavaTestCase):
         #: How often the second was told the end of each.
         self.answers: Counter[bytes] = Counter()
 
-    def leave_open(self, client: BlockingClient) -> None:
+    def leave_open(self, client: RawClient) -> None:
         """Of each three messages one is ended; of the others each was put back at least once."""
         producer = Producer(client)
         for number in range(COUNT):
@@ -100,7 +100,7 @@ class HandOverTests(JavaTestCase):
         self.assertEqual(self.written, expected)
         self.assertEqual(asked.intersection(expected), set())
 
-    def finish(self, client: BlockingClient) -> Counter[bytes]:
+    def finish(self, client: RawClient) -> Counter[bytes]:
         """Answer what is asked until all are ended; :returns: what was delivered."""
         producer = Producer(client)
         wait_until("all half messages are ended", producer.is_all_checked)

@@ -26,8 +26,8 @@ from pathlib import Path
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 
 TOPIC = "KillTest"
@@ -63,7 +63,7 @@ class Producer(threading.Thread):
             self.failures.append(repr(error))
 
     def _send(self) -> None:
-        with BlockingClient(self._address) as client:
+        with RawClient(self._address) as client:
             waiting: list[tuple[int, int]] = []
             while True:
                 number, self.next = self.next, self.next + 1
@@ -104,7 +104,7 @@ class Check:
         self.acknowledged[producer.queue_id].update(producer.acknowledged)
         self.problems += producer.failures
 
-    def compare(self, client: BlockingClient) -> None:
+    def compare(self, client: RawClient) -> None:
         """Read every queue from its beginning."""
         self.found = 0
         for queue_id in range(PRODUCERS):
@@ -163,7 +163,7 @@ def kill_often(folder: Path, kills: int, flush: str, seed: int, seconds: float =
             servers.start()
             if check.problems:
                 break
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}", 30) as client:
+        with RawClient(f"127.0.0.1:{servers.broker_port}", 30) as client:
             check.compare(client)
         check.files = len(list((folder / "store" / "commitlog").iterdir()))
     finally:

@@ -27,8 +27,8 @@ from pathlib import Path
 
 from tests.interop.servers import Servers
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.offset import (
@@ -130,7 +130,7 @@ class ManyTopics:
     def _answers(
         self, requests: Iterable[tuple[int, CommandHeader, bytes]]
     ) -> Iterator[RemotingCommand]:
-        with BlockingClient(f"127.0.0.1:{self._servers.broker_port}", PATIENCE_SECONDS) as client:
+        with RawClient(f"127.0.0.1:{self._servers.broker_port}", PATIENCE_SECONDS) as client:
             waiting: list[int] = []
             for request in requests:
                 waiting.append(client.begin(*request))

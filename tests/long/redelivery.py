@@ -33,8 +33,8 @@ from typing import NamedTuple
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.topic_names import SCHEDULE_TOPIC, TEMPLATE_TOPIC
 from twistmq.broker.wire.bodies import DelayOffsetSerializeWrapper
 from twistmq.broker.wire.header import CommandHeader
@@ -78,7 +78,7 @@ class Waiting(NamedTuple):
     come: Come
 
 
-def read(client: BlockingClient, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+def read(client: RawClient, topic: str, queue_id: int = 0) -> list[StoredMessage]:
     """All messages of a queue."""
     found: list[StoredMessage] = []
     while messages := client.pull(topic, len(found), queue_id=queue_id):
@@ -86,7 +86,7 @@ def read(client: BlockingClient, topic: str, queue_id: int = 0) -> list[StoredMe
     return found
 
 
-def send_back(client: BlockingClient, message: StoredMessage) -> None:
+def send_back(client: RawClient, message: StoredMessage) -> None:
     """:raises BrokerError: when it is not acknowledged."""
     reply = client.request(
         RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader(
@@ -118,7 +118,7 @@ class Clients:
 
     def produce(self, address: str) -> None:
         """Send until the connection is lost, with some messages in flight."""
-        with BlockingClient(address) as client:
+        with RawClient(address) as client:
             waiting: list[tuple[Come, int]] = []
             while True:
                 number, self.sent = self.sent, self.sent + 1
@@ -139,12 +139,12 @@ class Clients:
 
     def consume(self, address: str) -> None:
         """Fail with everything until the connection is lost."""
-        with BlockingClient(address) as client:
+        with RawClient(address) as client:
             join(client)
             while self.consume_once(client) or True:
                 time.sleep(0.005)
 
-    def consume_once(self, client: BlockingClient) -> int:
+    def consume_once(self, client: RawClient) -> int:
         """Send back what there is; :returns: how much that was."""
         count = 0
         for topic in self.offsets:
@@ -182,7 +182,7 @@ class Check:
     :param saved: how far delivery was saved to have come at each kill, by level.
     """
 
-    def __init__(self, client: BlockingClient, clients: Clients, saved: list[dict[int, int]],
+    def __init__(self, client: RawClient, clients: Clients, saved: list[dict[int, int]],
                  ) -> None:
         self.problems = list(clients.failures)
         self.waited = self._waiting(client)
@@ -214,7 +214,7 @@ class Check:
             for come, count in entries.items() if count > max(clients.asked[come], 1)]
 
     @staticmethod
-    def _waiting(client: BlockingClient) -> list[Waiting]:
+    def _waiting(client: RawClient) -> list[Waiting]:
         found = []
         for level, delay_ms in enumerate(DELAYS_MS, 1):
             for each in read(client, SCHEDULE_TOPIC, level - 1):
@@ -232,7 +232,7 @@ def kill_often(folder: Path, kills: int, seed: int) -> Check:
     servers = Servers(folder, *settings())
     servers.start()
     try:
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}", 30) as client:
+        with RawClient(f"127.0.0.1:{servers.broker_port}", 30) as client:
             prepare(client)
         for _ in range(kills):
             wanted = clients.sent + LIFE
@@ -245,7 +245,7 @@ def kill_often(folder: Path, kills: int, seed: int) -> Check:
                 thread.join(30)
             saved.append(delay_offsets(folder))
             servers.start()
-        with BlockingClient(f"127.0.0.1:{servers.broker_port}", 30) as client:
+        with RawClient(f"127.0.0.1:{servers.broker_port}", 30) as client:
             wait_until("nothing waits any more",
                        lambda: not clients.consume_once(client) and _all_came(client), 240)
             return Check(client, clients, saved)
@@ -253,7 +253,7 @@ def kill_often(folder: Path, kills: int, seed: int) -> Check:
         servers.stop()
 
 
-def prepare(client: BlockingClient) -> None:
+def prepare(client: RawClient) -> None:
     """Make topics and group; who asks for that is answered when they are saved."""
     for topic in (DELAYED, FAILING):
         _succeed(client, RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(
@@ -264,7 +264,7 @@ def prepare(client: BlockingClient) -> None:
     join(client)
 
 
-def join(client: BlockingClient) -> None:
+def join(client: RawClient) -> None:
     """What a consumer does before it pulls: its heartbeat makes the retry topic."""
     _succeed(client, RequestCode.HEART_BEAT, None, json.dumps({
         "clientID": "failing@1", "producerDataSet": [], "consumerDataSet": [{
@@ -273,20 +273,20 @@ def join(client: BlockingClient) -> None:
             "subscriptionDataSet": [{"topic": FAILING, "subString": "*"}]}]}).encode())
 
 
-def _succeed(client: BlockingClient, code: RequestCode, header: CommandHeader | None,
+def _succeed(client: RawClient, code: RequestCode, header: CommandHeader | None,
              body: bytes = b"") -> None:
     reply = client.request(code, header, body)
     assert reply.code == ResponseCode.SUCCESS, (code, reply.code, reply.remark)
 
 
-def _max_offset(client: BlockingClient, topic: str, queue_id: int = 0) -> int:
+def _max_offset(client: RawClient, topic: str, queue_id: int = 0) -> int:
     try:
         return client.max_offset(topic, queue_id)
     except BrokerError:
         return 0
 
 
-def _all_came(client: BlockingClient) -> bool:
+def _all_came(client: RawClient) -> bool:
     """Whether all that waits was delivered by this broker or one before."""
     table = client.request(RequestCode.GET_ALL_DELAY_OFFSET)
     offsets = DelayOffsetSerializeWrapper.decode_saved(table.body).offset_table

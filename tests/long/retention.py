@@ -33,8 +33,8 @@ from tests.interop.clients import java_missing
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing import BlockingClient
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
+from twistmq.broker.testing import RawClient
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.headers.offset import (
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
@@ -109,8 +109,8 @@ class Side:
             self._ours.stop()
         self._peer = self._ours = None
 
-    def client(self) -> BlockingClient:
-        return BlockingClient(f"127.0.0.1:{self.port}", 30)
+    def client(self) -> RawClient:
+        return RawClient(f"127.0.0.1:{self.port}", 30)
 
     def send(self, count: int, queue_id: int = 0) -> None:
         with self.client() as client:

@@ -7,8 +7,8 @@ import json
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 from twistmq.broker.wire.headers.topic import (
     DeleteSubscriptionGroupRequestHeader,

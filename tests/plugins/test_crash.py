@@ -22,9 +22,9 @@ from twisted.internet.defer import ensureDeferred
 from tests.every_change import EveryChangeCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import StoreError
-from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.bodies import DelayOffsetSerializeWrapper, SubscriptionGroupConfig
 from twistmq.broker.wire.headers.send import ConsumerSendMsgBackRequestHeader

@@ -9,9 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingSendError, RemotingTimeout
 from twistmq.broker.request.client_table import Client
-from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer, SentRequest
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.send import (
     ReplyMessageRequestHeader,

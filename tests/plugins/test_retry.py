@@ -9,9 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import TOPIC_ROWS_KEPT, TOPIC_ROWS_SIZE_MAX
-from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
 from twistmq.broker.wire.bodies import (
     LockBatchRequestBody,

@@ -12,7 +12,7 @@ from tests.spark_bridge import records  # noqa: F401  (skips where the extra is 
 from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.testing import RunningBroker, running_broker
-from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire.bodies import MessageQueue
 
 __all__ = ["BROKER", "Topics", "filters_of", "pa", "schema_of", "topics"]

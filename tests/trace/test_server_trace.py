@@ -9,9 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.bodies import ConsumerData, MessageModel
 from twistmq.broker.wire.command import RemotingCommand, encode_request

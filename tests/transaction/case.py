@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.kernel_case import run_all
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.client_table import Client
-from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader

@@ -8,7 +8,7 @@ from collections import Counter
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingTimeout
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 from twistmq.broker.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.broker.wire.headers.offset import (
     QueryConsumerOffsetRequestHeader,
@@ -36,7 +36,7 @@ class Producer:
     Bodies are numbers: even ones are to be committed, odd ones to be rolled back.
     """
 
-    def __init__(self, client: BlockingClient) -> None:
+    def __init__(self, client: RawClient) -> None:
         self.client = client
         #: How often each body was asked for and answered.
         self.answers: Counter[bytes] = Counter()

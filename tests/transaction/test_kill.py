@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.interop.servers import Servers, wait_until
 from tests.transaction.producer import Producer
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 
 COUNT = 60
@@ -61,7 +61,7 @@ class KillTests(SynchronousTestCase):
         return before
 
     def producer_of(self, servers: Servers) -> Producer:
-        client = BlockingClient(f"127.0.0.1:{servers.broker_port}")
+        client = RawClient(f"127.0.0.1:{servers.broker_port}")
         self.addCleanup(client.close)
         return Producer(client)
 

@@ -27,7 +27,7 @@ from twistmq.broker.errors import (
     RequestRefused,
 )
 from twistmq.broker.testing import running_broker
-from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.offset import GetMaxOffsetResponseHeader

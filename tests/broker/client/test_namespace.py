@@ -8,7 +8,7 @@ from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.client.namespace import Namespace
 from twistmq.broker.testing import running_broker
-from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire.bodies import MessageQueue
 
 #: (inside, as brokers know it), as Java's NamespaceUtil wraps them.

@@ -24,7 +24,7 @@ from twistmq.broker.net.factory import RemotingFactory
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.scheduling.periodic import PeriodicTask
 from twistmq.broker.testing import BrokerTestCase, FaultyDisk, MemoryDisk
-from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.bodies import HeartbeatData, ProducerData, TopicConfig
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 

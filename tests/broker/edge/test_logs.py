@@ -20,7 +20,7 @@ from twistmq.broker.constants import (
 )
 from twistmq.broker.edge.logs import file_observer, open_log
 from twistmq.broker.errors import SettingsError
-from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.raw_client import RawClient
 
 
 class FileObserverTests(SynchronousTestCase):
@@ -189,7 +189,7 @@ class LiveTests(SynchronousTestCase):
         folder = tempfile.TemporaryDirectory(prefix="twistmq-logs-")
         self.addCleanup(folder.cleanup)
         with servers(Path(folder.name)) as running, \
-                BlockingClient(f"127.0.0.1:{running.broker_port}") as client:
+                RawClient(f"127.0.0.1:{running.broker_port}") as client:
             def refused() -> bool:
                 """Ask for what is refused, a line at debug; whether it was written."""
                 reply = client.request(RequestCode.HEART_BEAT, None, b"{")

@@ -10,7 +10,7 @@ from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingSendError
 from twistmq.broker.testing import running_broker
-from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+from twistmq.broker.testing.raw_client import RawClient, send_header
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 from twistmq.broker.wire.record import host_text
 
@@ -58,7 +58,7 @@ class AddressTests(SynchronousTestCase):
                     reply = connection.request(RequestCode.SEND_MESSAGE_V2, send_header("t", 1),
                                                b"x")
                 self.assertEqual(reply.code, ResponseCode.SUCCESS)
-            with BlockingClient(broker.broker_address) as client:
+            with RawClient(broker.broker_address) as client:
                 hosts = [host_text(each.born_host) for each in client.pull("t")]
             self.assertEqual(hosts, ["198.51.100.1:555"] * 2)
             with proxied(broker.namesrv_address, OTHER) as connection:

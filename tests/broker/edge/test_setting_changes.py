@@ -26,7 +26,7 @@ from twistmq.broker.config.settings_update import change_settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import UpService
 from twistmq.broker.errors import RequestRefused, SettingsError
-from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.raw_client import RawClient
 from twistmq.broker.testing.running import ReactorThread, running_broker
 
 #: Small files, and ports that the system chooses.
@@ -93,7 +93,7 @@ class UpCase(SynchronousTestCase):
 
     def fill(self) -> None:
         """Have files of each kind: a log, queues, an index, timed messages."""
-        with BlockingClient(f"127.0.0.1:{self.up.broker.port}") as client:
+        with RawClient(f"127.0.0.1:{self.up.broker.port}") as client:
             client.send("T", b"x", keys="k")
             client.send("T", b"later", properties={"TIMER_DELAY_SEC": "3000"})
             while not list((self.data / "store" / "timerlog").glob("0*")):
@@ -105,7 +105,7 @@ class UpCase(SynchronousTestCase):
         """Change a setting by request 25 or 318; :returns: code and remark."""
         port = (self.up.broker if code == RequestCode.UPDATE_BROKER_CONFIG
                 else self.up.namesrv).port
-        with BlockingClient(f"127.0.0.1:{port}") as client:
+        with RawClient(f"127.0.0.1:{port}") as client:
             reply = client.request(code, None, with_changes("", {name: value}).encode())
         return reply.code, reply.remark or ""
 
@@ -177,7 +177,7 @@ class RefusedTests(UpCase):
             self.refused("storePathRootDir", root, "is locked by")
             moved = with_changes("", {"storePathRootDir": str(self.folder / "new"),
                                       "storePathCommitLog": f"{root}/commitlog"})
-            with BlockingClient(f"127.0.0.1:{self.up.broker.port}") as client:
+            with RawClient(f"127.0.0.1:{self.up.broker.port}") as client:
                 reply = client.request(RequestCode.UPDATE_BROKER_CONFIG, None, moved.encode())
             self.assertIn("the folder is another broker's", reply.remark or "")
         finally:
@@ -354,7 +354,7 @@ class SweepTests(UpCase):
         """Whatever 318 takes, both start again."""
         self.start()
         taken = set()
-        with BlockingClient(f"127.0.0.1:{self.up.namesrv.port}") as client:
+        with RawClient(f"127.0.0.1:{self.up.namesrv.port}") as client:
             for row in self.up.namesrv.settings.rows:
                 for value in self.candidates(row):
                     body = with_changes("", {row.name: value}).encode()

@@ -24,7 +24,7 @@ from twistmq.broker.net.tls_options import tls_client_options
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing import BrokerTestCase
-from twistmq.broker.testing.blocking_client import BlockingClient
+from twistmq.broker.testing.raw_client import RawClient
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 
 
@@ -113,7 +113,7 @@ class ServersTests(TlsServicesCase):
         context = ssl_context(tls_client_options(settings))
 
         def work() -> bytes:
-            with BlockingClient(self.broker_address, tls=context) as client:
+            with RawClient(self.broker_address, tls=context) as client:
                 client.send("blocking", b"x" * 100_000)
                 [message] = client.pull("blocking")
                 return message.body

@@ -16,9 +16,9 @@ from twistmq.broker.request.large_sends import PART_COUNT
 from twistmq.broker.request.send import LARGE_BATCH_COUNT
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.request.sliced_work import SLICE_MS
-from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.batch import BATCH_COUNT_MAX, encode_batch
 from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.broker.wire.command import RemotingCommand

@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.offset import (

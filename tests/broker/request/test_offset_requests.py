@@ -8,8 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
-from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
     ConsumerOffsetSerializeWrapper,

@@ -13,9 +13,9 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.request.consume_context import ConsumeContext
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.bodies import (
     ConsumerData,
     HeartbeatData,

@@ -17,8 +17,8 @@ from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX
 from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.request import waiting_by_tag
 from twistmq.broker.request.pull_hold import _Round
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.properties import java_string_hash
 
 

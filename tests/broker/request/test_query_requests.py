@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.request.sliced_work import SLICE_MS
 from twistmq.broker.store import index_files
-from twistmq.broker.testing.blocking_client import records_of, send_header
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import records_of, send_header
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.query import (

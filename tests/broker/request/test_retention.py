@@ -7,9 +7,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import SettingsError
 from twistmq.broker.scheduling.periodic import PeriodicTask
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 

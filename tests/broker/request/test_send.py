@@ -16,9 +16,9 @@ from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.interfaces import ITransactionService
 from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.send_context import SendBatch
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.batch import decode_batch
 from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request

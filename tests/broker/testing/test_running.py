@@ -24,7 +24,7 @@ from twistmq.broker.errors import (
     SettingsError,
     StoreError,
 )
-from twistmq.broker.testing import BlockingClient, MemoryDisk, running_broker
+from twistmq.broker.testing import MemoryDisk, RawClient, running_broker
 from twistmq.broker.wire.record import MessageRecord
 
 
@@ -153,7 +153,7 @@ class BlockingClientTests(SynchronousTestCase):
     def test_no_reply(self) -> None:
         """A reply that does not come in time is an error, and so is a lost connection."""
         with socket.create_server(("127.0.0.1", 0)) as server:
-            client = BlockingClient(f"127.0.0.1:{server.getsockname()[1]}", timeout_s=0.05)
+            client = RawClient(f"127.0.0.1:{server.getsockname()[1]}", timeout_s=0.05)
             self.addCleanup(client.close)
             peer, _ = server.accept()
             self.assertRaises(RemotingTimeout, client.request, 1)

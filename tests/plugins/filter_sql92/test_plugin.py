@@ -14,11 +14,11 @@ from tests.broker.request.test_filters import Equals
 from tests.interop.capture_filter import heartbeat
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.request.pull import SUSPEND
-from twistmq.broker.testing.blocking_client import pull_header, records_of, send_header
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.bodies import CheckClientRequestBody, SubscriptionData
+from twistmq.broker.wire.flags import PULL_SUSPEND
 from twistmq.broker.wire.headers.client import UnregisterClientRequestHeader
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.broker.wire.properties import java_string_hash
@@ -76,7 +76,7 @@ class PluginTestCase(SynchronousTestCase):
         self, offset: int, version: int = 1, topic: str = "T", group: str = "g", hold_ms: int = 0
     ) -> PullMessageRequestHeader:
         header = pull_header(topic, offset, group=group, hold_ms=hold_ms)
-        header.sys_flag &= SUSPEND
+        header.sys_flag &= PULL_SUSPEND
         header.sub_version = version
         return header
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import running_broker
-from twistmq.broker.testing.blocking_client import BlockingClient, send_header
+from twistmq.broker.testing.raw_client import RawClient, send_header
 from twistmq.broker.wire.command import encode_request
 
 COUNT = 6000
@@ -29,7 +29,7 @@ class OverloadTests(SynchronousTestCase):
 
     timeout = 60
 
-    def flood(self, client: BlockingClient) -> list[tuple[int, str]]:
+    def flood(self, client: RawClient) -> list[tuple[int, str]]:
         """Send many at once; :returns: code and remark of each answer."""
         client._socket.sendall(b"".join(
             encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header("T", 1), b"x" * 100)

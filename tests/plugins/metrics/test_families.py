@@ -9,8 +9,8 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.observe.metrics import MetricFamily
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
-from twistmq.broker.testing.blocking_client import send_header
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.bodies import ConsumerData, ConsumeType, SubscriptionData
 from twistmq.plugins.metrics import broker_families, lag_families, process_families
 

@@ -7,8 +7,8 @@ import json
 
 from tests.kernel_case import KernelTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import records_of, send_header
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import records_of, send_header
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.pop import (
     AckMessageRequestHeader,

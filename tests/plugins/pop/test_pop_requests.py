@@ -6,7 +6,7 @@ import json
 
 from tests.plugins.pop.case import INVISIBLE_MS, RETRY_TOPIC, REVIVE_TOPIC, PopTestCase, popped_of
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import records_of
+from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.broker.wire.bodies import TopicConfig
 from twistmq.broker.wire.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader

@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingTimeout
-from twistmq.broker.testing.blocking_client import pull_header, send_header
 from twistmq.broker.testing.kernel import KernelBox, Peer
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.bodies import BrokerData, TopicRouteData
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader

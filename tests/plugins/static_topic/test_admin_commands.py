@@ -14,7 +14,7 @@ from twistmq.broker.client.blocking_cluster import BlockingCluster
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RunningBroker, running_broker
-from twistmq.broker.testing.blocking_client import pull_header, send_header
+from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader

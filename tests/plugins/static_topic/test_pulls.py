@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import pull_header
+from twistmq.broker.testing.raw_client import pull_header
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader
 from twistmq.plugins.static_topic.mapping import TopicQueueMappingDetail
 from twistmq.plugins.static_topic.pulls import Bounds, physical_header, rewritten

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.remoting.messages import RequestHandler
-from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.command import decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder

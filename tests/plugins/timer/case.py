@@ -6,7 +6,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.kernel_case import KernelTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.testing.blocking_client import send_header
+from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader

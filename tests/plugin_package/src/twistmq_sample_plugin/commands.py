@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from twistmq.broker.testing import BlockingClient
+from twistmq.broker.testing import RawClient
 
 __all__ = ["sample_counts"]
 
@@ -15,7 +15,7 @@ def sample_counts(address: str) -> None:
     """Print what the sample plugin of a broker counted."""
     from twistmq_sample_plugin import COUNTS_CODE
 
-    with BlockingClient(address) as client:
+    with RawClient(address) as client:
         reply = client.request(COUNTS_CODE)
     if reply.code:
         raise click.ClickException(reply.remark or f"the broker answered {reply.code}")

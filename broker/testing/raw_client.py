@@ -26,13 +26,13 @@ from twistmq.broker.wire.headers.send import (
 from twistmq.broker.wire.properties import KEYS, TAGS, format_properties
 from twistmq.broker.wire.record import StoredMessage, records_of
 
-__all__ = ["BlockingClient", "pull_header", "records_of", "send_header"]
+__all__ = ["RawClient", "pull_header", "records_of", "send_header"]
 
 #: Bits of a pull's system flag: may be held, subscription is given.
 _SUSPEND, _SUBSCRIPTION = 2, 4
 
 
-class BlockingClient(BlockingConnection):
+class RawClient(BlockingConnection):
     """One connection to a broker or a name server, and what tests mostly ask of one."""
 
     def send(
