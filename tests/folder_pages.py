@@ -1,0 +1,66 @@
+"""The page of each folder with more than five modules, made of the docstrings of its modules.
+
+    python -m tests.folder_pages
+
+writes them. A folder whose page is written by hand, because it says more, is in ``BY_HAND``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["BY_HAND", "folders", "page"]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+_TOPS: Final = ("broker", "plugins", "acl", "trace", "transaction", "spark_bridge")
+#: Folders whose pages are written by hand.
+BY_HAND: Final = frozenset(("acl", "plugins/flow_control", "plugins/static_topic", "spark_bridge"))
+#: A folder with more modules has a page.
+_MODULES_MAX: Final = 5
+
+
+def _modules(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
+
+
+def folders() -> Iterator[str]:
+    """The folders that need a page."""
+    for top in _TOPS:
+        for folder in sorted({path.parent for path in (ROOT / top).rglob("*.py")}):
+            if len(_modules(folder)) > _MODULES_MAX:
+                yield str(folder.relative_to(ROOT))
+
+
+def _docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def _summary(path: Path) -> str:
+    """The first paragraph of a module's docstring, as Markdown in a table."""
+    return " ".join(_docstring(path).split("\n\n")[0].split()).replace("``", "`").replace(
+        "|", "\\|")
+
+
+def page(folder: str) -> str:
+    """The page of a folder: the text of its package, its modules, and the folders in it."""
+    here = ROOT / folder
+    lines = [f"# twistmq.{folder.replace('/', '.')}", ""]
+    introduction = _docstring(here / "__init__.py") if (here / "__init__.py").exists() else ""
+    if introduction:
+        lines += [introduction.split("\n\n")[0].replace("``", "`"), ""]
+    lines += ["| module | |", "| --- | --- |"]
+    lines += [f"| [{path.name}]({path.name}) | {_summary(path)} |" for path in _modules(here)]
+    inner = sorted(path for path in here.iterdir() if (path / "__init__.py").exists())
+    lines += [f"| [{path.name}/]({path.name}) | {_summary(path / '__init__.py')} |"
+              for path in inner]
+    lines += ["", "This page is written by `python -m tests.folder_pages` from the docstrings.", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for name in folders():
+        if name not in BY_HAND:
+            (ROOT / name / "README.md").write_text(page(name))
