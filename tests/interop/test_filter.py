@@ -43,7 +43,7 @@ from twistmq.plugins.filter_sql92.values import EvaluationError
 FILTERING: Final = {"enablePropertyFilter": "true", "filterSupportRetry": "true"}
 BITMAPS: Final = {**FILTERING, "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
 RETRY_TOPIC: Final = "%RETRY%golden_dear"
-#: What is answered otherwise on purpose: see broker/DESIGN.md.
+#: What is answered otherwise on purpose: see broker/request/DESIGN.md.
 DIFFERENT: Final = {"own wrong", "own unknown language"}
 _FAULT: Final = re.compile(r"^(java\.|org\.|Cannot invoke)")
 
