@@ -171,8 +171,8 @@ class ConformanceTests(SynchronousTestCase):
     def test_of_a_name_that_comes_twice_the_last_counts(self) -> None:
         """Readers take the last of two fields with one name, as a map does."""
         rest = '"flag":0,"language":"JAVA","opaque":7,"version":479'
-        frame = JSON, (f'{{"code":{CODE},"extFields":{{"text":"a","number":"1","text":"b"}},{rest}}}'
-                       ).encode(), b""
+        fields = '"text":"a","number":"1","text":"b"'
+        frame = JSON, f'{{"code":{CODE},"extFields":{{{fields}}},{rest}}}'.encode(), b""
         for read in (read_two_steps, read_at_once, read_signed):
             for header_type in (Cold, Hot):
                 header: Any = read(frame, header_type)
