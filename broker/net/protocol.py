@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
+from typing import Protocol as Interface
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPullProducer
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from twistmq.broker.net.factory import RemotingFactory
-    from twistmq.broker.net.tls_layer import TlsLayer
     from twistmq.broker.remoting.messages import Request
 
 __all__ = ["RemotingProtocol"]
@@ -78,6 +78,22 @@ _channel_ids = count(1)
 
 
 @implementer(IPullProducer)
+class EncryptionLayer(Interface):
+    """The layer between a transport and this protocol, such as ``tls_layer.TlsLayer``."""
+
+    #: The reason why it ended the connection, or an empty text.
+    failure: str
+
+    def begin(self, data: bytes) -> None:
+        """Begin the handshake with bytes that the peer has sent already."""
+
+    def encrypt(self, data: bytes) -> bytes:
+        """:returns: the encrypted bytes to send."""
+
+    def end(self) -> None:
+        """Notify the peer that the connection is being closed."""
+
+
 class RemotingProtocol(Protocol):
     """One connection; it is also the channel that handlers and plugins see."""
 
@@ -96,7 +112,7 @@ class RemotingProtocol(Protocol):
         #: Protocol detection; None once it is done.
         self._first_bytes: FirstBytes | None = None
         #: The TLS layer; None on a plain connection.
-        self._tls: TlsLayer | None = None
+        self._tls: EncryptionLayer | None = None
         self._opaques = count(1)
         self._pending: dict[int, tuple[Deferred[RemotingCommand], IDelayedCall]] = {}
         self._held_bytes = 0
@@ -215,7 +231,7 @@ class RemotingProtocol(Protocol):
 
     # --- TLS
 
-    def start_tls(self, layer: TlsLayer, data: bytes = b"") -> None:
+    def start_tls(self, layer: EncryptionLayer, data: bytes = b"") -> None:
         """Pass all bytes from now on through a TLS layer.
 
         The layer takes this protocol's place at the transport. Pausing, counting unsent bytes and
