@@ -77,7 +77,6 @@ _READS_AT_ONCE_MAX: Final = 16
 _channel_ids = count(1)
 
 
-@implementer(IPullProducer)
 class EncryptionLayer(Interface):
     """The layer between a transport and this protocol, such as ``tls_layer.TlsLayer``."""
 
@@ -94,6 +93,7 @@ class EncryptionLayer(Interface):
         """Notify the peer that the connection is being closed."""
 
 
+@implementer(IPullProducer)
 class RemotingProtocol(Protocol):
     """One connection; it is also the channel that handlers and plugins see."""
 
