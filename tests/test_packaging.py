@@ -232,6 +232,59 @@ class ImportTests(SynchronousTestCase):
         self.assertEqual(wrong, [])
 
 
+def module_of(path: Path) -> str:
+    """The import name of a module of the product."""
+    parts = ("twistmq", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+class CycleTests(SynchronousTestCase):
+    """Modules that import one another, for their types alone too."""
+
+    #: Files that may know one another: two or three that are one thing in parts.
+    CYCLE_MAX = 3
+
+    def test_no_circle_of_imports_is_larger_than_three_files(self) -> None:
+        """A reader of one module need not read ten others first."""
+        graph: dict[str, set[str]] = {}
+        known = {module_of(path) for path in sources(*FOLDERS)}
+        for path in sources(*FOLDERS):
+            found: set[str] = set()
+            for name in imports(path):
+                while name and name not in known:
+                    name = name.rpartition(".")[0]
+                found.add(name)
+            graph[module_of(path)] = found - {module_of(path), ""}
+        circles = [sorted(circle) for circle in components(graph) if len(circle) > self.CYCLE_MAX]
+        self.assertEqual(circles, [])
+
+    def test_components_are_found(self) -> None:
+        """A circle is found whole, and a chain is not a circle."""
+        graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set[str]()}
+        self.assertEqual(sorted(map(sorted, components(graph))), [["a", "b", "c"], ["d"], ["e"]])
+
+
+def components(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The strongly connected components: nodes that reach one another."""
+    def reached(start: str, edges: dict[str, set[str]]) -> set[str]:
+        found, left = {start}, [start]
+        while left:
+            left += (new := edges.get(left.pop(), set()) - found)
+            found |= new
+        return found
+
+    back: dict[str, set[str]] = {}
+    for node, targets in graph.items():
+        for target in targets:
+            back.setdefault(target, set()).add(node)
+    left, result = set(graph), list[set[str]]()
+    while left:
+        node = left.pop()
+        result.append(reached(node, graph) & reached(node, back))
+        left -= result[-1]
+    return result
+
+
 class PublicNamesTests(SynchronousTestCase):
     """Plugins use ``twistmq.broker.api`` and nothing else of the broker."""
 
