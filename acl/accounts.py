@@ -33,7 +33,7 @@ _KEY_LENGTH: Final = 6
 #: How many requests an account remembers that it may send, and the characters of one's names.
 _PASSED_MAX: Final = 4096
 _PASSED_LENGTH_MAX: Final = 512
-#: What stands for a secret key wherever people read.
+#: The text shown in place of a secret key.
 HIDDEN: Final = "******"
 
 
@@ -147,7 +147,7 @@ def account_of(config: PlainAccessConfig) -> Account:
 
 
 def config_of(fields: Mapping[str, Any]) -> PlainAccessConfig:
-    """Read an account of a file; what nobody knows is left alone.
+    """Read an account of a file; unknown entries are left alone.
 
     :raises AclError: when a value is of the wrong kind; the text names the field only.
     """
@@ -178,7 +178,7 @@ def text_of(fields: Mapping[str, Any], name: str) -> str | None:
 
 
 def flag_of(fields: Mapping[str, Any], name: str) -> bool:
-    """What YAML calls true or false; :raises AclError: for anything else."""
+    """The words that YAML reads as true or false; :raises AclError: for anything else."""
     flag = _FLAGS.get((text_of(fields, name) or "").strip().lower())
     if flag is None:
         raise AclError(f"{name} is neither true nor false")

@@ -1,10 +1,10 @@
-"""What one file of accounts says, and a file that says something else after a change.
+"""One file of accounts, and its text after a change.
 
 A file is a map: ``globalWhiteRemoteAddresses``, a list of patterns; ``accounts``, a list of maps;
 ``dataVersion``, a list whose first map counts the changes that came by request. All scalars are
 read as the text that is written, so a secret key of digits keeps its leading zeros.
 
-A change goes through the whole tree: what nobody here knows stays, comments are lost, as in
+A change goes through the whole tree: unknown entries stay, comments are lost, as in
 Apache's broker. An account that is changed becomes the last, as there.
 
 Errors of YAML are told by line and column only: the line itself may hold a secret key.
@@ -35,7 +35,7 @@ __all__ = ["AclFile", "read_acl_file", "with_account", "with_white_addresses", "
 _WHITE: Final = "globalWhiteRemoteAddresses"
 _ACCOUNTS: Final = "accounts"
 _VERSION: Final = "dataVersion"
-#: What a plain scalar is besides text: nothing, or the sign that another map belongs here.
+#: Plain scalars that are not text: null, or the sign that another map belongs here.
 _TAGS: Final = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 
 Tree = dict[str, Any]
@@ -52,13 +52,13 @@ class _TextLoader(yaml.SafeLoader):
 
 @dataclass(frozen=True, slots=True)
 class AclFile:
-    """What a file says; ``has_data`` is False for a file without a map in it."""
+    """The content of a file; ``has_data`` is False for a file without a map in it."""
 
     white_addresses: tuple[str, ...] = ()
     white_patterns: tuple[AddressPattern, ...] = ()
     configs: tuple[PlainAccessConfig, ...] = ()
     accounts: tuple[Account, ...] = ()
-    #: Of the file; None: it has none.
+    #: Of the file; None without one.
     version: DataVersion | None = None
     has_data: bool = False
 

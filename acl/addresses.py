@@ -42,7 +42,7 @@ Parts = tuple[int, ...]
 
 
 class AddressPattern:
-    """What one text of a file allows.
+    """The addresses that one text of a file allows.
 
     :param alternatives: the ranges of each part; an address matches when it is in one of them.
     """
@@ -66,7 +66,8 @@ class AddressPattern:
 
 @lru_cache(maxsize=4096)
 def parts_of(address: str) -> Parts | None:
-    """An address as numbers; None for what is none. An IPv4 address within IPv6 is the former."""
+    """An address as numbers; None if it is not an address. An IPv4 address within IPv6 is the
+    former."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -82,7 +83,7 @@ def parts_of(address: str) -> Parts | None:
 def parse_pattern(text: str | None) -> AddressPattern:
     """Read a pattern.
 
-    :raises AclError: when it is none; the text is Apache's.
+    :raises AclError: when it is not an address; the text is Apache's.
     """
     if text is None or not text.strip():
         return AddressPattern("", ())

@@ -1,4 +1,4 @@
-"""What access control says no with.
+"""The errors of access control.
 
 Source: AclException, PlainPermissionManager @4.9.4; what the broker answers, as observed.
 """

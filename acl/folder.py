@@ -65,7 +65,7 @@ class AclFolder:
 
         :raises OSError: when that cannot be done; the old file stays.
         """
-        target = os.path.realpath(path)  # What a link points at changes, not the link.
+        target = os.path.realpath(path)  # The target of a link changes, not the link.
         os.makedirs(os.path.dirname(target), exist_ok=True)
         mode = stat.S_IRUSR | stat.S_IWUSR
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What an account may do with topics and groups, and which requests are for administrators.
+"""Permissions of accounts for topics and groups, and the requests for administrators.
 
 A group's permission is kept under its retry topic's name, in one table with the topics', and a
 resource without a row of its own has the account's default. DENY wins over everything, and a text
@@ -57,7 +57,7 @@ ADMIN_CODES: Final = frozenset({
 
 
 def allows(owned: Permission, needed: Permission) -> bool:
-    """Whether somebody who has the one may do what needs the other."""
+    """Whether one permission includes the other."""
     # As numbers: an operation of enums takes most of a microsecond, and each request has some.
     has, needs = owned._value_, needed._value_
     if has & _DENY:
@@ -96,7 +96,7 @@ def parse_resources(texts: Iterable[str], *, groups: bool) -> dict[str, Permissi
 def check_resources(texts: Iterable[str]) -> None:
     """Look at what an administrator sends more closely than at a file.
 
-    :raises AclError: also when a permission is none.
+    :raises AclError: also when a text is not a permission.
     """
     for text in texts:
         pair = _pair(text)

@@ -5,8 +5,8 @@ signature that its secret key makes, or come from a white address; see ``validat
 aclEnable nothing is read and no request costs more.
 
 The scheme signs the content of a request and nothing else: connections are not encrypted, answers
-are not signed, and a request that somebody recorded passes again when it is sent again unchanged,
-in Apache's broker as well. What reads a message by its place in the log (33, 36) needs no
+are not signed, and a recorded request passes when it is sent again unchanged,
+in Apache's broker as well. A request that reads a message by its place in the log (33, 36) needs no
 permission for its topic, there as here.
 
 Source: BrokerController.initialAcl, PlainAccessValidator, AclFileWatchService @4.9.4.

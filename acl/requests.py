@@ -182,7 +182,7 @@ def _refuse(code: ResponseCode, error: AclError) -> NoReturn:
 
 
 def _split(text: str | None) -> list[str] | None:
-    """Parts between commas; as in Java, empty ones at the end are none."""
+    """Parts between commas; as in Java, empty ones at the end are dropped."""
     if text is None:
         return None
     parts = text.split(",")

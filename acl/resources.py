@@ -110,7 +110,7 @@ def _is_said_later(topic: str | None, group: str | None) -> Needed:
 
 
 def _taken_back(properties: str | None) -> Needed:
-    """What a message needs that takes back a timed one.
+    """The permission for a message that recalls a timed one.
 
     :raises AclError: when it could be one of too many topics.
     """
@@ -151,7 +151,7 @@ def _locks(fields: Fields, body: bytes) -> Needed:
 
 
 def _assigns(fields: Fields, body: bytes) -> Needed:
-    """What who asks for its queues, or says how they are shared, needs."""
+    """The permission to ask for queues or to set how they are shared."""
     try:
         asked = _Assignment.decode(body)
     except WireError as error:
@@ -173,7 +173,7 @@ def _heartbeat(fields: Fields, body: bytes) -> Needed:
 
 
 def _popped(topic: str, group: str) -> Needed:
-    """What who pops a topic needs.
+    """The permission to pop a topic.
 
     :param topic: it, or the group's topic of its retries: %RETRY%GROUP_TOPIC, %RETRY%GROUP+TOPIC.
     """
@@ -202,7 +202,7 @@ def _batch_ack(fields: Fields, body: bytes) -> Needed:
 
 
 class _BatchAck(msgspec.Struct):
-    """Whose acknowledgement it is, by short names or by long ones."""
+    """The topic and group of an acknowledgement, by short names or by long ones."""
 
     t: str = ""
     c: str = ""
@@ -285,7 +285,7 @@ def touched_resources(
 
 
 def deciding_values(code: int, fields: Fields, body: bytes) -> DecidingValues | None:
-    """What alone decides which resources a request needs.
+    """The only fields that decide which resources a request needs.
 
     :returns: None when that is more than a topic and a group.
     """

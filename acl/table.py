@@ -5,7 +5,7 @@ left out. White addresses of all files count. A file that becomes unreadable or 
 more keeps what it said, with one line in the log; at a start it stops the start, because a broker
 must not run with fewer accounts, or white addresses, than it was given.
 
-Differs from Apache: a file that changed is read anew as a whole, so that an account deleted in an
+Differs from Apache: a file that changed is read again as a whole, so that an account deleted in an
 editor is unknown, white addresses do not pile up, and a change by request holds at once; and a
 change that could not be read again is refused before it is written. Apache's broker does the first
 in part, and writes what it then cannot load.
@@ -72,7 +72,7 @@ class AccountTable:
         #: Whether any address is white for all.
         self.has_white = False
         self._white: tuple[AddressPattern, ...] = ()
-        #: What was found of addresses: connections ask for each request.
+        #: Results by address: connections ask for each request.
         self._is_white: dict[str, bool] = {}
 
     # --- questions
@@ -201,7 +201,7 @@ class AccountTable:
         self._change(path, lambda data: with_account(data, config, self._now_ms()))
 
     def delete_account(self, access_key: str) -> bool:
-        """Take an account out of its file; :returns: False when there is none.
+        """Take an account out of its file; :returns: False without one.
 
         :raises AclError: when the file cannot be written.
         """

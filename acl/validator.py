@@ -4,7 +4,7 @@ In this order: an address that is white for all; an access key there is; an addr
 for its account; the signature; a message for the trace topic, which every account may send; then
 what the account may do.
 
-Differs from Apache: what a request needs is looked up last, so that nobody without an account
+Differs from Apache: what a request needs is looked up last, so that no client without an account
 has a body read; Apache's broker answers a heartbeat it cannot read before it looks at the key.
 
 Source: PlainPermissionManager.validate @4.9.4.
@@ -73,7 +73,7 @@ class PlainAccessValidator:
                 return
             needed = needed_resources(command.code, fields, command.body)
             if needed.get(TRACE_TOPIC) is _PUB:
-                # What else it needs, as the topic of a message it takes back, it needs still.
+                # Other permissions, such as for the topic of a recalled message, are still needed.
                 needed = {name: each for name, each in needed.items() if name != TRACE_TOPIC}
             account.check(command.code, needed.items())
             if values is not None:

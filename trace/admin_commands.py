@@ -20,7 +20,7 @@ def query_trace(
 ) -> Iterator[Row]:
     """The sends and consumptions of a message, in the order of time.
 
-    :raises AdminError: when there is none.
+    :raises AdminError: when no trace is found.
     """
     rows: list[Row] = []
     begins: dict[str, SubBefore] = {}

@@ -33,7 +33,7 @@ class Delivery:
     failed: bool = False
 
     def ended(self, now_ms: int, code: ContextCode) -> SubAfter:
-        """What is known once it is over."""
+        """The facts that are known once it is over."""
         return SubAfter(self.request_id, self.message_id, max(now_ms - self.delivered_ms, 0),
                         code is ContextCode.SUCCESS, self.keys, code, now_ms, self.group)
 

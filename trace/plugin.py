@@ -1,7 +1,7 @@
 """The plugin ``trace``: the broker traces for clients that do not, when ``trace.server`` says so.
 
-What clients need to trace themselves is the kernel's: region and switch in each answer to a send
-and in each message, and the trace topic under ``traceTopicEnable``.
+The kernel gives clients the things they need to trace themselves's: region and switch in each
+answer to a send and in each message, and the trace topic under ``traceTopicEnable``.
 
 While it is off nothing is registered that a send or a pull would call.
 """

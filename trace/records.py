@@ -2,7 +2,7 @@
 
 The body of a message of the trace topic is UTF-8 text: records, each closed by 0x02, their fields
 apart by 0x01, the first field the kind. Java writes an absent text as ``null``; here that is None.
-What is read and written, by the number of fields, the kind among them:
+The forms that are read and written, by the number of fields, the kind among them:
 
 =============== ===== ==========================================================================
 kind            count clients
@@ -21,7 +21,7 @@ Recall          7     Java from 5.3.2 on
 
 From 4.9.5 to 5.3.0 the access channel CLOUD leaves out the 0x02 after SubAfter, so that the next
 record follows as if it were more fields; that is read as well. Records with more fields than these
-are read as the longest form. What is written is the form of 5.3.3.
+are read as the longest form. Records are written in the form of 5.3.3.
 
 This module is for other programs too, a pipeline for example: names and meanings stay.
 It does no input or output.
@@ -64,7 +64,7 @@ _SEPARATORS: Final = str.maketrans({FIELD_SEPARATOR: " ", RECORD_SEPARATOR: " "}
 
 
 class MessageType(IntEnum):
-    """What kind of message was sent; the ordinals of Java's enumeration."""
+    """The kind of the message; the ordinals of Java's enumeration."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -183,10 +183,11 @@ TraceRecord: TypeAlias = Pub | SubBefore | SubAfter | EndTransaction | Recall
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecords:
-    """What a body holds."""
+    """The content of a body."""
 
     records: list[TraceRecord]
-    #: Records that were passed over: of an unknown kind, too short, or with a number that is none.
+    #: Records that were passed over: of an unknown kind, too short, or with a number that is not
+    #: one.
     bad_count: int
 
 
@@ -215,7 +216,7 @@ def encode_records(records: Iterable[TraceRecord]) -> bytes:
 
 
 def record_keys(record: TraceRecord) -> list[str]:
-    """What a trace message with this record is found by: the message's id, then its keys."""
+    """The keys of a trace message with this record: the message's id, then its keys."""
     found = [record.message_id]
     if not isinstance(record, Recall) and record.keys:
         found += [key for key in record.keys.split(KEY_SEPARATOR) if key]
@@ -316,7 +317,7 @@ def _values(record: TraceRecord) -> tuple[object, ...]:
 
 
 def _written(value: object) -> str:
-    """What is no text, as Java writes it."""
+    """The text that Java writes for null."""
     if value is None:
         return _NULL
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
 """Records of what clients send and consume, made by the broker for clients that do not trace.
 
-What a broker can know of each, where it differs from what a client says of itself:
+A broker knows these facts of each, where a client would write something else:
 
 - ``Pub``: one record a message, also in a batch. ``time_ms`` is the client's born timestamp,
   ``cost_ms`` from there to the store timestamp, by two clocks, never below 0. ``success`` is
@@ -16,7 +16,7 @@ What a broker can know of each, where it differs from what a client says of itse
 
 Nothing of this is done in a request: that puts what is needed into a buffer, which a periodic task
 writes into the trace topic, 5,000 records a second at most, so that a busy broker gives a bounded
-part of its time to traces. What comes while the buffer is full is dropped and counted.
+part of its time to traces. A record that comes while the buffer is full is dropped and counted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _NO_TRACE: Final = f"{names.TRACE_ON}\x01false"
 
 
 class Sent(NamedTuple):
-    """What is kept of a send until its record is written."""
+    """The facts of a send, kept until its record is written."""
 
     group: str
     topic: str
@@ -92,7 +92,7 @@ class ServerTrace:
         self._kernel = kernel
         self._topics = frozenset(filter(None, settings.text("trace.topics").split(";")))
         self._trace_topic = settings.text("msgTraceTopicName")
-        #: What was found of topics: requests ask for each.
+        #: The topics looked up so far: requests ask for each.
         self._wanted: dict[str, bool] = {}
         self._region = settings.text("regionId")
         self._maker = RecordMaker(
@@ -120,7 +120,7 @@ class ServerTrace:
             if len(self._wanted) >= _TOPICS_MAX:
                 self._wanted.clear()
             if topic in self._kernel.topic_config.table:
-                # Who is refused may name anything.
+                # A refused client may name anything.
                 self._wanted[topic] = known
         return known
 
@@ -211,7 +211,7 @@ class ServerTrace:
 
     @hookimpl
     def before_append(self, records: Sequence[MessageRecord]) -> None:
-        """What goes to a group's retries or dead letters was sent back."""
+        """A message to a group's retries or dead letters was sent back."""
         if not self.deliveries.count:
             return
         for record in records:
@@ -244,7 +244,7 @@ class ServerTrace:
             self._keep(client_key(host, ended.group, True), host, ended)
 
     def write_all(self, now_ms: int) -> None:
-        """Write everything, whoever it is of; at the end."""
+        """Write all records of all clients; at the end."""
         steady_ms = self._kernel.steady.now_ms()
         self._buffer.extendleft(reversed(self._watched))
         self._watched.clear()

@@ -4,7 +4,7 @@ A client with its trace on sends its records to a trace topic, from a producer o
 group begins with ``_INNER_TRACE_PRODUCER``. Each record names the group it is about; the ip it
 comes from is the client's. So a client is known to trace itself once a first record of its group
 came from its ip, for sends and for consumption apart. Clients keep records back for up to five
-seconds, so a client nobody has seen before is not decided on for six: what it does meanwhile waits.
+seconds, so the decision on a new client is made after six: what it does meanwhile waits.
 One whose trace topic is at another broker cannot be recognised.
 
 Source: AsyncTraceDispatcher @4.4.0 to @5.3.3 (flushTraceInterval, genGroupNameForTrace); trace.go
@@ -21,7 +21,7 @@ from twistmq.trace.records import SubAfter, SubBefore, decode_records
 
 __all__ = ["TRACE_GROUP_PREFIX", "ClientKey", "TracingClients", "Verdict"]
 
-#: What the groups of producers of traces begin with. Source: TraceConstants.GROUP_NAME_PREFIX.
+#: The prefix of the groups of producers of traces. Source: TraceConstants.GROUP_NAME_PREFIX.
 TRACE_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 #: How long a client is watched before it is decided on, ms; longer than clients keep records back.
 WATCH_MS: Final = 6000
@@ -42,7 +42,7 @@ class ClientKey(NamedTuple):
 
 
 class Verdict(Enum):
-    """What to do with what a client did."""
+    """The decision on the records of a client."""
 
     RECORD = auto()
     #: Not known yet.
@@ -53,7 +53,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of a client, Unix ms."""
+    """The times known of a client, Unix ms."""
 
     first_ms: int
     last_ms: int
@@ -62,7 +62,7 @@ class _Seen:
 
 def client_key(host: bytes, group: str, is_consumer: bool) -> ClientKey:
     """:param host: address and int32 port, as records hold them."""
-    # A namespace ends with the last % before the name itself, which has none.
+    # A namespace ends with the last % before the name itself, which has no %.
     return ClientKey(host[:-4], group.rpartition("%")[2], is_consumer)
 
 

@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 
 __all__ = ["HalfQueue"]
 
-#: What ends a step: half messages looked at, their bytes, time. A step appends and encodes what it
+#: The bounds of one step: half messages, their bytes, time. A step appends and encodes what it
 #: puts back, so that this many bytes take some ms.
 STEP_COUNT: Final = 64
 STEP_BYTES: Final = 1024 * 1024
 STEP_MS: Final = 4
-#: Bytes of half messages that are put back because their own time has not come, in so many ms:
-#: each check writes them anew, without end if they say so. Others are asked about at once, and
-#: given up after transactionCheckMax checks. Each host has half of what the others left. Apache's
-#: broker writes them all.
+#: Bytes of half messages that are written again because their own time has not come, in so many ms:
+#: each check writes them again, without end if their time is far away. Others are asked about at
+#: once, and given up after transactionCheckMax checks. Each host has half of what the others left.
+#: Apache's broker writes them all.
 UNASKED_BYTES: Final = 4 * 1024 * 1024
 UNASKED_MS: Final = 30_000
 #: Of the host of a message, an address and its port.

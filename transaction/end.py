@@ -62,7 +62,7 @@ class End(NamedTuple):
     #: Its real topic.
     topic: str
     how: int
-    #: What is to be stored; None: it is rolled back.
+    #: The message to store; None: it is rolled back.
     record: MessageRecord | None
 
 
@@ -95,7 +95,7 @@ class EndTransaction:
             try:
                 end = self._look(request)
                 if end is not None and end.key in ends:
-                    # What came first decides.
+                    # The first of them decides.
                     self._store(ends, answers)
                     ends.clear()
                     end = self._look(request)
@@ -109,7 +109,8 @@ class EndTransaction:
         return answers
 
     def _look(self, request: Request[EndTransactionRequestHeader]) -> End | None:
-        """What a request ends; :returns: None when the producer says that it does not know.
+        """The half message that a request ends; :returns: None when the producer says that it does
+        not know.
 
         :raises BrokerError: when there is no such half message, or it ended otherwise.
         """

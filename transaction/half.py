@@ -32,7 +32,7 @@ from twistmq.broker.api.wire import properties as names
 __all__ = ["born_ms", "check_body", "checks_of", "discarded_record", "final_record", "half_again",
            "immunity_ms", "make_half", "origin_of", "require_same", "resumed_record"]
 
-#: What a broker says in the properties of a half message, and no sender has to.
+#: Properties of a half message that the broker writes and a sender need not.
 _OF_HALVES: Final = frozenset({
     names.REAL_TOPIC, names.REAL_QID, names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES,
     names.TRAN_PREPARED_QUEUE_OFFSET})
@@ -108,7 +108,7 @@ def discarded_record(message: StoredMessage) -> MessageRecord:
 
 
 def resumed_record(message: StoredMessage) -> MessageRecord:
-    """Make of a half message that was given up a new one that nobody was asked about.
+    """Make of a half message that was given up a new one without any check-back.
 
     :raises BrokerError: when its properties do not say where it belongs.
     """

@@ -1,4 +1,4 @@
-"""RESUME_CHECK_HALF_MESSAGE (323): an administrator has a half message checked anew.
+"""RESUME_CHECK_HALF_MESSAGE (323): an administrator has a half message checked again.
 
 It is one that was given up, mostly; a copy of it without questions goes into the half topic.
 
@@ -41,7 +41,7 @@ class ResumeCheck:
     def handle(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Reply:
         """Put a half message back.
 
-        :raises BrokerError: when there is none of this id, or it cannot be stored.
+        :raises BrokerError: when no message has this id, or it cannot be stored.
         """
         message = self._find(request.header.msg_id or "")
         record = resumed_record(message)

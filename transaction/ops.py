@@ -103,7 +103,7 @@ def _parts(offsets: Sequence[int], size_max: int) -> list[list[int]]:
 
 
 class KnownOps:
-    """What the op messages of one half queue say, from where they are not yet consumed.
+    """The op messages of one half queue, from the first that is not consumed.
 
     It outlives a check: an op message that ends a half message which was put back stays until a
     check has come to where the copy is.

@@ -1,4 +1,5 @@
-"""Transactions: a producer sends a half message nobody sees, and says later whether it counts.
+"""Transactions: a producer sends a half message that no consumer sees, and commits or rolls it back
+later.
 
 A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC until its producer commits it or rolls it back.
 When it says nothing the broker asks it, or another producer of its group, again and again; when

@@ -9,7 +9,7 @@ from twistmq.broker.api import MessageRecord, StoredMessage
 
 __all__ = ["Half", "RecentHalves"]
 
-#: What they may take, in bytes of the log.
+#: The bound of their size, in bytes of the log.
 SIZE_MAX: Final = 4 * 1024 * 1024
 
 

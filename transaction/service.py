@@ -53,7 +53,7 @@ class TransactionService:
         #: Half messages of the sends that are handled now, with their properties, as text and
         #: parsed; those that are stored are counted, and kept for a while.
         self._prepared: dict[MessageRecord, tuple[str, dict[str, str]]] = {}
-        #: What ends a half message looks here for it first.
+        #: The end of a transaction looks here first for its half message.
         self.recent = RecentHalves()
         #: By half queue and queue offset of the first half message: how a transaction ended.
         self._ended: OrderedDict[tuple[int, int], int] = OrderedDict()

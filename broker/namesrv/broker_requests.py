@@ -1,4 +1,4 @@
-"""What brokers and tools change: 103, 104, 205, 216, 217, 322, 327, 904.
+"""Requests by which brokers and tools change tables: 103, 104, 205, 216, 217, 322, 327, 904.
 
 Source: DefaultRequestProcessor @5.3.3.
 """
@@ -140,7 +140,7 @@ class BrokerRequests:
             body=self._order_topics())
 
     def _order_topics(self) -> bytes:
-        """What a registering broker is told of ordered topics.
+        """The ordered topics in the answer to a registration.
 
         Nothing when it is too long, as what was saved before there was a limit may be: the broker
         would close the connection over such a frame, and be forgotten with it.

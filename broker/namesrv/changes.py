@@ -1,11 +1,11 @@
-"""What changes the tables, one after the other: each connection's in the order it came.
+"""Changes of the tables, one after the other: each connection's in the order it came.
 
 The registration of a broker with a hundred thousand topics takes a fifth of a second: it is done in
-slices, and what others change meanwhile waits behind it, so that of two changes the later one wins
-whoever sent it. Of those that wait each host has its turn, and of a host's each
+slices, and other changes wait behind it, so that of two changes the later one wins. Of those that
+wait each host has its turn, and of a host's each
 connection: who sends many changes at a time, from however many connections, keeps no other host's
-broker from registering. Of the bytes that may wait each host has half of what the others left. What
-only reads, and signs of life, wait for nothing. A broker that is lost
+broker from registering. Of the bytes that may wait each host has half of what the others left.
+Reads and heartbeats do not wait. A broker that is lost
 leaves at once; what is left of its registration is then dropped.
 
 Source: RouteInfoManager's lock @5.3.3.
@@ -33,7 +33,7 @@ from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
 __all__ = ["Changes"]
 
 _Work = Generator[None, None, Reply]
-#: Whose changes are the name server's own.
+#: The key of the name server's own changes.
 _OWN: Final = -1
 
 
@@ -45,7 +45,7 @@ class _Change:
     reply: Deferred[Any]
     #: Whether it is dropped with its connection.
     ends_with_it: bool = False
-    #: What it keeps in memory until its turn.
+    #: The bytes it keeps in memory until its slice.
     size_bytes: int = 0
 
 
@@ -73,7 +73,7 @@ class Changes:
         return self.work(_at_once(change), channel) if self._is_working else change()
 
     def begin(self, work: Generator[None, None, None]) -> None:
-        """Do what nobody waits for, and what may take long, behind what came before it."""
+        """Do long work without an answer, behind the changes that came before it."""
         handled = self._add(_Change(_unanswered(work), Deferred()), "", _OWN)
         if isinstance(handled, Deferred):
             handled.addErrback(lambda failure: self.log.failure(
@@ -84,7 +84,7 @@ class Changes:
     ) -> Handled:
         """Begin what may take long, when what came before it is done.
 
-        :param channel: of who sent it.
+        :param channel: the connection that sent it.
         :param ends_with_it: whether it has no use when the connection is lost before its turn.
         :param size_bytes: what it keeps in memory until its turn.
         :returns: its reply, when one slice was enough, else a Deferred of it.
@@ -107,7 +107,7 @@ class Changes:
     def lost(self, channel: Channel) -> None:
         """Drop what waits of a lost connection and has no use any more.
 
-        What it holds, a frame each, counts for no connection from now on.
+        Its frames count for no connection from now on.
         """
         host = host_of(channel.charged_address)
         connections = self._waiting.get(host, OrderedDict())

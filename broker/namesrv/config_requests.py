@@ -88,7 +88,7 @@ class ConfigRequests:
     def update_settings(self, request: Request[EmptyHeader]) -> Reply:
         """Change settings: all that are named, or none; only those that are open.
 
-        Differs from Apache: there any setting is changed by anybody, also the address to listen on.
+        Differs from Apache: there any client changes any setting, also the address to listen on.
         """
         self.log.info("settings changed by {peer}", peer=request.channel.remote_address)
         settings = self._settings

@@ -75,15 +75,16 @@ class KVConfig:
         self._file = ConfigFile(io, path)
         self._limit = limit
         self._in_thread = in_thread or maybeDeferred
-        #: What is saved. It and its namespaces are never changed in place: a thread may read them.
+        #: The table as saved. It and its namespaces are never changed in place: a thread may read
+        #: them.
         self._table: _Table = {}
-        #: What it counts as, see :func:`_table_size`.
+        #: Its size, see :func:`_table_size`.
         self._size_bytes = 0
         self._waiting: list[_Change] = []
         self._is_saving = False
         #: Why the last change could not be saved; empty: it was.
         self.fault = ""
-        #: Who waits until nothing is to be saved.
+        #: Deferreds that fire once everything is saved.
         self._idle: list[Deferred[None]] = []
 
     def load(self) -> None:
@@ -119,7 +120,7 @@ class KVConfig:
             ("namespace", namespace, KV_NAME_SIZE_MAX), ("key", key, KV_NAME_SIZE_MAX),
             ("value", value, self._limit("kv.value_size_max")),
         ):
-            # What is much too long is not worth being written to be measured.
+            # A value that is much too long is not encoded to be measured.
             size_bytes = len(text) if len(text) > maximum_bytes else _size(text)
             if size_bytes > maximum_bytes:
                 raise self._refused(f"the {name} has {size_bytes} bytes, the limit is "
@@ -245,7 +246,7 @@ def _size(text: str) -> int:
 
 
 def _table_size(table: _Table) -> int:
-    """What a table counts as: its names and values, and something for each of them."""
+    """The size of a table: its names and values, and something for each of them."""
     return sum(KV_ENTRY_BYTES + _size(namespace) + sum(
         KV_ENTRY_BYTES + _size(key) + _size(value) for key, value in values.items())
         for namespace, values in table.items())

@@ -1,4 +1,4 @@
-"""What a broker says of itself when it registers, what it is told, and which of its topics count.
+"""The data of a registration, its answer, and the topics of it that count.
 
 Source: RouteInfoManager.registerBroker, RegisterBrokerResult @5.3.3.
 """
@@ -33,7 +33,7 @@ __all__ = ["MasterOfGroup", "Registration", "is_text_short", "put_topics", "why_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker says of itself.
+    """The identity of a registering broker.
 
     :param timeout_ms: the silence after which it is gone; None from brokers before 5.
     :param acting_master: whether a slave may stand in for its master; None from old brokers.
@@ -58,13 +58,13 @@ class Registration:
 
     @property
     def host(self) -> str:
-        """Whose share of the tables it takes."""
+        """The host whose share of the tables it uses."""
         return host_of(self.channel.charged_address)
 
 
 @dataclass(frozen=True, slots=True)
 class MasterOfGroup:
-    """What a slave is told of its master; nothing when there is none, or it is the master."""
+    """The master in the answer to a slave; empty without a master or for the master itself."""
 
     address: str | None = None
     ha_address: str | None = None
@@ -101,7 +101,7 @@ def put_topics(
     tables: RouteTables, new: Registration, is_changed: bool, *, drop_missing: bool,
     is_current: Callable[[], bool],
 ) -> Generator[None, None, str]:
-    """Take the topics of a master, or of the slave that comes first when there is none.
+    """Take the topics of a master, or of the first slave when there is no master.
 
     Yields where it can pause; goes on only as long as the registration is the broker's last one.
 

@@ -76,7 +76,7 @@ class NameServer:
         self.serve_http = serve_http
         #: Figures of the process by name, for metrics; each is called when it is read.
         self.figures = dict(figures or {})
-        #: What must hold for it to be of use, by name; each says what is wrong, if it is.
+        #: Checks by name; each returns the fault, or an empty text.
         self.health_checks: dict[str, Callable[[], str]] = {
             "answers": self._answers_fault, "key-value configuration": self._kv_fault}
         self._running = False

@@ -1,9 +1,9 @@
 """How much of a name server's tables each host may take: places of brokers, bytes of routes.
 
-A name server has no accounts, so whoever reaches its port can register brokers. Both tables have
-a limit, and each host has a share of what the others left: half of the bytes; a quarter of the
-places, half on the loopback address, and one connection half of that. So nobody takes all of it,
-from however many connections, and each further host finds something.
+A name server has no accounts, so any host that reaches its port can register brokers. Both tables
+have a limit, and each host has a share of what the others left: half of the bytes; a quarter of the
+places, half on the loopback address, and one connection half of that. So no host takes all of it,
+with any number of connections, and each further host finds room.
 
 A broker that leaves keeps its place and its bytes for as long as it had them, an hour at most: one
 that starts again comes back, whatever came meanwhile.
@@ -40,7 +40,7 @@ _Key = tuple[str, str, str]
 
 
 def host_of(charged_address: str) -> str:
-    """Whose share a connection's broker counts for.
+    """The host whose share a connection's broker uses.
 
     :param charged_address: "ip:port"; IPv6 as "[ip]:port", where a host has a network of 64 bits.
     """
@@ -94,7 +94,7 @@ class RouteRoom:
 
     def __init__(self, size_max: Callable[[], int] = lambda: sys.maxsize) -> None:
         self._size_max = size_max
-        #: The clock, Unix ms; set by who is told the time.
+        #: The clock, Unix ms; set by the caller that knows the time.
         self.now_ms = 0
         self._places: dict[_Key, _Place] = {}
         self._place_shares: Shares[str] = Shares()
@@ -161,7 +161,7 @@ class RouteRoom:
 
     @property
     def size_bytes(self) -> int:
-        """What all routes count as, those that are kept for brokers among them."""
+        """The size of all routes, kept places of brokers included."""
         return self._byte_shares.total
 
     def name_came(self, name: str, host: str) -> None:
@@ -224,7 +224,7 @@ class RouteRoom:
                 self.settle(name)
 
     def used_bytes(self, name: str) -> int:
-        """What the rows of a name count as."""
+        """The size of the rows of a name."""
         rows = self._rows.get(name)
         return rows.used_bytes if rows else 0
 

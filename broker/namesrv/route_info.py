@@ -43,8 +43,8 @@ __all__ = ["BROKER_TIMEOUT_MS", "LEAVE_REASONS", "RouteInfoManager"]
 #: A broker that says nothing else is gone after this silence, ms.
 #: Source: RouteInfoManager.DEFAULT_BROKER_CHANNEL_EXPIRED_TIME.
 BROKER_TIMEOUT_MS: Final = 120_000
-#: Why a broker is forgotten: it said so, was silent, its connection broke; its address has another
-#: name now, or it came with an older state than who has its id.
+#: The reason a broker is forgotten: it left, was silent, its connection broke, its address has
+#: another name now, or its state is older than that of the broker with its id.
 LEAVE_REASONS: Final = ("unregistered", "silent", "connection_lost", "replaced", "outdated")
 #: Brokers that leave at once and are named in the log; of more their number is.
 _NAMES_LOGGED_MAX: Final = 20
@@ -170,8 +170,8 @@ class RouteInfoManager:
     def _drop_other_identities(self, new: Registration) -> None:
         """Forget what the broker was before: its name elsewhere, or another name here.
 
-        Another name counts only when it came over the same connection: else one request of
-        anybody, with the address of a broker, would drop that broker. One that was renamed and
+        Another name counts only when it came over the same connection: else one request of any
+        host, with the address of a broker, would drop that broker. One that was renamed and
         started again has lost its connection, or falls silent. With another name in another
         cluster it is another broker, which stays: clusters may lie in networks that use the same
         addresses.
@@ -337,7 +337,7 @@ class RouteInfoManager:
             self._leave(lost, "connection_lost")
 
     def _leave(self, keys: Iterable[BrokerKey], why: str) -> None:
-        """Forget brokers, and the topics of names that nobody has any more."""
+        """Forget brokers, and the topics of names without any broker."""
         assert why in LEAVE_REASONS, why
         tables = self.tables
         gone: list[str] = []
@@ -362,7 +362,7 @@ class RouteInfoManager:
             self.log.info("{count} more brokers are gone", count=len(gone) - _NAMES_LOGGED_MAX)
 
     def _wiping(self, name: str) -> Generator[None, None, None]:
-        """Let no producer choose a name without a master, as long as it has none."""
+        """Keep producers from a name as long as it has no master."""
         wiping = self.tables.wiping_write_permission(name)
         while (group := self.tables.brokers.get(name)) and MASTER_ID not in group.broker_addrs:
             try:

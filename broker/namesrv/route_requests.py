@@ -1,4 +1,4 @@
-"""What clients and tools read: 105, 106, 206, 224, 304, 311, 312, 313, 901.
+"""Requests by which clients and tools read tables: 105, 106, 206, 224, 304, 311, 312, 313, 901.
 
 Source: ClientRequestProcessor, DefaultRequestProcessor, ZoneRouteRPCHook @5.3.3.
 """
@@ -189,7 +189,7 @@ class RouteRequests:
                 return Reply(body=TopicList(set(names)).encode())
             return Reply(body=(yield from topic_list_body(names)))
 
-        # A short one waits for nobody's long one.
+        # A short one does not wait for a long one.
         if self._views.topic_count <= LONG_COUNT:
             return run_to_completion(work())
         return self._long_lists.answer(work(), request.channel)

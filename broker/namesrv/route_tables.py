@@ -14,9 +14,9 @@ name, no topic without a queue; whatever names a broker, ``mappings`` apart, nam
 ``brokers``. But the queues of a name that is gone are taken out a part at a time: until then
 ``queues_at`` leaves them out.
 
-What is asked of one broker must not look at all others, nor at all topics: who registers four
-thousand brokers, or one with a hundred thousand topics, would hold everybody up. So the tables are
-read by everybody and changed here only, where the ways back are kept: from an address and a
+A request about one broker must not walk all brokers or topics: four thousand brokers, or one with a
+hundred thousand topics, would delay all other clients. So the tables are read anywhere and changed
+here only, where the ways back are kept: from an address and a
 connection to brokers, from a broker name to its clusters and its queues.
 
 Differs from Apache: there, entries that point nowhere stay behind when a broker changes its name,
@@ -55,9 +55,9 @@ PART_COUNT: Final = 256
 
 
 class BrokerKey(NamedTuple):
-    """What tells one broker from all others: two clusters may use the same addresses.
+    """The key that identifies one broker: two clusters may use the same addresses.
 
-    The name is a part of it, so that nobody who registers an address under another name takes the
+    The name is a part of it, so that an address registered under another name does not take the
     place of the broker that is there.
     """
 
@@ -100,7 +100,7 @@ class RouteTables:
     _queues_by_name: dict[str, dict[str, QueueData]] = field(default_factory=dict)
     #: Names that are gone, and their queues, which are in ``topics`` still.
     _gone: list[tuple[str, dict[str, QueueData]]] = field(default_factory=list)
-    #: What everybody may take of these tables.
+    #: The shares of these tables by host.
     room: RouteRoom = field(default_factory=RouteRoom, compare=False)
     #: Characters of all topics' names: no list of them is shorter.
     topic_chars: int = 0
@@ -144,7 +144,7 @@ class RouteTables:
         return group
 
     def live_as(self, cluster: str, address: str, name: str) -> BrokerLive | None:
-        """The live broker of a name at an address; None when there is none."""
+        """The live broker of a name at an address; or None."""
         return self.live.get(BrokerKey(cluster, address, name))
 
     def drop_address(self, key: BrokerKey) -> bool:
@@ -202,7 +202,7 @@ class RouteTables:
                 queues = self.topics[topic] = {}
                 self.topic_chars += len(topic)
         elif own is None or own.get(topic) is not queues[name]:
-            # What the name had before it was gone.
+            # The data of the name before it was removed.
             self._drop_mapping(topic, name)
         queues[name] = queue
         if own is None:
@@ -261,7 +261,8 @@ class RouteTables:
     def _drop_mapping(self, topic: str, name: str) -> None:
         """Forget the logical queues of a topic that a broker name leads, if it has any.
 
-        Differs from Apache, which forgets none, and has them in routes of a topic made anew.
+        Differs from Apache, which keeps them, and has them in routes of a topic that is created
+        again.
         """
         mappings = self.mappings.get(topic)
         mapping = None if mappings is None else mappings.pop(name, None)
@@ -308,7 +309,7 @@ class RouteTables:
 
 
 def _row_size(topic: str) -> int:
-    """What a topic of one broker name counts as, bytes."""
+    """The size of a topic of one broker name, bytes."""
     return ROUTE_ROW_BYTES + len(topic)
 
 

@@ -1,4 +1,4 @@
-"""What is read from the tables: routes, clusters, groups, lists of topics.
+"""Views of the tables: routes, clusters, groups, lists of topics.
 
 Source: RouteInfoManager (pickupTopicRouteData and the getters), ZoneRouteRPCHook @5.3.3.
 """
@@ -187,7 +187,7 @@ def _copy(group: BrokerData) -> BrokerData:
 
 
 def _let_slave_stand_in(group: BrokerData, queue: QueueData) -> None:
-    """Give the slave with the lowest id the master's, when there is none to be written to."""
+    """Give the slave with the lowest id the master's id, when there is no writable master."""
     addresses = group.broker_addrs
     if MASTER_ID in addresses or not group.enable_acting_master or queue.perm & PERM_WRITE:
         return

@@ -46,7 +46,7 @@ def _number(least: int, most: int) -> Callable[[str], str | None]:
 
 
 def _clean_up(text: str) -> str | None:
-    """Differs from Apache: a topic is not taken for compacted by who asks for that."""
+    """Differs from Apache: a request cannot make a topic compacted."""
     if text == "COMPACTION":
         return "cleanup.policy=COMPACTION: topics are not compacted here, DELETE is what there is"
     return _one_of("DELETE", "COMPACTION")(text)
@@ -74,8 +74,8 @@ GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
 def parse_attribute_changes(text: str | None) -> dict[str, str]:
     """Read "+name=value,-name"; the signs stay with the names.
 
-    Differs from Apache: a second "=" belongs to the value, because cutting it off would set what
-    nobody asked for.
+    Differs from Apache: a second "=" belongs to the value, because cutting it off would set another
+    value than was asked for.
 
     :raises RequestRefused: when it is not of that form.
     """

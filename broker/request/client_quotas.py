@@ -1,9 +1,9 @@
-"""What heartbeats have the broker keep, counted in bytes and bounded.
+"""Quotas of the data that heartbeats have the broker keep, in bytes.
 
 A connection's share is what its heartbeats brought, of each group the last; what it lets go of is
 given back. Sizes are generous estimates of the objects, so that the count is never too small.
 
-Apache has no such bound: whoever sends heartbeats fills its memory.
+Apache has no such bound: any sender of heartbeats fills its memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from twistmq.broker.wire.bodies import ConsumerData, HeartbeatData, Subscription
 __all__ = ["ClientSpace", "GroupKey", "consumer_key", "consumer_size", "producer_key",
            "producer_size"]
 
-#: What one client of one group takes: the client, its places in tables; a group.
+#: The size of one client of one group: the client, its places in tables; a group.
 _MEMBER_BYTES: Final = 1024
 _SUBSCRIPTION_BYTES: Final = 512
 #: One tag or one code in a set.
@@ -89,8 +89,8 @@ class ClientSpace:
     def check(self, channel_id: int, heartbeat: HeartbeatData) -> None:
         """Look whether there is room for what a heartbeat brings.
 
-        What takes no more than before is always taken, and what is little for a connection is
-        not refused for what the others have.
+        A heartbeat that needs no more than before always passes, and a small one is not refused
+        because of other connections.
 
         :raises RequestRefused: INVALID_PARAMETER when a name or an expression is too long or it
             is too much for one connection, SYSTEM_BUSY when it is too much beside what others have.

@@ -104,7 +104,7 @@ class ClientRequests:
                 sub_change = True
             yield
             if not request.channel.active:
-                # What was taken before it was lost is forgotten already.
+                # The groups registered before it was lost are forgotten already.
                 break
         else:
             for producer in heartbeat.producer_data_set:
@@ -137,7 +137,7 @@ class ClientRequests:
         if group is not None:
             sub_change = group.fingerprint != heartbeat.heartbeat_fingerprint
         else:
-            # Differs from Apache, where a broker that was started anew never asks for what such
+            # Differs from Apache, where a broker that was started again never asks for what such
             # a heartbeat leaves out, and refuses the group's pulls.
             sub_change = heartbeat.without_sub
         self._tables.clients.register_consumer(

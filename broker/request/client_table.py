@@ -32,13 +32,13 @@ _NAMES_MAX: Final = 5
 
 
 class ChangeKind(Enum):
-    """What happened to a group."""
+    """The kind of change of a group."""
 
     #: A producer group got a member; a consumer group's members or subscriptions are as given.
     REGISTER = auto()
     #: A group lost its last member.
     UNREGISTER = auto()
-    #: The members or what they subscribe to changed: they must share the queues anew.
+    #: The members or what they subscribe to changed: they must rebalance.
     CHANGE = auto()
     #: One client left or was lost.
     CLIENT_GONE = auto()
@@ -72,7 +72,7 @@ class ConsumerGroup:
     clients: dict[int, Client] = field(default_factory=dict)
     #: By topic.
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    #: Of the last heartbeat; 0 when that was of the first kind, which has none.
+    #: Of the last heartbeat; 0 when that was of the first kind, which has no fingerprint.
     fingerprint: int = 0
     #: Filters of subscriptions that pulls asked for.
     filters: MadeFilters = field(default_factory=dict)
@@ -100,7 +100,7 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClientChange:
-    """What a listener is told."""
+    """The change of a group, for listeners."""
 
     #: REGISTER, UNREGISTER, CHANGE or CLIENT_GONE.
     kind: ChangeKind
@@ -131,7 +131,7 @@ class ClientTable:
         #: before the old one is known to be lost.
         self._producers_by_id: dict[str, dict[tuple[str, int], Client]] = {}
         self._next_producer = 0
-        #: What all of it takes.
+        #: The size of all of it.
         self.space = ClientSpace()
 
     # --- look-up

@@ -1,4 +1,4 @@
-"""What the consume hooks see: who asks for messages of which queue, and what is sent."""
+"""The argument of the consume hooks: a request for messages of a queue, and its messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ConsumeContext:
 
     #: The consumer group.
     group: str
-    #: Whose messages are asked for.
+    #: The topic of the messages.
     topic: str
     #: The queue, from 0 on.
     queue_id: int

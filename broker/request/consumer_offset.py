@@ -33,14 +33,14 @@ _SEPARATOR = "@"
 _VERSION_STEP = 500
 #: Keys looked at between two looks at the clock.
 _KEYS_AT_ONCE = 500
-#: What a pair of topic and group takes beside its name, which is there twice: a dictionary, a row
-#: of the file; and what one of its queues takes; bytes, as measured.
+#: The size of a pair of topic and group beside its name, which is there twice (a dictionary, a row
+#: of the file), and of one of its queues; bytes, as measured.
 _KEY_BYTES: Final = 450
 _QUEUE_BYTES: Final = 120
 
 
 def _check(table: Mapping[str, Mapping[int, int]]) -> None:
-    """:raises ValueError: when a queue or offset is none."""
+    """:raises ValueError: when a queue or an offset is not a number."""
     for key, queues in table.items():
         for queue_id, offset in queues.items():
             if not -(2**31) <= queue_id < 2**31 or not -(2**63) <= offset < 2**63:
@@ -48,7 +48,7 @@ def _check(table: Mapping[str, Mapping[int, int]]) -> None:
 
 
 def _size(key: str, queues: Mapping[int, int]) -> int:
-    """What the offsets of a group in a topic take, about, bytes."""
+    """About the size of the offsets of a group in a topic, bytes."""
     return _KEY_BYTES + 2 * len(key) + _QUEUE_BYTES * len(queues)
 
 
@@ -70,7 +70,7 @@ class ConsumerOffsetTable(SavedTable):
         #: Offsets an administrator set, until the group's next pull.
         self._reset: dict[str, dict[int, int]] = {}
         self._commits = 0
-        #: What the offsets take, about, bytes.
+        #: About the size of the offsets, bytes.
         self.size_bytes = 0
         self._back_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
@@ -111,7 +111,7 @@ class ConsumerOffsetTable(SavedTable):
         return self._job(frame, maps)
 
     def _file_parts(self) -> tuple[ConsumerOffsetSerializeWrapper, dict[str, list[bytes]]]:
-        """What the file holds: a body with empty maps, and the rows of these."""
+        """The content of the file: a body with empty maps, and the rows of these."""
         frame = ConsumerOffsetSerializeWrapper({}, self.data_version, {})
         return frame, {"offsetTable": self._file_rows.rows(),
                        "groupTopicMap": self._topic_rows or []}
@@ -319,7 +319,7 @@ class LmqConsumerOffsetTable(ConsumerOffsetTable):
 
     :param file: lmqConsumerOffset.json.
     :param plain_file: consumerOffset.json, which is read as long as the other is not there.
-        Differs from Apache, whose groups begin anew when enableLmq is switched on.
+        Differs from Apache, whose groups begin again when enableLmq is switched on.
     """
 
     def __init__(

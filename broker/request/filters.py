@@ -179,7 +179,7 @@ class FilterLanguages:
 
     def __init__(self) -> None:
         self._languages: dict[str, IFilterLanguage] = {}
-        #: What keeps the filters of groups, where a plugin does.
+        #: The keeper of the filters of groups, if a plugin provides one.
         self.consumer_filters: IConsumerFilters | None = None
         self._compiled: dict[tuple[str, str], Matches | ValueError] = {}
 
@@ -290,6 +290,6 @@ class FilterLanguages:
         return keeper.group_filter(group, subscription.topic, sub_version)
 
     def describe(self, group: str, topic: str) -> str:
-        """What a group filters a topic by, as a text for people."""
+        """The filter of a group for a topic, as a text for people."""
         keeper = self.consumer_filters
         return "null" if keeper is None else keeper.describe(group, topic)

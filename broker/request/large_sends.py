@@ -1,10 +1,10 @@
 """Batches of many messages, in slices: a batch of 4 MB has tens of thousands of them.
 
 Such a batch is made into records, encoded, entered into queue and index, and answered a part at a
-time, with everybody's turn in between; what cannot be done in parts is to give its records their
-places and to write them: that is one step, so that they are stored together, in their order, all
-or none. One batch of all is worked at at a time, since its records take many times its bytes. What
-its connection sends meanwhile waits behind it.
+time, and the reactor serves other clients in between. Giving its records their places and writing
+them is one step, so that they are stored together, in their order, all
+or none. One batch of all is worked at at a time, since its records take many times its bytes. Other
+sends of its connection wait behind it.
 
 Source: SendMessageProcessor.sendBatchMessage @5.3.3, which does so on threads.
 """
@@ -131,7 +131,7 @@ class LargeSends:
     ) -> Generator[None, None, list[MessageRecord]]:
         """Take a batch apart.
 
-        :raises BrokerError: when it is none, or a message of it is refused.
+        :raises BrokerError: when it is not a batch, or a message of it is refused.
         """
         body = request.command.body
         records: list[MessageRecord] = []

@@ -1,8 +1,8 @@
-"""Answers that take long to make are made in slices, so that nobody else waits for them.
+"""Answers that take long to make are made in slices, so that other clients do not wait for them.
 
 A handler that may take long is a generator: it yields wherever it can pause and returns its reply.
 Most are done within the first slice and answered at once. Of those that are not, each connection's
-oldest is worked at in turn; what nobody waits for any more is dropped.
+oldest is worked at in turn; an answer whose client is gone is dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ANSWERS_MAX: Final = 20_000
 #: Connections that an answer is being made for: what is made is kept.
 CONNECTIONS_MAX: Final = 512
 
-#: What a handler that may take long is.
+#: A handler that may take long, as a generator.
 Work = Generator[None, None, Reply]
 #: The channel, unless the work is wanted without it.
 _Answer = tuple[Work, Channel | None, Deferred[Any]]
@@ -57,7 +57,7 @@ class LongAnswers:
     def answer(self, work: Work, channel: Channel, *, is_wanted: bool = False) -> Handled:
         """Begin an answer.
 
-        :param is_wanted: the work is to be done even when nobody waits for the answer any more.
+        :param is_wanted: the work is to be done even when its client is gone.
         :returns: the reply, or a Deferred of it when others wait already or it takes long.
         :raises RequestRefused: SYSTEM_BUSY when too many wait.
         """
@@ -99,7 +99,7 @@ class LongAnswers:
             if channel is None or channel.active:
                 reply = advance(work, self._now_ms, slice_ms)
             else:
-                # Nobody can read it; the Deferred still fires, so that its bytes are released.
+                # Its client is gone; the Deferred still fires, so that its bytes are released.
                 work.close()
         except Exception:
             self._put_back(channel_id, answers)

@@ -1,4 +1,4 @@
-"""What the kernel does again and again.
+"""The periodic tasks of the kernel.
 
 Source: BrokerController.initializeBrokerScheduledTasks, ClientHousekeepingService @5.3.3.
 """

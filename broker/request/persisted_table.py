@@ -1,4 +1,5 @@
-"""Tables that have a file: what changed is written anew, the rest is kept as it was written.
+"""Tables that have a file: changed rows are encoded again, the others are kept as they were
+written.
 
 A table of tens of thousands of rows takes a second to write as text. So each row's text is kept,
 rows that changed are written in steps, and the file is put together and saved on a thread.
@@ -30,7 +31,7 @@ Saving = Generator[None, None, Callable[[], None]]
 class FileRows:
     """The rows of one map, as its file has them.
 
-    :param encode: writes the row of a key; None: there is none any more.
+    :param encode: writes the row of a key; None when the row is gone.
     """
 
     def __init__(self, encode: Callable[[str], bytes | None]) -> None:

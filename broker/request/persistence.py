@@ -1,6 +1,6 @@
 """When tables are saved: soon after a change, all changes of that time at once.
 
-Saving a table writes and syncs a whole file, so a change that nobody waits for only marks its
+Saving a table writes and syncs a whole file, so a change without a waiting request only marks its
 table. An administrator's request waits until its change is saved; those that come during a save
 share the next one.
 
@@ -47,7 +47,7 @@ class TableSaves:
         self._in_thread = in_thread
         self._now_ms = now_ms
         self._running: dict[SavedTable, Deferred[None]] = {}
-        #: Who waits for the save after the one that runs.
+        #: Deferreds of the save after the one that runs.
         self._waiting: dict[SavedTable, list[Deferred[None]]] = {}
         self._took_ms = 0
         #: Tables that could not be saved and will be tried again.

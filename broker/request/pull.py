@@ -60,7 +60,7 @@ __all__ = ["PullRequests"]
 
 #: Bit of a group's forbidden mask for a topic: reading. Source: PermName.INDEX_PERM_READ.
 _FORBIDDEN_READ_INDEX: Final = 2
-#: Who forbids a pull, in the reply's header. Source: ForbiddenType.
+#: The origin of a refusal, in the reply's header. Source: ForbiddenType.
 _BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
 _BROADCASTING_FORBIDDEN, _SUBSCRIPTION_FORBIDDEN = 4, 5
 
@@ -166,7 +166,7 @@ class PullRequests:
             broadcast.pulled(request, client, result.next_begin_offset if (
                 code == ResponseCode.PULL_OFFSET_MOVED) else header.queue_offset)
         if result.status is not _EMPTY or header.topic in self._tables.topic_config.table:
-            # Else it is a light queue that nobody wrote to: any name is one.
+            # Else it is a light queue without messages: any name is one.
             self._tables.consumer_offset.pulled(header.consumer_group, header.topic,
                                                 header.queue_id, result.next_begin_offset)
         if may_wait and header.sys_flag & PULL_COMMIT_OFFSET:
@@ -242,7 +242,7 @@ class PullRequests:
     def _group_subscription(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> tuple[ConsumerGroup, SubscriptionData]:
-        """What the group's members said in their heartbeats that they want of the topic."""
+        """The group's subscription to the topic, from its members' heartbeats."""
         members = self._tables.clients.consumer_group(header.consumer_group)
         if members is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST,

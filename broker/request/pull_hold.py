@@ -2,7 +2,8 @@
 
 Thousands may wait on one queue. They are looked at, and run again, in rounds: a round goes through
 the pulls of a queue that a reason concerns in the order they came, for a few milliseconds at a
-time, with everybody's turn in between. Reasons to wake that come meanwhile make the next round of
+time, and the reactor serves other clients in between. Reasons to wake that come meanwhile make the
+next round of
 that queue. A message concerns those that may want its tag, see ``waiting_by_tag``.
 
 Source: PullRequestHoldService @5.3.3.
@@ -49,7 +50,7 @@ class _HeldPull:
     deadline_ms: int
     #: Runs the pull again; it must not be held a second time.
     run_again: Callable[[Request[Any], int], Handled]
-    #: Fires with the reply, or with None when nobody can read one.
+    #: Fires with the reply, or with None when its connection is lost.
     reply: Deferred[Any]
     is_over: bool = False
     #: Whether it is one of those that its connection may have when there are too many.
@@ -58,7 +59,7 @@ class _HeldPull:
 
 #: Says whether a wait is over.
 _Ends = Callable[[_HeldPull], bool]
-#: Whose waits a reason may end: those who may want one of these records; None: everybody's.
+#: The pulls a reason may wake: those that may want one of these records; None for all pulls.
 _Reason = tuple[_Ends, Sequence[MessageRecord] | None]
 
 
@@ -182,7 +183,7 @@ class PullHold:
             self._host.run_soon(self._take_turn)
 
     def _begin(self, key: tuple[str, int], reasons: Sequence[_Reason]) -> _Round | None:
-        """Begin a round for these reasons; :returns: None when they concern nobody."""
+        """Begin a round for these reasons; :returns: None when they concern no pull."""
         waiting = self._held.get(key)
         if waiting is None:
             return None
@@ -256,7 +257,7 @@ class PullHold:
     @staticmethod
     def _run(held: _HeldPull, now_ms: int) -> None:
         if not held.request.channel.active:
-            # Nobody can read a reply; the Deferred still fires, so that its bytes are released.
+            # The connection is lost; the Deferred still fires, so that its bytes are released.
             held.reply.callback(None)
             return
         try:

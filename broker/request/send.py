@@ -147,7 +147,7 @@ class SendRequests:
                 records_of.append([])
                 replies[index] = self.refused(error)
             except LargeBatch:
-                # What came before it is stored before it, what came after it waits with it.
+                # Requests before it are stored before it, requests after it wait with it.
                 replies = self.complete(requests[:index], records_of, replies[:index])
                 return replies + self._large.wait(requests[index:])
         return self.complete(requests, records_of, replies)
@@ -188,8 +188,8 @@ class SendRequests:
     def tell_of_topics(self) -> Deferred[None] | None:
         """Have topics that were made saved, once for all of the batch: it writes the table.
 
-        :returns: fires when that is done, or could not be; None when it is. Who sends is answered
-            then: what is sent to a topic that a kill forgets cannot be pulled.
+        :returns: fires when that is done, or could not be; None when it is. The sender is answered
+        then: a message of a topic that a kill removed cannot be pulled.
         """
         if not self._topics.made:
             return None

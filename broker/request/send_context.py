@@ -1,4 +1,4 @@
-"""What the send hooks see: the send requests of one read and the records made of them."""
+"""The argument of the send hooks: the send requests of one read and the records made of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SendBatch:
 
     #: Their headers are SendMessageRequestHeader or its V2, which have the same attributes.
     requests: list[Request[Any]]
-    #: What is to be stored of each; a batch of a client has several.
+    #: The records of each request; a batch has several.
     records: list[list[MessageRecord]] = field(default_factory=list)
-    #: What each request is answered; filled in once the messages are stored or refused.
+    #: The answer to each request, filled in once its messages are stored or refused.
     replies: list[Handled] = field(default_factory=list)

@@ -64,11 +64,11 @@ class RecordMaker:
 
         The order of properties has no meaning; Apache's is that of a Java hash map.
 
-        :param fields: what ``parse_properties`` made of ``text``; gets a unique key when it has
-            none.
+        :param fields: what ``parse_properties`` made of ``text``; gets a unique key when it lacks
+        one.
         :param text: the client's properties; empty when ``fields`` has other sources.
-        :raises MessageIllegal: when the body of an inner batch is none, or a message that is none
-            says that it is, or it has too many keys.
+        :raises MessageIllegal: when the body of an inner batch is not a batch, or another message
+        is marked as one, or it has too many keys.
         """
         stored: str
         message_count = 1

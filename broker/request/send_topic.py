@@ -88,7 +88,7 @@ class SendTopics:
 
 
 def queue_refusal(request: Request[Any], config: TopicConfig) -> RequestRefused:
-    """What is said of a queue id that the topic does not have."""
+    """The refusal of a queue id that the topic does not have."""
     return RequestRefused(
         ResponseCode.INVALID_PARAMETER,
         f"request queueId[{request.header.queue_id}] is illegal, {config} "

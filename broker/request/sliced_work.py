@@ -1,4 +1,5 @@
-"""Work that would hold the reactor for long is done in slices, with everybody's turn in between.
+"""Work that would hold the reactor for long is done in slices, and the reactor serves other clients
+in between.
 
 Such work is a generator: it yields wherever it can pause, and returns its result. Most of it is
 done within its first slice.

@@ -37,11 +37,11 @@ from twistmq.broker.wire.json_writer import encode_pretty_row
 
 __all__ = ["SubscriptionGroupTable", "row_size"]
 
-#: What the row of a group with nothing special takes besides its name, which is in it twice, bytes.
+#: The size of the row of a plain group without its name, which is in it twice, bytes.
 _ROW_SIZE: Final = 380
-#: What a mask takes besides the names.
+#: The size of a mask without the names.
 _MASK_SIZE: Final = 20
-#: How a group's messages are tried again when nobody said so.
+#: The retry policy of a group that was given none.
 _POLICY: Final = GroupRetryPolicy()
 #: Lines of groups created on demand that are written of a minute.
 _LINES_A_MINUTE: Final = 100
@@ -65,7 +65,7 @@ class SubscriptionGroupTable(SavedTable):
             group: SubscriptionGroupConfig(group) for group in sorted(SYSTEM_GROUPS)}
         #: Group, topic, mask of what is forbidden.
         self.forbidden: dict[str, dict[str, int]] = {}
-        #: What the groups take as tools are told of them, about, bytes.
+        #: About the size of the groups in an answer to a tool, bytes.
         self.rows_size = 0
         #: Says whether a new group could have its topics; the kernel knows.
         self.has_room_for_topics: Callable[[str], bool] = _has_room
@@ -258,12 +258,12 @@ def _has_room(group: str) -> bool:
 
 
 def row_size(config: SubscriptionGroupConfig) -> int:
-    """What a group takes as tools are told of it, about, bytes."""
+    """About the size of a group in an answer to a tool, bytes."""
     if config.attributes or config.subscription_data_set or config.group_retry_policy != _POLICY:
         return len(map_row(config.group_name, config))
     return _ROW_SIZE + 2 * len(config.group_name)
 
 
 def _forbidden_size(group: str, topic: str) -> int:
-    """What a mask takes as tools are told of it, at most, bytes."""
+    """The largest size of a mask in an answer to a tool, bytes."""
     return len(group) + len(topic) + _MASK_SIZE

@@ -45,7 +45,7 @@ from twistmq.broker.wire.json_writer import encode_pretty_row
 
 __all__ = ["TopicConfigTable", "is_batch_topic"]
 
-#: What the row of a topic takes besides its name, which is in it twice, and attributes, bytes.
+#: The size of the row of a topic without its name, which is in it twice, and attributes, bytes.
 _ROW_SIZE: Final = 200
 #: Topics that one line names.
 _NAMED_MAX: Final = 20
@@ -71,7 +71,7 @@ class TopicConfigTable(SavedTable):
         #: Topics only the broker itself may create or delete.
         self.system_topics: set[str] = set()
         self.table: dict[str, TopicConfig] = {}
-        #: Topics that were deleted since the start and not made anew, the oldest first.
+        #: Topics that were deleted since the start and not created again, the oldest first.
         self._deleted: OrderedDict[str, None] = OrderedDict()
         #: The topics as answers and registrations have them, and what these rows take, bytes.
         self.rows: dict[str, bytes] = {}
@@ -126,7 +126,7 @@ class TopicConfigTable(SavedTable):
         Where nothing was saved, as when the folder ``config`` was removed, they are made again,
         with the queues there are. Else each was deleted, by a request that a kill cut short, or
         came after the backup that was put back: they stay as they are. One line names them.
-        Differs from Apache, whose broker knows none of them until somebody sends.
+        Differs from Apache, whose broker knows none of them until a client sends.
 
         :param queues: ids of queues by topic.
         :param is_batch: whether a topic's queues are batch queues.
@@ -272,7 +272,7 @@ class TopicConfigTable(SavedTable):
         return topic in self.system_topics or topic_names.is_system_topic(topic)
 
     def told_tables(self) -> TopicConfigSerializeWrapper:
-        """What others are told of all topics, still without the topics."""
+        """The answer about all topics, still without the topics."""
         return TopicConfigSerializeWrapper({}, copy(self.data_version),
                                            topic_queue_mapping_info_map={})
 
@@ -309,7 +309,7 @@ class TopicConfigTable(SavedTable):
         self, topic: str, default_topic: str, remote_address: str, client_queue_nums: int,
         sys_flag: int,
     ) -> TopicConfig | None:
-        """Create a topic somebody sends to, if its template allows that.
+        """Create a topic in a send, if its template allows that.
 
         :param client_queue_nums: queues the client asks for; the template's are the most.
         :returns: the topic, which may be there already; None when it is not created.

@@ -221,7 +221,7 @@ def _check_group(config: SubscriptionGroupConfig) -> None:
     """:raises RequestRefused: when there cannot be such a group."""
     fault = group_fault(config.group_name)
     if fault is not None:
-        # Differs from Apache, which creates a group that no client lets anybody use.
+        # Differs from Apache, which creates a group that every client refuses.
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
     # The topic of its retries gets so many.
     _check_queue_nums(config.retry_queue_nums)
@@ -230,7 +230,7 @@ def _check_group(config: SubscriptionGroupConfig) -> None:
 def _check_queue_nums(number: int) -> None:
     """:raises RequestRefused: when no topic can have so many queues."""
     if number < 0:
-        # Differs from Apache, which creates a topic that nobody can use or route.
+        # Differs from Apache, which creates a topic that no client can use or find.
         raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                              "The numbers of queues must not be negative.")
     if number > TOPIC_QUEUES_MAX:

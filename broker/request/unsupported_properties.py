@@ -1,4 +1,4 @@
-"""What messages ask for by a property, and the refusal where no plugin of the broker gives it.
+"""Features that messages ask for by a property, and the refusal where no plugin provides them.
 
 A plugin that gives it claims the property (``claim_properties``). Stored as ordinary ones, such
 messages would be delivered at once: that is refused, not done in silence. Transactions are the
@@ -40,7 +40,7 @@ def unclaimed_properties(claimed: Collection[str]) -> frozenset[str]:
 def refuse_unclaimed(
     topic: str, fields: Mapping[str, str], unclaimed: Collection[str]
 ) -> None:
-    """Refuse a message that asks for what nobody gives.
+    """Refuse a message that asks for a feature without a provider.
 
     On a retry topic a delay level is no wish of the sender's: without who delays, the next try
     comes at once.

@@ -1,9 +1,9 @@
-"""Who waits for messages of one queue, found by the tags of those that came.
+"""Waiting requests of one queue, found by the tags of new messages.
 
 As long as they are few they are all looked at. When they are many, those with a filter of tags
 stand where the hashes of their tags put them, so that a message of a tag which none of them wants
-costs as much as if nobody waited. The places depend on a number that is another in each process:
-nobody can choose tags that share a place.
+costs as much as without any. The places depend on a number that is another in each process: no
+client can choose tags that share a place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["WaitingByTag", "index_size"]
 _FEW_MAX: Final = 64
 #: Places of tags; a list of 5,000 tags stands in all of them.
 _PLACE_BITS: Final = 10
-#: Bytes one place takes of who stands there, as lists grow.
+#: Bytes of one place in a list, as lists grow.
 _PLACE_BYTES: Final = 16
 _WORD_BITS: Final = 64
 _WORD: Final = 2**_WORD_BITS - 1
@@ -32,7 +32,7 @@ _SALT: Final = int.from_bytes(os.urandom(_WORD_BITS // 8), "big") | 1
 class Waits(Protocol):
     """One who waits."""
 
-    #: What it wants; None: every message.
+    #: The filter; None: every message.
     wants: MessageFilter | None
     is_over: bool
 
@@ -60,7 +60,8 @@ class WaitingByTag(Generic[W]):
         #: In the order they came; some are over where they are many.
         self._waiting: list[W] = []
         self._count = 0
-        #: Who stands where; None: they are few. What is over is in there until there is too much.
+        #: The waiting requests by place; None: they are few. Ended requests stay until they are too
+        #: many.
         self._places: dict[int, list[W]] | None = None
         #: Those that look at more than tags.
         self._everything: list[W] = []
@@ -114,7 +115,7 @@ class WaitingByTag(Generic[W]):
         return found
 
     def _list(self) -> None:
-        """Give each its place anew, and let go of what is over."""
+        """Give each request its place again, and drop requests that ended."""
         self._waiting = [each for each in self._waiting if not each.is_over]
         self._everything = []
         self._listed = 0

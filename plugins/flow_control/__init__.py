@@ -1,6 +1,6 @@
 """The plugin ``flow_control``: a broker that gets more than it can serve refuses the rest at once.
 
-What is answered is Apache's: SYSTEM_BUSY, with the remarks clients and people know. README.md
+The answers are Apache's: SYSTEM_BUSY, with the remarks clients and people know. README.md
 beside this file says what each of the scenes means for a broker with one thread. Without the plugin
 a broker that gets too much reads it later, and every client waits.
 

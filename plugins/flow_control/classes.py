@@ -84,9 +84,11 @@ KINDS: Final = (
         "loadBalanceThreadPoolQueueCapacity", 100_000),
 )
 _KIND_OF_CODE: Final[dict[int, Kind]] = {code: kind for kind in KINDS for code in kind.codes}
-#: What is refused while nothing can be appended. Source: SendMessageProcessor.rejectRequest.
+#: Kinds that are refused while no message can be appended. Source:
+#: SendMessageProcessor.rejectRequest.
 REJECTED_SENDS: Final = SEND.codes - {_C.RECALL_MESSAGE}
-#: What a slave refuses that nobody may read from. Source: PullMessageProcessor.rejectRequest.
+#: Kinds that a slave refuses when it may not be read from. Source:
+#: PullMessageProcessor.rejectRequest.
 PULLS: Final = _PULL.codes & {_C.PULL_MESSAGE} | _LITE_PULL.codes
 
 
@@ -112,7 +114,7 @@ KIND_SETTINGS: Final = tuple(row for kind in KINDS for row in _rows_of(kind))
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the settings say of each kind."""
+    """The limits of each kind, from the settings."""
 
     #: Requests that may wait when one more comes, by its code; and for codes not named.
     capacity_of: Mapping[int, int]

@@ -1,4 +1,4 @@
-"""What is refused when the broker cannot serve all that comes: the answers are Apache's.
+"""Refusals when more requests come than the broker can serve: the answers are Apache's.
 
 A broker that keeps up never looks at a request here. One that is behind reads what comes, counts
 it, and refuses what would wait for nothing; the scenes are told in README.md.
@@ -206,7 +206,7 @@ class FlowControl:
                           what=", ".join(f"{count} {word}" for word, count in new.items()))
 
     def families(self) -> list[MetricFamily]:
-        """What waits, for metrics."""
+        """The waiting requests, for metrics."""
         return [watermark(self._waiting)]
 
     def runtime_info(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""What a frame asks for, as quickly as it can be told.
+"""The code and topic of a frame, read as quickly as possible.
 
-What is refused is many, and what refuses it must be quick.
+Refused requests are many, so refusing one must be quick.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Found = tuple[int, int, int]
 
 
 class _Begin(msgspec.Struct, gc=False):
-    """What matters here of a JSON header."""
+    """The members of a JSON header that matter here."""
 
     code: Int32
     opaque: Int32
@@ -39,7 +39,7 @@ _decode_begin: Final = msgspec.json.Decoder(_Begin).decode
 
 
 def look(frame: Frame) -> Found | None:
-    """What a frame asks for; None: nothing, or nobody can tell: it is let pass."""
+    """The request of a frame; None if it cannot be read: it passes."""
     serialize_type, header, _ = frame
     code: int | None
     opaque: int | None

@@ -1,7 +1,7 @@
 """How many messages a second one client, and one topic, may send: off unless a setting says so.
 
-A second's worth may come at once. What comes beyond is refused with SYSTEM_BUSY, and the next
-second's begins to come in at once: who sends evenly at the rate is never refused.
+A second's worth may come at once. A message beyond it is refused with SYSTEM_BUSY, and room comes
+back evenly: a client that sends evenly at the rate is never refused.
 
 Apache's broker has no such limits.
 """
@@ -81,13 +81,13 @@ class RateLimits:
             elif self._client_rate and not self._may(
                 request.channel.channel_id, self._client_rate, count, request.now_ms
             ):
-                # What was counted for the topic stays: it is gone within a second.
+                # The count of the topic stays: it is gone within a second.
                 refusals[index] = _busy("a client", self._client_rate)
         self.refused += len(refusals)
         return refusals or None
 
     def _may(self, who: Hashable, rate: int, count: int, now_ms: int) -> bool:
-        """Whether somebody may send so many messages now; they are counted then."""
+        """Whether a client may send so many messages now; if so, they are counted."""
         left, then_ms = self._left.get(who, (float(rate), now_ms))
         left = min(rate, left + max(0, now_ms - then_ms) * rate / 1000)
         # A batch larger than a second's worth passes when a whole second's is there.

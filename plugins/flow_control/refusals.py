@@ -16,7 +16,7 @@ __all__ = ["Refusal"]
 #: Stand for opaque and number where a frame is taken apart; so many digits have nothing else.
 _OPAQUE: Final = 1_987_654_321
 _NUMBER: Final = 1_123_456_789
-#: What a frame has before its header: two lengths, bytes.
+#: The bytes of a frame before its header: two lengths.
 _PREFIX_SIZE: Final = 8
 
 
@@ -36,7 +36,7 @@ class Refusal:
         if not number:
             self._middle, self._tail = b"", tail
         self._size = len(self._head) + len(self._middle) + len(self._tail)
-        #: What comes before the opaque, by how many digits opaque and number have together.
+        #: The text before the opaque, by how many digits opaque and number have together.
         self._starts: dict[int, bytes] = {}
 
     def frame(self, opaque: int) -> bytes:

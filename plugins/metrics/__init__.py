@@ -6,7 +6,7 @@
 It is on with ``metricsExporterType=PROM``; until then nothing of it is imported. The numbers are
 read when they are asked for, from what the broker counts anyway. Names and labels are Apache's,
 with the units of its exporter: ``tests/plugins/metrics`` says which there are, and why others are
-not. What begins with ``twistmq_`` and ``process_`` is ours and the client library's.
+not. Names that begin with ``twistmq_`` are ours, with ``process_`` the client library's.
 
 A name server has them too, by the same settings: ``namesrv_families`` has the names, all of them
 ours, because Apache's name server has no metrics. Under ``twistmq up`` they are on the broker's
@@ -34,7 +34,7 @@ __all__ = ["NameServerPlugin", "Plugin"]
 
 
 def _require_library(settings: Settings) -> None:
-    """:raises SettingsError: when there is none, or a label has no meaning."""
+    """:raises SettingsError: when the library is missing, or a label has no meaning."""
     if settings.text("metricsExporterType") == "PROM":
         from twistmq.plugins.metrics.setting_checks import require_library
 
@@ -121,7 +121,7 @@ class NameServerPlugin(_WithSettings):
         self._name_server = name_server
         #: While the pages are served.
         self.exporter: Exporter | None = None
-        #: What is counted by request; None if metrics are off.
+        #: The counters by request; None if metrics are off.
         self._counted: list[RequestCounts | RpcLatency] | None = None
 
     @hookimpl

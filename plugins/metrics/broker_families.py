@@ -1,4 +1,4 @@
-"""What went in and out, who is connected, what is stored.
+"""Messages in and out, connections, the store.
 
 Source: BrokerMetricsManager.initStatsMetrics, initRequestMetrics, initConnectionMetrics,
 DefaultStoreMetricsManager.init @5.3.3.
@@ -82,7 +82,7 @@ def _traffic(kernel: Broker) -> Iterator[MetricFamily]:
 
 
 def _out(kernel: Broker) -> Iterator[MetricFamily]:
-    """What consumers got: only of what was popped it is said whether it were retries.
+    """Messages to consumers: only popped ones are marked as retries or not.
 
     Pulls of retries do not count. Source: DefaultPullMessageResultHandler, PopMessageProcessor.
     """

@@ -1,7 +1,7 @@
 """The exporter of one server: makes what /metrics says, and serves it with /health.
 
-A broker's scrape is made in slices, with everybody's turn in between; who asks while one is being
-made gets the same. A name server has few numbers, which are made at once.
+A broker's scrape is made in slices, and a request that comes meanwhile gets the same page. A name
+server has few numbers, which are made at once.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter
 
 
 def _exposition(settings: Settings, own: dict[str, str], labelled: str) -> Exposition:
-    """What writes the pages of a server.
+    """The writer of the pages of a server.
 
     :param own: labels that say which one it is.
     :param labelled: how the names begin of metrics that have labels of all.

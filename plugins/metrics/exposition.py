@@ -26,7 +26,7 @@ _PART_SAMPLES: Final = 100
 
 
 class _Given:
-    """What the library calls a collector: it gives what it was given."""
+    """A collector of the library that returns the families it was given."""
 
     def __init__(self, families: Iterable[Any]) -> None:
         self._families = families
@@ -53,7 +53,7 @@ class Exposition:
         for begin in range(0, len(family.samples), _PART_SAMPLES):
             text: bytes = generate_latest(_Given([
                 self._library_family(family, family.samples[begin:begin + _PART_SAMPLES])]))
-            # What the family is may be said only once.
+            # The type of a family may be written only once.
             yield text if not begin else b"".join(
                 line for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
 

@@ -89,7 +89,7 @@ def _add_queue(lag: _Lag, kernel: Broker, group: str, topic: str, queue_id: int)
 
 
 def _earlier(first_ms: int, second_ms: int) -> int:
-    """The earlier of two times; what is not above 0 is none."""
+    """The earlier of two times; a number not above 0 is not a time."""
     if second_ms <= 0:
         return first_ms
     return min(first_ms, second_ms) if first_ms else second_ms

@@ -1,4 +1,4 @@
-"""What a name server counts. Apache's has no metrics: all names are ours.
+"""The metrics of a name server. Apache's has no metrics: all names are ours.
 
     twistmq_namesrv_brokers                    gauge      cluster
     twistmq_namesrv_broker_names               gauge

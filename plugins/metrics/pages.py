@@ -18,7 +18,7 @@ __all__ = ["HealthChecks", "root_page"]
 #: connected, so that health can be asked meanwhile.
 _SCRAPES_MAX: Final = 32
 
-#: What must hold, by name; each says what is wrong, if it is.
+#: Checks by name; each returns the fault, or an empty text.
 HealthChecks: TypeAlias = Mapping[str, Callable[[], str]]
 
 
@@ -26,7 +26,7 @@ def root_page(
     scrape: Callable[[], Deferred[bytes]], name: Mapping[str, Callable[[], str]],
     checks: Callable[[], HealthChecks],
 ) -> Resource:
-    """What a port serves.
+    """The pages of a port.
 
     :param scrape: makes the page of metrics.
     :param name: what the health page calls the server: a key, and what gives its value.
@@ -39,7 +39,7 @@ def root_page(
 
 
 class _Root(Resource):
-    """What has no page here is not there."""
+    """Every other path is not found."""
 
     def getChild(self, path: bytes, request: object) -> Any:
         return notFound()

@@ -1,4 +1,4 @@
-"""What Apache's broker does not tell: how the one thread does, what connections keep, disks."""
+"""Metrics that Apache's broker lacks: the reactor thread, the memory of connections, disks."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from twistmq.broker.api.wire import ONEWAY_FLAG
 __all__ = ["RpcLatency", "counted_code", "request_name", "response_name"]
 
 _ENDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
-#: Stands for codes that nobody serves: a client may send any.
+#: The label of codes without a handler: a client may send any.
 _UNKNOWN: Final = -1
 
 
@@ -62,7 +62,7 @@ class RpcLatency:
             (counted_code(key[0]), *key[1:]), Histogram(self._ends))
 
     def family(self) -> MetricFamily:
-        """What was measured since the start."""
+        """The measurements since the start."""
         family = MetricFamily(
             self._name, "histogram",
             "From the read that brought a request to its reply.",
@@ -80,7 +80,7 @@ class RpcLatency:
 
 
 def counted_code(code: int) -> int:
-    """What a request code is counted as: those that nobody serves are one."""
+    """The label of a request code: all codes without a handler have one."""
     return code if code in RequestCode._value2member_map_ else _UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""What a start demands of the settings of metrics, before it imports what makes them."""
+"""The checks of the settings of metrics, before the library is imported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_labels(settings: Settings, own: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_library(settings: Settings) -> None:
-    """:raises SettingsError: when there is none, or a label has no meaning."""
+    """:raises SettingsError: when the library is missing, or a label has no meaning."""
     if find_spec("prometheus_client") is None:
         raise SettingsError(MISSING)
     read_labels(settings, dict.fromkeys(_OWN, "") if settings.has("brokerName") else {})

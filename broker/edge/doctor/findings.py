@@ -1,4 +1,4 @@
-"""What a check says: how it is, of what, and what to mend."""
+"""The result of a check: its state, its subject, and how to mend it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _TIME_LEAST: Final = 1_704_067_200
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What is asked of the system, so that a test can give another answer."""
+    """The questions to the system, so that a test can give other answers."""
 
     #: Soft and hard limit of open files.
     open_files: tuple[int, int]
@@ -110,7 +110,7 @@ def _clock(host: Host) -> Finding:
 
 
 def _number(path: Path) -> int | None:
-    """The number a file of the kernel's holds; None when there is none."""
+    """The number a file of the kernel's holds; or None."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -128,7 +128,7 @@ def _is_free(port: int, name: str, interface: str) -> Finding:
 
 
 def _answers(port: int, name: str, interface: str) -> Finding:
-    """Whether somebody listens."""
+    """Whether a server listens."""
     there = "127.0.0.1" if interface in WILDCARDS else interface
     try:
         socket.create_connection((there, port), _TIMEOUT_SECONDS).close()

@@ -34,7 +34,7 @@ def read_settings(
 
     :param kind: "up", "broker" or "namesrv".
     :param data: the folder of ``up``.
-    :returns: the settings without what has no meaning; None when there are none to speak of.
+    :returns: the settings without what has no meaning; None when nothing is remarkable.
     """
     if kind == "up" and file is None:
         own = os.path.join(os.path.expanduser(data), "broker.conf")

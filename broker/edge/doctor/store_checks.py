@@ -30,7 +30,7 @@ _FORGETFUL: Final = ("tmpfs", "ramfs", "overlay")
 _REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs")
 #: Room for so many files should be left.
 _INODES_LEAST: Final = 10_000
-#: A clock may be behind another by so much without anybody noticing, ms.
+#: A clock may be behind another by so much unnoticed, ms.
 _SKEW_MS: Final = 60_000
 
 
@@ -153,7 +153,7 @@ def _owners(root: Path) -> Iterator[Finding]:
 
 
 def _lock(root: Path, running: bool) -> Iterator[Finding]:
-    """Who uses the store, and how it was left."""
+    """The process that uses the store, and how the store was left."""
     process = holder(root / "lock")
     was_left = (root / "abort").exists()
     if process is not None:

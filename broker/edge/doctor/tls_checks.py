@@ -70,7 +70,7 @@ def _end(files: KeyFiles, now_ms: int) -> Finding:
 
 
 def client_context(settings: Settings) -> ssl.SSLContext | None:
-    """What a connection to a name server is wrapped in; None: nothing.
+    """The TLS layer of a connection to a name server; None: nothing.
 
     :raises OSError: when a file cannot be used.
     :raises SettingsError: when a setting has no meaning.
