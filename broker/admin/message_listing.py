@@ -16,6 +16,7 @@ from twistmq.broker.admin.session import AdminError, Broker, Session
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.broker.wire.flags import PULL_SUBSCRIPTION
 from twistmq.broker.wire.headers.offset import (
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
@@ -28,7 +29,7 @@ from twistmq.broker.wire.record import StoredMessage, records_of
 __all__ = ["consume_messages", "print_messages", "print_queue", "pull", "query_queue"]
 
 #: How many messages a pull asks for, and the bit that says that a pull brings its subscription.
-_PULL_COUNT, _SUBSCRIPTION = 32, 4
+_PULL_COUNT = 32
 _GROUP: Final = "TOOLS_CONSUMER"
 _PULL_ENDS: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
                      ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
@@ -41,7 +42,7 @@ def pull(
     """Messages of a queue, where to go on, and whether its end was reached."""
     reply = session.ask(address, RequestCode.PULL_MESSAGE, PullMessageRequestHeader(
         consumer_group=_GROUP, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
-        max_msg_nums=count, sys_flag=_SUBSCRIPTION, subscription=expression,
+        max_msg_nums=count, sys_flag=PULL_SUBSCRIPTION, subscription=expression,
         expression_type="TAG"), taken=_PULL_ENDS)
     to = reply.header(PullMessageResponseHeader).next_begin_offset
     found = records_of(reply.body) if reply.code == ResponseCode.SUCCESS else []

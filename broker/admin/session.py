@@ -18,15 +18,14 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import ClusterInfo, TopicRouteData
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.flags import MASTER_ID
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.signature import Credentials
 
-__all__ = ["MASTER", "AdminError", "Broker", "Session"]
+__all__ = ["AdminError", "Broker", "Session"]
 
 T = TypeVar("T")
 
-#: The broker id of a master.
-MASTER = 0
 
 
 class AdminError(BrokerError):
@@ -150,8 +149,9 @@ class Session(BlockingCluster):
                 known = [each for each in self.all_brokers() if each.address == address]
             except (AdminError, RemotingError, RequestRefused):
                 known = []
-            return known or [Broker("", "", MASTER, address)]
-        found = [each for each in self.all_brokers(cluster) if slaves or each.broker_id == MASTER]
+            return known or [Broker("", "", MASTER_ID, address)]
+        found = [each for each in self.all_brokers(cluster)
+                 if slaves or each.broker_id == MASTER_ID]
         if not found:
             raise AdminError("the name server knows no broker"
                              + (f" of the cluster {cluster}" if cluster else ""))
@@ -160,7 +160,7 @@ class Session(BlockingCluster):
     def named(self, name: str) -> Broker:
         """The master of a name; :raises AdminError: when there is none."""
         for each in self.all_brokers():
-            if each.name == name and each.broker_id == MASTER:
+            if each.name == name and each.broker_id == MASTER_ID:
                 return each
         names = ", ".join(sorted({each.name for each in self.all_brokers()})) or "none"
         raise AdminError(f"there is no broker {name}; the name server knows {names}")

@@ -21,6 +21,7 @@ from twistmq.broker.wire.bodies import (
     TopicList,
     TopicStatsTable,
 )
+from twistmq.broker.wire.flags import UNIT, UNIT_SUB
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.namesrv import (
     DeleteKVConfigRequestHeader,
@@ -47,8 +48,6 @@ __all__ = [
 _ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 #: Apache's broker asks that there is one, and takes the topic's own settings.
 _DEFAULT_TOPIC: Final = "TBW102"
-#: Bits of a topic's system flag.
-_UNIT, _UNIT_SUB = 1, 2
 
 
 def _create(session: Session, broker: Broker, config: TopicConfig) -> None:
@@ -75,7 +74,7 @@ def update_topic(
     """Create a topic on a broker or on a cluster's masters, or change it."""
     config = TopicConfig(
         topic_name=topic, read_queue_nums=read_queues, write_queue_nums=write_queues, perm=perm,
-        order=order, topic_sys_flag=unit * _UNIT + unit_sub * _UNIT_SUB,
+        order=order, topic_sys_flag=unit * UNIT + unit_sub * UNIT_SUB,
         attributes=attribute_changes(attributes))
     places = session.brokers(broker, cluster)
     done = []

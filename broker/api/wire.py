@@ -15,7 +15,14 @@ from twistmq.broker.wire.command import (
     decode_command,
     encode_reply,
 )
-from twistmq.broker.wire.flags import PERM_READ, PERM_READ_WRITE, PERM_WRITE, UNIT_SUB
+from twistmq.broker.wire.flags import (
+    PERM_READ,
+    PERM_READ_WRITE,
+    PERM_WRITE,
+    PULL_COMMIT_OFFSET,
+    PULL_SUSPEND,
+    UNIT_SUB,
+)
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, JSON, ROCKETMQ, Frame, encode_frame
 from twistmq.broker.wire.frame_peek import BINARY_BEGIN, sketch
 from twistmq.broker.wire.header import Int32, Int64
@@ -65,6 +72,8 @@ __all__ = [
     "PERM_WRITE",
     "PHYSICAL_OFFSET_POSITION",
     "PROPERTIES_LENGTH_MAX",
+    "PULL_COMMIT_OFFSET",
+    "PULL_SUSPEND",
     "QUEUE_OFFSET_POSITION",
     "RESPONSE_FLAG",
     "RETRY_TOPIC",

@@ -31,6 +31,7 @@ from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.bodies import ClusterInfo, KVTable, MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers import offset as offsets
 from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
@@ -42,8 +43,6 @@ from twistmq.broker.wire.properties import format_properties
 
 __all__ = ["BlockingClient"]
 
-#: Bits of a pull's system flag: may be held, subscription is given.
-_SUSPEND, _SUBSCRIPTION = 2, 4
 _PULL_STATUS: Final = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
@@ -163,7 +162,7 @@ class BlockingClient(BlockingCluster):
         """
         header = PullMessageRequestHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
-            max_msg_nums=max_count, sys_flag=_SUBSCRIPTION | (_SUSPEND if hold_ms else 0),
+            max_msg_nums=max_count, sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if hold_ms else 0),
             commit_offset=0, suspend_timeout_millis=hold_ms, sub_version=0,
             subscription=expression, expression_type=expression_type)
         return self.begin(queue, RequestCode.PULL_MESSAGE, header, b"", attempt,

@@ -22,8 +22,6 @@ from twistmq.broker.namesrv.route_bodies import (
 )
 from twistmq.broker.namesrv.route_views import (
     LONG_COUNT,
-    UNIT_FLAG,
-    UNIT_SUB_FLAG,
     RouteViews,
     filter_by_zone,
 )
@@ -36,6 +34,7 @@ from twistmq.broker.wire.bodies import (
     TopicList,
     wants_standard_json,
 )
+from twistmq.broker.wire.flags import UNIT, UNIT_SUB
 from twistmq.broker.wire.header import EmptyHeader
 from twistmq.broker.wire.headers.namesrv import (
     GetBrokerMemberGroupRequestHeader,
@@ -160,13 +159,13 @@ class RouteRequests:
         return self._long_lists.answer(work(), request.channel)
 
     def unit_topics(self, request: Request[EmptyHeader]) -> Handled:
-        return self._topics_with_flags(request, UNIT_FLAG)
+        return self._topics_with_flags(request, UNIT)
 
     def unit_sub_topics(self, request: Request[EmptyHeader]) -> Handled:
-        return self._topics_with_flags(request, UNIT_SUB_FLAG)
+        return self._topics_with_flags(request, UNIT_SUB)
 
     def unit_sub_no_unit_topics(self, request: Request[EmptyHeader]) -> Handled:
-        return self._topics_with_flags(request, UNIT_SUB_FLAG, UNIT_FLAG)
+        return self._topics_with_flags(request, UNIT_SUB, UNIT)
 
     def _topics_with_flags(
         self, request: Request[EmptyHeader], required: int, excluded: int = 0

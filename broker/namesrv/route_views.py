@@ -20,7 +20,7 @@ from twistmq.broker.wire.bodies import (
 )
 from twistmq.broker.wire.flags import MASTER_ID, PERM_WRITE
 
-__all__ = ["LONG_COUNT", "UNIT_FLAG", "UNIT_SUB_FLAG", "RouteViews", "filter_by_zone"]
+__all__ = ["LONG_COUNT", "RouteViews", "filter_by_zone"]
 
 #: Brokers or topics of which an answer is made at once: more are a long answer.
 LONG_COUNT: Final = 256
@@ -30,10 +30,6 @@ _PARTS_OF_ROW: Final = 8
 
 #: Topics that are looked at without a pause: half a millisecond.
 _TOPICS_AT_ONCE: Final = 1024
-
-#: Bits of a topic's ``topicSysFlag``. Source: TopicSysFlag.
-UNIT_FLAG: Final = 1
-UNIT_SUB_FLAG: Final = 2
 
 #: Topics over which the brokers of a group find each other: they need to see who is really there.
 #: Source: TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX.

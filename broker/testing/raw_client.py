@@ -14,6 +14,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from twistmq.broker.wire.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
@@ -28,8 +29,6 @@ from twistmq.broker.wire.record import StoredMessage, records_of
 
 __all__ = ["RawClient", "pull_header", "records_of", "send_header"]
 
-#: Bits of a pull's system flag: may be held, subscription is given.
-_SUSPEND, _SUBSCRIPTION = 2, 4
 
 
 class RawClient(BlockingConnection):
@@ -105,6 +104,6 @@ def pull_header(
     """The header of a pull that brings its own subscription."""
     return PullMessageRequestHeader(
         consumer_group=group, topic=topic, queue_id=queue_id, queue_offset=offset,
-        max_msg_nums=max_count, sys_flag=_SUBSCRIPTION | (_SUSPEND if hold_ms else 0),
+        max_msg_nums=max_count, sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if hold_ms else 0),
         commit_offset=0, suspend_timeout_millis=hold_ms, sub_version=0, subscription=expression,
         expression_type=expression_type)

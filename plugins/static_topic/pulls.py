@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import AnyHandler, Handled, Reply, Request, RequestCode, ResponseCode
 from twistmq.broker.api.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.broker.api.wire import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from twistmq.plugins.static_topic.mapping import (
     LogicQueueMappingItem,
     find_item,
@@ -30,8 +31,6 @@ from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrap
 __all__ = ["PULL_CODES", "Bounds", "physical_header", "rewritten", "wrapped_pull"]
 
 PULL_CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-#: Bits of a pull's system flag. Source: PullSysFlag.
-_COMMIT_OFFSET, _SUSPEND = 0x1, 0x2
 #: What another broker may answer to a pull.
 _TAKEN: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
                  ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
@@ -75,16 +74,16 @@ def physical_header(
     """The header of a pull from one part of a logical queue."""
     sys_flag = header.sys_flag
     commit_offset = header.commit_offset
-    committed = find_item(place.items, commit_offset) if sys_flag & _COMMIT_OFFSET else None
+    committed = find_item(place.items, commit_offset) if sys_flag & PULL_COMMIT_OFFSET else None
     if committed is item and place.is_here(item):
         # Differs from Apache, which commits the logical offset as if it were a physical one.
         commit_offset = item.physical(commit_offset)
     else:
         # The client tells its offsets by a request of their own as well.
-        sys_flag &= ~_COMMIT_OFFSET
+        sys_flag &= ~PULL_COMMIT_OFFSET
     if item is not place.leader:
         # Nothing comes to it any more.
-        sys_flag &= ~_SUSPEND
+        sys_flag &= ~PULL_SUSPEND
     count = header.max_msg_nums
     if item.is_end_decided:
         count = min(count, item.end_offset - item.start_offset)

@@ -12,9 +12,10 @@ from tests.interop.servers import Servers, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import CONNECTION_BYTES_UNSENT_MAX
 from twistmq.broker.testing.raw_client import RawClient
+from twistmq.broker.wire.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 
 _PULL = int(RequestCode.PULL_MESSAGE)
-_MAY_WAIT, _SUBSCRIPTION = 2, 4
+
 _BODY_SIZE = 4 * 1024 * 1024 - 1024
 
 
@@ -22,7 +23,7 @@ def pull_frame(topic: str, offset: int, opaque: int, hold_ms: int = 0) -> bytes:
     """A pull of one message."""
     fields = {
         "consumerGroup": "slow_group", "topic": topic, "queueId": "0", "queueOffset": str(offset),
-        "maxMsgNums": "1", "sysFlag": str(_SUBSCRIPTION | (_MAY_WAIT if hold_ms else 0)),
+        "maxMsgNums": "1", "sysFlag": str(PULL_SUBSCRIPTION | (PULL_SUSPEND if hold_ms else 0)),
         "commitOffset": "0", "suspendTimeoutMillis": str(hold_ms), "subVersion": "0",
         "subscription": "*"}
     return json_frame(_PULL, json.dumps(fields), opaque=opaque)

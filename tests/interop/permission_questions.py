@@ -11,6 +11,7 @@ from typing import Final
 
 from tests.interop.questions import Question, group_q, heartbeat_q, q, send_q, topic_q
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.wire.flags import PULL_SUBSCRIPTION
 
 __all__ = ["CLOSED", "READ_ONLY", "WRITE_ONLY", "closed_questions", "permission_questions",
            "read_only_questions", "write_only_questions"]
@@ -26,7 +27,6 @@ READ_ONLY: Final = ("brokerPermission=4", "enableMultiDispatch=true")
 #: A broker that only takes messages.
 WRITE_ONLY: Final = ("brokerPermission=2",)
 
-_SUBSCRIPTION: Final = 4
 _LITE: Final = RequestCode.LITE_PULL_MESSAGE
 #: The longest that properties and a topic may be, bytes.
 _PROPERTIES_MAX, _TOPIC_MAX = 32_767, 127
@@ -39,7 +39,7 @@ def _pull(
 ) -> Question:
     return q(what, code, **{
         "consumerGroup": "PullG", "topic": name, "queueId": str(queue_id), "queueOffset": "0",
-        "maxMsgNums": "32", "sysFlag": str(_SUBSCRIPTION), "commitOffset": "0",
+        "maxMsgNums": "32", "sysFlag": str(PULL_SUBSCRIPTION), "commitOffset": "0",
         "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
         "expressionType": "TAG", **fields})
 

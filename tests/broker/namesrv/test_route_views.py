@@ -9,14 +9,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.namesrv.route_info import RouteInfoManager
 from twistmq.broker.namesrv.route_tables import RouteTables
 from twistmq.broker.namesrv.route_views import (
-    UNIT_FLAG,
-    UNIT_SUB_FLAG,
     RouteViews,
     filter_by_zone,
 )
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.name_server import make_registration
 from twistmq.broker.wire.bodies import TopicQueueMappingInfo, TopicRouteData
+from twistmq.broker.wire.flags import UNIT, UNIT_SUB
 
 MASTER, SLAVE, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 
@@ -169,14 +168,14 @@ class ListTests(RouteViewsCase):
 
     def test_topics_by_their_flags(self) -> None:
         """Unit, unit-subscribed, and the latter without the former."""
-        for topic, flags in [("T", UNIT_FLAG), ("U", UNIT_SUB_FLAG),
-                             ("V", UNIT_FLAG | UNIT_SUB_FLAG)]:
+        for topic, flags in [("T", UNIT), ("U", UNIT_SUB),
+                             ("V", UNIT | UNIT_SUB)]:
             for queue in self.tables.topics[topic].values():
                 queue.topic_sys_flag = flags
         views = self.views
-        self.assertEqual(self.topics(views.topics_with_flags(UNIT_FLAG)), ["T", "V"])
-        self.assertEqual(self.topics(views.topics_with_flags(UNIT_SUB_FLAG)), ["U", "V"])
-        self.assertEqual(self.topics(views.topics_with_flags(UNIT_SUB_FLAG, UNIT_FLAG)), ["U"])
+        self.assertEqual(self.topics(views.topics_with_flags(UNIT)), ["T", "V"])
+        self.assertEqual(self.topics(views.topics_with_flags(UNIT_SUB)), ["U", "V"])
+        self.assertEqual(self.topics(views.topics_with_flags(UNIT_SUB, UNIT)), ["U"])
 
     def test_a_group_and_all_of_them(self) -> None:
         """Members of a name, and the whole of both tables."""
