@@ -11,7 +11,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, ReplyTooLong
 from twistmq.broker.namesrv import route_bodies, route_views
 from twistmq.broker.namesrv.route_bodies import route_body, topic_list_body
-from twistmq.broker.namesrv.route_views import LONG_COUNT, UNIT_SUB_FLAG
+from twistmq.broker.namesrv.route_views import LONG_COUNT
 from twistmq.broker.remoting.messages import Handled, Reply
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.testing.name_server import (
@@ -26,6 +26,7 @@ from twistmq.broker.wire.bodies import (
     TopicQueueMappingInfo,
     TopicRouteData,
 )
+from twistmq.broker.wire.flags import UNIT_SUB
 
 BROKERS = 700
 #: More turns than anything here takes.
@@ -154,7 +155,7 @@ class SameBytesTests(LongCase):
     def test_each_topic_is_listed_once(self) -> None:
         """Each topic once."""
         for queue in self.tables.topics["T"].values():
-            queue.topic_sys_flag = UNIT_SUB_FLAG
+            queue.topic_sys_flag = UNIT_SUB
         cluster = {topic for name in self.tables.clusters["C0"]
                    for topic in self.tables.queues_of(name)}
         names = {*self.tables.clusters, *self.tables.brokers}
