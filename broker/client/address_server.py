@@ -106,7 +106,7 @@ class AddressServer:
 
 
 def _reason(error: BaseException) -> str:
-    """What people are told of an error of the library, which may be one around others."""
+    """The text of an error of the library, which may wrap others."""
     while isinstance(error, ResponseFailed) and error.reasons:
         error = error.reasons[0].value
     return str(error) or type(error).__name__

@@ -21,7 +21,7 @@ def split_address(address: str) -> tuple[str, int]:
 def split_addresses(text: str) -> list[str]:
     """Split the addresses of several servers.
 
-    :raises ValueError: when one is no address, or there is none.
+    :raises ValueError: when one is not an address, or the list is empty.
     """
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     for address in addresses:

@@ -54,7 +54,7 @@ _STORED: Final = frozenset({
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 })
-#: What a broker refuses now and may take in a moment, or another broker may.
+#: Refusals that may end in a moment, or at another broker.
 #: Source: DefaultMQProducer.retryResponseCodes.
 _TRY_AGAIN: Final = frozenset({
     ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -82,7 +82,7 @@ class BlockingClient(BlockingCluster):
         return reply.header(offsets.GetMaxOffsetResponseHeader).offset
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at that time or later; the queue's end when there is none.
+        """The first message stored at that time or later; the queue's end without one.
 
         :param timestamp_ms: Unix ms.
         """
@@ -112,7 +112,7 @@ class BlockingClient(BlockingCluster):
     # --- brokers
 
     def broker_addresses(self) -> dict[str, str]:
-        """The address of each broker's master, or of a slave where there is none, by name.
+        """The address of each broker's master, or of a slave without a master, by name.
 
         :raises RemotingError: when no name server answers.
         """
@@ -141,7 +141,7 @@ class BlockingClient(BlockingCluster):
     ) -> PullResult:
         """Pull messages of one queue.
 
-        :param hold_ms: how long the broker may wait for a message when there is none.
+        :param hold_ms: how long the broker may wait for a message.
         :raises RequestRefused: with the broker's code and remark.
         """
         def once(attempt: int) -> PullResult:

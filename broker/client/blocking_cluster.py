@@ -1,7 +1,7 @@
-"""What a blocking client does before it asks anything: name servers, routes, connections, retries.
+"""The base of a blocking client: name servers, routes, connections, retries.
 
-What fails for want of a connection or of an answer is asked again, of the next name server or of a
-slave of the same name, and with a route asked for anew.
+A request without a connection or an answer is sent again, to the next name server or to a slave of
+the same name, with a new route.
 
 Source: MQClientInstance, NettyRemotingClient (name servers), ResponseCode @5.3.3.
 """
@@ -56,7 +56,7 @@ class PendingRequest:
 
 
 class BlockingCluster:
-    """Routes of a cluster, and connections to who is in it.
+    """Routes of a cluster, and connections to its servers.
 
     :param name_servers: "host:port" each, or one text with ; between.
     :param timeout_s: bound on each reply, seconds.
@@ -110,7 +110,7 @@ class BlockingCluster:
     def route(self, topic: str, *, anew: bool = False) -> TopicRouteData:
         """Where a topic is.
 
-        :param anew: ask even when it is known.
+        :param anew: ask even when the route is known.
         :raises RequestRefused: TOPIC_NOT_EXIST when no name server knows it.
         :raises RemotingError: when none answers.
         """
@@ -161,7 +161,7 @@ class BlockingCluster:
                       for data in self.route(topic, anew=anew).queue_datas if data.perm & permission
                       for queue_id in range(count(data)))
 
-    # --- requests, for who inherits
+    # --- requests, for subclasses
 
     def _ask_name_server(self, code: int, header: CommandHeader | None) -> RemotingCommand:
         """Ask the name servers in turn until one answers."""
@@ -278,6 +278,6 @@ class BlockingCluster:
 
 
 def refusal(reply: RemotingCommand, address: str) -> RequestRefused:
-    """The error for an answer that is none of those hoped for."""
+    """The error for an unexpected answer."""
     return RequestRefused(
         reply.code, f"{address} answered {reply.code}: {reply.remark or 'no remark'}")

@@ -1,4 +1,4 @@
-"""What clients send and get: messages on their way out, and the answers to sends and pulls.
+"""The data of clients: messages on their way out, and the answers to sends and pulls.
 
 Source: Message, SendResult, PullResult @5.3.3.
 """

@@ -27,7 +27,7 @@ def look_up(name: str) -> list[str]:
     """Ask for all addresses of a "host:port", IPv4 first, in order; it blocks.
 
     :returns: "address:port" each, at least one.
-    :raises RemotingConnectError: when there is none.
+    :raises RemotingConnectError: when the name has no address.
     """
     try:
         host, port = split_address(name)
@@ -40,7 +40,7 @@ def look_up(name: str) -> list[str]:
 
 
 class NameLookup:
-    """Looks names up without holding anybody up, one at a time."""
+    """Looks names up on a thread, one at a time."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -49,7 +49,7 @@ class NameLookup:
     async def fetch(self, name: str) -> list[str]:
         """Ask for all addresses of a "host:port", on a thread of the reactor's.
 
-        :raises RemotingError: when there is none, or no answer in time.
+        :raises RemotingError: when the name has no address, or no answer comes in time.
         """
         asking: Deferred[list[str]] = deferToThreadPool(
             self._reactor, self._reactor.getThreadPool(), look_up, name)

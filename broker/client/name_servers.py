@@ -1,4 +1,4 @@
-"""What a broker tells name servers, that it is there, what it serves, that it goes; and asks them.
+"""The requests of a broker to name servers: registration, its end, and questions.
 
 Each registration goes to all name servers at once; one that fails does not hold up the others.
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Who registers."""
+    """The identity of a registering broker."""
 
     cluster_name: str
     broker_name: str
@@ -56,7 +56,7 @@ class BrokerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a name server answered to a registration."""
+    """The answer of a name server to a registration."""
 
     master_address: str | None
     ha_address: str | None

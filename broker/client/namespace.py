@@ -1,7 +1,7 @@
 """Names of topics and groups inside a namespace: brokers know them as ``namespace%name``.
 
 A retry topic or one of dead letters has the namespace behind its prefix:
-``%RETRY%namespace%group``. What belongs to the system has none.
+``%RETRY%namespace%group``. Names of the system have no namespace.
 
 Source: NamespaceUtil @5.3.3.
 """
@@ -39,15 +39,15 @@ class Namespace:
         self.name = name
 
     def topic(self, name: str) -> str:
-        """What brokers call a topic."""
+        """The name of a topic at a broker."""
         return name if is_system_topic(name) else self._inside(name)
 
     def group(self, name: str) -> str:
-        """What brokers call a group."""
+        """The name of a group at a broker."""
         return name if is_system_group(name) else self._inside(name)
 
     def without(self, name: str) -> str:
-        """What a topic or group is called by who is in the namespace."""
+        """The name of a topic or group within the namespace."""
         prefix, rest = _split(name)
         return prefix + rest.removeprefix(self.name + _SEPARATOR) if self.name else name
 

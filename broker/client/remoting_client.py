@@ -33,7 +33,7 @@ __all__ = ["RemotingClient"]
 
 
 class IClientReactor(IReactorTCP, IReactorTime, IReactorPluggableNameResolver):
-    """What the client needs of a reactor."""
+    """The parts of a reactor that the client needs."""
 
 
 class RemotingClient:

@@ -20,7 +20,7 @@ __all__ = ["client_context", "ssl_context"]
 
 
 def ssl_context(options: TlsClientOptions) -> ssl.SSLContext:
-    """What a :class:`BlockingClient` is given as ``tls``.
+    """The argument ``tls`` of a :class:`BlockingClient`.
 
     :raises SettingsError: when a file cannot be used; the text has no password and no key in it.
     """
@@ -38,10 +38,10 @@ def client_context(
     """The same of values; files are PEM, by path.
 
     :param trust: whom to trust; "": the system's authorities.
-    :param cert: the client's certificate; "": it has none.
+    :param cert: the client's certificate; "" without one.
     :param key: its key; "": in ``cert``.
     :param check_host: counts only where certificates are verified.
-    :param trust_name: what whoever set ``trust`` calls it, for errors; so is ``cert_name``.
+    :param trust_name: the name of ``trust`` in errors; so is ``cert_name``.
     :param refuse: makes the exception that is raised when a file cannot be used, of its text, which
         has no password and no key in it.
     """

@@ -4,8 +4,9 @@ Layout of one, big-endian, repeated to the end of the body:
 
     int32 total size · int32 0 · int32 0 · int32 flag · int32 n + body · int16 n + properties
 
-The same bytes are the body of an inner batch. What does not add up refuses the whole batch: nothing
-of it is stored. Source: MessageDecoder.encodeMessage, MessageExtEncoder @5.3.3; protocol notes 4.3.
+The same bytes are the body of an inner batch. A length that does not add up refuses the whole
+batch: nothing of it is stored. Source: MessageDecoder.encodeMessage, MessageExtEncoder @5.3.3;
+protocol notes 4.3.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _wrong(number: int, position: int, why: str) -> MessageIllegal:
 
 
 def too_many() -> MessageIllegal:
-    """What a batch of too many messages is refused with."""
+    """The refusal of a batch of too many messages."""
     return MessageIllegal(f"the batch holds more than {BATCH_COUNT_MAX} messages")
 
 

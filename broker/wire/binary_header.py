@@ -28,7 +28,7 @@ __all__ = ["BOOLEAN", "INT32", "INT64", "LANGUAGES", "OTHER", "TEXT", "BinaryHea
            "FieldPlan", "decode_binary_header", "encode_binary_header", "parse_pairs",
            "plain_values"]
 
-#: What the value of a field is, for :func:`plain_values`.
+#: The kind of a field, for :func:`plain_values`.
 TEXT: Final = 0
 INT32: Final = 1
 INT64: Final = 2
@@ -120,7 +120,7 @@ def parse_pairs(data: bytes) -> dict[str, str]:
 
 
 class FieldPlan:
-    """What :func:`plain_values` needs to know of a header class.
+    """The facts of a header class that :func:`plain_values` needs.
 
     :param names: of the fields on the wire, in order.
     :param kinds: of each, ``TEXT``, ``INT32``, ``INT64``, ``BOOLEAN``, or ``OTHER``: never plain.

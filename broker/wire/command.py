@@ -35,7 +35,7 @@ __all__ = ["LANGUAGE", "ONEWAY_FLAG", "RESPONSE_FLAG", "VERSION", "RemotingComma
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
-#: What our commands say of us: MQVersion V5_3_3's ordinal, so that clients use what it can do.
+#: The identity in our commands: MQVersion V5_3_3's ordinal, so that clients use what it can do.
 VERSION: Final = 479
 LANGUAGE: Final = "PYTHON"
 #: No language's name is longer.

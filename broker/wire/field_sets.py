@@ -1,6 +1,6 @@
 """The extFields of a signed request, read once: as the texts that were signed, and as its header.
 
-Whoever checks a signature needs every value as it was sent, the handler needs a header: to read
+A check of a signature needs every value as it was sent, the handler needs a header: to read
 the same bytes for each takes half as long again. Clients send the same names with each request of
 a kind; a *shape* is such names, learned when a request with them passed, and the next ones are read
 without looking names up. It is done for the headers that are read most; whatever is unusual is
@@ -91,10 +91,9 @@ class Shape:
 def _array_like(header_type: type[CommandHeader], sent: Sequence[str]) -> Any:
     """A header class that is made of an array of the fields that are sent.
 
-    It is a header of the class for whoever asks it for fields; it is not equal to one that was
-    made otherwise.
+    It has the fields of the class; it is not equal to a header that was made otherwise.
     """
-    # What is for keywords only comes last.
+    # Keyword-only fields come last.
     others: list[Any] = [
         (field.name, field.type, field.default) for field in msgspec.structs.fields(header_type)
         if field.encode_name not in sent]
@@ -118,7 +117,7 @@ class HeaderTexts:
         return None if at is None else self.values[at]
 
     def are_signed_by(self, signer: Signer, body: bytes) -> bool:
-        """Whether somebody signed them, and a body with them."""
+        """Whether they are signed, and a body with them."""
         content = "".join(self.values[:-1]).encode("utf-8", "replace") + body
         return signer.has_signed_content(self.values[-1], content)
 
@@ -134,7 +133,7 @@ class FieldSetDecoders:
         self._code = code
         self._pairs = pairs
         self._header_type = header_type
-        #: Names without which a request of this code is none that can pass.
+        #: Names that every request of this code must have to pass.
         self._required = frozenset({ACCESS_KEY, SIGNATURE, *[
             field.encode_name for field in msgspec.structs.fields(header_type) if field.required]})
         #: By names. Nothing is forgotten: who passes could have shapes made for ever.

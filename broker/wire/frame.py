@@ -8,7 +8,7 @@
 
 All integers are big-endian. A frame is at most 16 MiB, as Apache's decoder allows. A stream that
 breaks these rules cannot be resynchronised: the decoder remembers why and takes nothing more. Only
-a frame that is too long, and otherwise one, can be passed over by who would rather do without it.
+a frame that is too long, and otherwise one, can be skipped by a caller that does not need it.
 
 Source: NettyDecoder, RemotingCommand @5.3.3; protocol notes 4.1.
 """

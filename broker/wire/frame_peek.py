@@ -23,7 +23,7 @@ BINARY_BEGIN: Final = struct.Struct(">hbhii")
 
 
 class Sketch(NamedTuple):
-    """What seems to stand in a header; None: nobody can tell."""
+    """The values that a header seems to have; None if unknown."""
 
     code: int | None
     opaque: int | None

@@ -1,4 +1,4 @@
-"""What a header class is, and how one is read from and written to extFields.
+"""Header classes, and how a header is read from and written to extFields.
 
 A header is a ``msgspec.Struct``: a field without a default is required, the wire name is the
 camelCase of the attribute unless ``field(name=...)`` gives another. Reading is lenient in one
@@ -66,18 +66,18 @@ H = TypeVar("H", bound=CommandHeader)
 
 #: The Go client writes null for no extFields.
 _untyped: msgspec.json.Decoder[dict[str, Any] | None] = msgspec.json.Decoder(dict[str, Any] | None)
-#: What nearly all send: every value is a text.
+#: The form that nearly all clients send: every value is a text.
 _texts: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, str])
 
 
-#: What reading bad bytes raises; RecursionError for brackets a thousand deep.
+#: The errors that bad bytes raise; RecursionError for brackets a thousand deep.
 UNREADABLE = (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError, RecursionError)
 
-#: What is read as a number, or none, and is not in Java: one of more than digits, a text that says
-#: null, either perhaps behind an escape. What looks so may also be a part of a longer text.
+#: Values that msgspec reads as an integer or null and Java rejects: ``1e3``, ``1.0``, ``"null"``,
+#: escaped or not. A match inside a longer text only costs the slow path.
 _ODD_NUMBER: Final = re.compile(rb'"\s*:\s*"?-?(?:\d+[.eE\\]|\\|[nN][uU][lL][lL]")')
-#: What Java reads as an integer.
-#: Differs from Apache: digits of other scripts are none, as everywhere here.
+#: An integer as Java reads it.
+#: Differs from Apache: digits of other scripts do not count, as everywhere here.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 
 #: One decoder and one plan a header class, made when the class is first read.
@@ -134,7 +134,7 @@ def _integers(header_type: type[CommandHeader]) -> tuple[str, ...]:
 
 
 def field_plan(header_type: type[CommandHeader]) -> FieldPlan | None:
-    """What the short way of reading binary pairs needs to know of a header class.
+    """The facts of a header class that the short way of reading binary pairs needs.
 
     :returns: None for a class whose fields are not all positional, or that is more than its fields
         and their defaults.

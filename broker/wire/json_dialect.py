@@ -57,7 +57,7 @@ _BARE_KEY: Final = re.compile(
     re.DOTALL)
 #: How the text begins that an object becomes which stood for a key.
 _OBJECT_MARK: Final = "\0{"
-#: What an object has that a text cannot, on one line or on many.
+#: Characters of an object that a text cannot have, on one line or on many.
 _KEY_ESCAPES: Final = ((b"\\", b"\\\\"), (b'"', b'\\"'), (b"\n", b"\\n"), (b"\t", b"\\t"),
                        (b"\r", b"\\r"))
 

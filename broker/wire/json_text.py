@@ -20,7 +20,7 @@ _TAIL: Final = ',"serializeTypeCurrentRPC":"JSON","version":479}'
 
 
 def field_prefixes(names: Sequence[str]) -> list[str]:
-    """What stands before each value: the quoted name and a colon."""
+    """The text before each value: the quoted name and a colon."""
     return [encode_basestring(name) + ":" for name in names]
 
 

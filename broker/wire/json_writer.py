@@ -24,7 +24,8 @@ class ObjectKey(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, str | int | float | bool | None], ...]
 
     def __hash__(self) -> int:
-        """That of a text, which nobody can foresee: numbers can be chosen to have one hash."""
+        """The hash of a text, which no client can foresee: numbers can be chosen to have one
+        hash."""
         return hash(repr(self.fields))
 
 
@@ -70,7 +71,7 @@ def pretty_rows(data: bytes, name: str, keys: Collection[str]) -> dict[str, byte
     :param name: of the map, a member of the whole.
     :param keys: those of the map, in its order.
     :returns: by key what ``encode_pretty_row`` would have to write; None when the file is of
-        another form, as one that somebody edited may be.
+        another form, as an edited one may be.
     """
     _, begin, rest = data.partition(b'\n\t"%b":{\n\t\t"' % name.encode())
     text, end, _ = rest.partition(b"\n\t}")
@@ -133,7 +134,7 @@ def _java_float(value: float) -> str:
 class _Writer:
     """Appends the text of values to ``parts``; bare keys, one line."""
 
-    #: What cannot stand in a text as it is.
+    #: Characters that a text must escape.
     special = _SPECIAL
 
     def __init__(self, parts: list[str]) -> None:

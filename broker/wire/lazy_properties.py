@@ -16,9 +16,9 @@ from twistmq.broker.wire.properties import parse_properties
 
 __all__ = ["LazyProperties"]
 
-#: How many are looked for before all are split: whoever asks for more takes them all.
+#: The number of single look-ups before all are split: further look-ups then cost little.
 FIND_MAX: Final = 4
-#: What stands before a value, by name; as many as are kept.
+#: The text before a value, by name; so many are kept.
 _marks: dict[str, str] = {}
 _MARKS_MAX: Final = 1024
 

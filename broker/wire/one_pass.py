@@ -1,6 +1,6 @@
 """A command whose extFields are read with it, in one pass over its JSON header.
 
-For whoever knows what they are to be before the header is read. Leaf module of the hot path:
+For a caller that knows their class before the header is read. Leaf module of the hot path:
 typed, so that mypyc compiles it.
 
 Source: RemotingCommand @5.3.3.
@@ -21,9 +21,9 @@ _UNREAD: Final = msgspec.Raw(b"")
 
 
 def command_decoder(code: int, fields_type: Any) -> msgspec.json.Decoder[Any]:
-    """What reads JSON headers of one code, and their extFields as a type.
+    """A decoder of JSON headers of one code, with their extFields as a type.
 
-    Where there are none, or another code, that is an error.
+    Without extFields, or with another code, it fails.
     """
     return msgspec.json.Decoder(msgspec.defstruct(
         RemotingCommand.__name__,
@@ -37,7 +37,8 @@ def decode_at_once(
     """Read a frame's JSON header; :returns: the command, and what its extFields were read as.
 
     :param decoder: from ``command_decoder``.
-    :raises msgspec.DecodeError, UnicodeDecodeError, RecursionError: when it is none of this kind.
+    :raises msgspec.DecodeError, UnicodeDecodeError, RecursionError: when the header is of another
+        kind.
     """
     command: RemotingCommand = decoder.decode(header)
     fields = command.ext_fields

@@ -116,7 +116,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def pick_marks(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """What ``pick_properties`` finds names by."""
+    """The pattern by which ``pick_properties`` finds names."""
     return tuple([(name, f"\x02{name}\x01") for name in names])
 
 
@@ -209,5 +209,5 @@ def java_hash_joined(prefix_hash: int, text: str) -> int:
 
 
 def tags_code(tag: str | None) -> int:
-    """Make the number a consume queue keeps for a tag: its Java hash, 0 when there is none."""
+    """Make the number a consume queue keeps for a tag: its Java hash, 0 without a tag."""
     return java_string_hash(tag) if tag else 0

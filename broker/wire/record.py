@@ -98,7 +98,7 @@ RECORD_SIZE_MIN: Final = 91
 #: Bytes of a blank record's head; this much is always kept free at the end of a file.
 BLANK_SIZE_MIN: Final = 8
 
-#: What check_record answers besides a size.
+#: The answers of check_record besides a size.
 CHECK_FILE_END: Final = 0
 CHECK_BAD: Final = -1
 
@@ -187,7 +187,7 @@ class MessageRecord:
         self.store_host: bytes = store_host
         #: Index keys without the topic: UNIQ_KEY, then each of KEYS.
         self.keys: list[str] = keys
-        #: What its queue entry holds: the hash of the tag, 0 without one.
+        #: The number in its queue entry: the hash of the tag, 0 without one.
         self.tags_code: int = tags_code
         #: The client's own.
         self.flag: int = flag
@@ -275,7 +275,7 @@ class StoredMessage:
         self.properties: Final = properties
 
     def properties_map(self) -> dict[str, str]:
-        """Parse the properties; each call parses anew and gives a dict of its own."""
+        """Parse the properties; each call parses again and returns a new dict."""
         return parse_properties(self.properties)
 
 
@@ -293,7 +293,7 @@ def record_again(
         message.prepared_transaction_offset)
 
 
-#: What encode_record made of topics, as many as are kept.
+#: Encoded topics; so many are kept.
 _topics: dict[str, bytes] = {}
 _TOPICS_MAX: Final = 4096
 

@@ -1,8 +1,8 @@
 """Requests of a port, read once: the command, and with it the header its handler wants.
 
 Nearly all JSON headers say their code first, so what extFields are to be read as is known before
-anything is read. It is done for the headers that are read most, see ``CommandHeader.is_hot``; of a
-command that is unusual in any way the header is read afterwards, by whoever wants it.
+anything is read. It is done for the headers that are read most, see ``CommandHeader.is_hot``; the
+header of a command that is unusual in any way is read afterwards, when it is needed.
 
 Source: RemotingCommand @5.3.3.
 """
@@ -87,7 +87,7 @@ class RequestReader:
 class SignedRequestReader:
     """Reads requests with their headers, and with the texts that were signed.
 
-    What names come is learned of requests that passed: what others send is not remembered.
+    The sets of names are learned from requests that passed, and from no others.
 
     :param headers: as of ``RequestReader``.
     """

@@ -1,8 +1,8 @@
 """How a request is signed: HMAC-SHA1 with the secret key, in base64.
 
-What is signed are the values of all extFields but the signature's own, in the order of the names,
+The signed text is the values of all extFields but the signature's own, in the order of the names,
 with nothing between them, and the body behind. There is neither a time nor a number used once: a
-frame that somebody recorded passes again, here as in Apache's broker; one with another body,
+recorded frame passes again, here as in Apache's broker; one with another body,
 another field or another value does not.
 
 Source: AclUtils.combineRequestContent, AclUtils.calSignature, PlainAccessResource.parse,
@@ -45,7 +45,7 @@ _orders: dict[tuple[tuple[str, ...], bool], _Values] = {}
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client is; only the access key is ever shown."""
+    """The identity of a client; only the access key is ever shown."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -80,7 +80,7 @@ def _new_order(names: tuple[str, ...], before_flag: bool) -> _Values:
 
 
 def _signed_values(names: tuple[str, ...], before_flag: bool) -> _Values:
-    """What picks the values to be signed out of fields of these names, in their order."""
+    """The getter of the values to sign from fields of these names, in their order."""
     left_out = {SIGNATURE, UNIQUE_KEY_QUERY} if before_flag else {SIGNATURE}
     signed = sorted((name for name in names if name not in left_out), key=java_order)
     if len(signed) > 1:

@@ -1,4 +1,4 @@
-"""What tools are told of a broker's clients, groups and figures, and what clients are told to do.
+"""Answers to tools about a broker's clients, groups and figures, and orders to clients.
 
 Source: ProducerInfo, ProducerTableInfo, QueueTimeSpan, QueryConsumeTimeSpanBody,
 QueryCorrectionOffsetBody, QuerySubscriptionResponseBody, GroupForbidden, ConsumeStatsList,
@@ -86,7 +86,7 @@ class QueryCorrectionOffsetBody(Body):
 
 
 class QuerySubscriptionResponseBody(Body):
-    """What a group that is online wants of a topic."""
+    """The subscription of an online group to a topic."""
 
     subscription_data: SubscriptionData | None = None
     group: str | None = None
@@ -112,7 +112,7 @@ class ConsumeStatsList(Body):
 
 
 class BrokerStatsItem(Body):
-    """What was counted in a window."""
+    """The counts of one window."""
 
     sum: Int64 = 0
     #: A second.
@@ -122,7 +122,7 @@ class BrokerStatsItem(Body):
 
 
 class BrokerStatsData(Body):
-    """What was counted in the last minute, hour and day."""
+    """The counts of the last minute, hour and day."""
 
     stats_minute: BrokerStatsItem = field(default_factory=BrokerStatsItem)
     stats_hour: BrokerStatsItem = field(default_factory=BrokerStatsItem)
@@ -161,7 +161,7 @@ class HAConnectionRuntimeInfo(Body):
 class HAClientRuntimeInfo(Body):
     """How far a slave is, as it knows itself; a master's has what a new one has."""
 
-    #: Whether it is connected to its master; None: nobody says.
+    #: Whether it is connected to its master; None if unknown.
     activated: bool | None = None
     #: Unix ms.
     last_read_timestamp: Int64 = 0

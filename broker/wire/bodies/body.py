@@ -1,7 +1,7 @@
-"""What a body class is: a Struct that reads and writes itself in Apache's JSON dialect.
+"""The base of body classes: a Struct that reads and writes itself in Apache's JSON dialect.
 
 Defaults are those of the Java fields, so a client that leaves a field out means the same here. A
-null means "not given". Fields nobody knows are ignored. Python tuples and sets stand for Java
+null means "not given". Unknown fields are ignored. Python tuples and sets stand for Java
 sets, lists for Java lists: in config files they look different.
 
 Source: RemotingSerializable @5.3.3.
@@ -26,7 +26,8 @@ __all__ = ["DIALECT_SIZE_MAX", "ODD_SIZE_MAX", "Body", "ConsumeFromWhere", "Cons
 #: Largest body of a peer's that is read when it is not the plain JSON it should be, bytes: it has
 #: bare keys, or null and numbers where none belong. Each MiB holds the reactor for up to 0.2 s.
 DIALECT_SIZE_MAX: Final = 256 * 1024
-#: The same of one with what Apache takes and nobody writes, such as single quotes: 1 s a MiB.
+#: The same of one in a form that Apache reads and no client writes, such as single quotes: 1 s a
+#: MiB.
 ODD_SIZE_MAX: Final = 32 * 1024
 
 
@@ -108,7 +109,7 @@ class Body(msgspec.Struct, rename="camel", gc=False):
 
     @classmethod
     def decode_reply(cls, data: bytes) -> Self:
-        """Read a body of any size, for who has nothing else to do meanwhile: a tool.
+        """Read a body of any size, for a tool that has nothing else to do meanwhile.
 
         :raises WireError: when the bytes are not JSON, or a value has the wrong type.
         """

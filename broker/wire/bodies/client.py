@@ -29,7 +29,7 @@ field: Final = msgspec.field
 
 
 class SubscriptionData(Body):
-    """What a consumer wants of a topic."""
+    """The subscription of a consumer to a topic."""
 
     topic: str
     sub_string: str = "*"
@@ -138,7 +138,7 @@ class UnlockBatchRequestBody(Body):
 
 
 class ConsumerRunningInfo(Body):
-    """What a consumer is doing. The broker passes the bytes on; tools read them."""
+    """The running state of a consumer. The broker passes the bytes on; tools read them."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: tuple[SubscriptionData, ...] = ()

@@ -55,7 +55,7 @@ class GroupRetryPolicy(Body):
 
 
 class SimpleSubscriptionData(Body):
-    """What a group subscribed to, as an administrator set it."""
+    """The subscriptions of a group that an administrator set."""
 
     topic: str | None = None
     expression_type: str | None = None

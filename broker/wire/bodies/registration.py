@@ -119,7 +119,7 @@ class RegisterBrokerBody(Body):
         filter_servers = _filter_servers(reader.piece(_FILTER_SERVERS_SIZE_MAX))
         if broker_version >= MAPPING_VERSION_MIN:
             mappings = wrapper.topic_queue_mapping_info_map = {}
-            # Each is of a topic above: more are somebody's who wants them read.
+            # Each is of a topic above: more of them would only cost time.
             for piece in reader.pieces(DIALECT_SIZE_MAX, len(wrapper.topic_config_table)):
                 mapping = TopicQueueMappingInfo.decode(piece)
                 mappings[mapping.topic] = mapping
@@ -144,7 +144,8 @@ def _in_parts(
 
     :param decode: reads it in one call.
     :param wrapper_of: where its topics are.
-    :raises WireError: when it is none, or a long one without a table that can be read in parts.
+    :raises WireError: when it is not a registration, or a long one without a table that can be read
+        in parts.
     """
     if len(data) > 2 * PART_BYTES:
         table = yield from read_table(data)

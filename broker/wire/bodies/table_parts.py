@@ -3,8 +3,8 @@
 One call of the JSON decoder reads all of a body, which for sixteen megabytes takes a tenth of a
 second. So the rows of its table are cut where one seems to end, and each part is decoded as an
 object of its own, the rest with one row in the table's place. Where all of these are JSON, the
-whole is, and means the same; a cut at a wrong place leaves a part that is none, and then the body
-is read in one call.
+whole is, and means the same; a cut at a wrong place leaves a part that is not JSON, and then the
+body is read in one call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TABLE: Final = re.compile(rb'"topicConfigTable"\s*:\s*\{')
 #: The end of a row, before the name and the beginning of the next one.
 _ROW_END: Final = re.compile(rb'\}\s*,\s*(?="[^"\\]{1,300}"\s*:\s*\{)')
 _TABLE_END: Final = re.compile(rb'\}\s*(?=\})')
-#: What stands for the rows in the rest of the body.
+#: The placeholder of the rows in the rest of the body.
 _PROBE: Final = b'"":{"topicName":""}'
 _rows: Final = msgspec.json.Decoder(dict[str, TopicConfig], strict=False)
 
@@ -76,7 +76,7 @@ def read_table(data: bytes) -> Generator[None, None, LongTable | None]:
 
 
 def _decode(data: bytes, begin: int, end: int) -> dict[str, TopicConfig] | None:
-    """Read some rows; None when they are none, or too many to be read without a pause."""
+    """Read some rows; None when they are not rows, or too many to be read without a pause."""
     if end - begin > _PART_BYTES_MAX:
         return None
     try:

@@ -132,9 +132,9 @@ class TopicConfigSerializeWrapper(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
     #: How new the next two are.
     mapping_data_version: DataVersion | None = None
-    #: What name servers are told of topics whose queues are numbered over all brokers, by name.
+    #: Static topics in a registration: topics whose queues are numbered over all brokers, by name.
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] | None = None
-    #: What else is known of these topics, by name; passed on as it comes.
+    #: More data of these topics, by name; passed on unchanged.
     topic_queue_mapping_detail_map: dict[str, Any] | None = None
 
 

@@ -24,7 +24,7 @@ class GetBrokerConfigResponseHeader(CommandHeader):
 class ViewBrokerStatsDataRequestHeader(CommandHeader):
     """How much was counted of something in the last minute, hour and day?"""
 
-    #: What is counted: TOPIC_PUT_NUMS, GROUP_GET_SIZE, ...
+    #: The table of counts: TOPIC_PUT_NUMS, GROUP_GET_SIZE, ...
     stats_name: str
     #: Of what: "topic", "topic@group", or the cluster's name.
     stats_key: str
@@ -42,7 +42,7 @@ class UpdateGroupForbiddenRequestHeader(CommandHeader):
 
     group: str
     topic: str
-    #: What is to hold from now on; None: it is only asked.
+    #: The new value; None: it is only asked.
     readable: bool | None = None
 
 

@@ -17,7 +17,7 @@ __all__ = ["ConsumeMessageDirectlyResultRequestHeader", "GetConsumerConnectionLi
 
 
 class HeartbeatResponseHeader(CommandHeader):
-    """What the broker can do with heartbeats; Apache adds these two without a class for them."""
+    """The features of the broker for heartbeats; Apache adds these two without a class for them."""
 
     #: True: the client may send a fingerprint instead of its subscriptions.
     support_heart_beat_v2: bool | None = msgspec.field(
@@ -42,7 +42,7 @@ class GetConsumerListByGroupRequestHeader(CommandHeader):
 
 
 class NotifyConsumerIdsChangedRequestHeader(CommandHeader):
-    """To a client: the members of its group changed, share the queues anew."""
+    """To a client: the members of its group changed, so it must rebalance."""
 
     consumer_group: str
 
@@ -60,7 +60,7 @@ class GetProducerConnectionListRequestHeader(CommandHeader):
 
 
 class GetConsumerRunningInfoRequestHeader(CommandHeader):
-    """What is a consumer doing? The broker hands it on to the client."""
+    """The running state of a consumer; the broker forwards the request to the client."""
 
     consumer_group: str
     client_id: str

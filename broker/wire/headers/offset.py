@@ -97,7 +97,7 @@ class GetEarliestMsgStoretimeRequestHeader(CommandHeader):
 
 
 class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
-    """The store time of the oldest message, Unix ms; -1 when there is none."""
+    """The store time of the oldest message, Unix ms; -1 without any."""
 
     timestamp: Int64
 

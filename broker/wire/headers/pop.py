@@ -37,7 +37,7 @@ class PopMessageRequestHeader(CommandHeader):
 
 
 class PopMessageResponseHeader(CommandHeader):
-    """What acknowledging the popped messages needs."""
+    """The data that an acknowledgement of the popped messages needs."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -79,7 +79,7 @@ class ChangeInvisibleTimeRequestHeader(CommandHeader):
 
 
 class ChangeInvisibleTimeResponseHeader(CommandHeader):
-    """What acknowledging it needs now."""
+    """The data that its acknowledgement needs now."""
 
     pop_time: Int64
     invisible_time: Int64

@@ -12,7 +12,7 @@ __all__ = ["PullForbiddenResponseHeader", "PullMessageRequestHeader",
 
 
 class PullMessageRequestHeader(CommandHeader):
-    """Messages of one queue from an offset on, waiting for them when there are none.
+    """Messages of one queue from an offset on, waiting for the next when the queue has no more.
 
     Three that Apache's class calls required its fast decoder takes for 0 when they are not there.
     """
@@ -54,6 +54,6 @@ class PullMessageResponseHeader(CommandHeader):
 
 
 class PullForbiddenResponseHeader(CommandHeader):
-    """Who forbids a pull: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription."""
+    """The origin of a refusal: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription."""
 
     forbidden_type: Int32

@@ -14,7 +14,7 @@ __all__ = ["RpcRequestHeader", "TopicRequestHeader"]
 
 
 class RpcRequestHeader(CommandHeader):
-    """What a request says of its way through proxies."""
+    """The fields about the way of a request through proxies."""
 
     namespace: str | None = msgspec.field(default=None, name="ns")
     #: Whether topic and group already carry the namespace.

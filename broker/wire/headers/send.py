@@ -76,7 +76,7 @@ class SendMessageResponseHeader(CommandHeader):
 
 
 class SendRefusedResponseHeader(CommandHeader):
-    """What a refused send is told beside code and remark."""
+    """The header of a refused send."""
 
     msg_region: str = msgspec.field(name="MSG_REGION")
     trace_on: bool = msgspec.field(name="TRACE_ON")
@@ -107,7 +107,7 @@ class ReplyMessageRequestHeader(CommandHeader):
     sys_flag: Int32
     born_timestamp: Int64
     flag: Int32
-    #: "ip:port", of who answered and of the broker.
+    #: "ip:port", of the answering server and of the broker.
     born_host: str
     store_host: str
     store_timestamp: Int64
@@ -133,6 +133,6 @@ class RecallMessageResponseHeader(CommandHeader):
 
 
 class RecallRefusedResponseHeader(CommandHeader):
-    """What a refused recall is told beside code and remark."""
+    """The header of a refused recall."""
 
     msg_region: str = msgspec.field(name="MSG_REGION")
