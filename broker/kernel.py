@@ -34,9 +34,9 @@ from twistmq.broker.request.pull import PullRequests
 from twistmq.broker.request.pull_hold import PullHold
 from twistmq.broker.request.query_requests import QueryRequests
 from twistmq.broker.request.send import SendRequests
-from twistmq.broker.request.sliced_work import SlicedWork
 from twistmq.broker.request.topic_requests import TopicRequests
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.tables import Tables
 from twistmq.broker.wire.record import MessageRecord, StoredMessage
@@ -66,15 +66,19 @@ class Kernel:
         self.host = host
         steady_ms = host.steady.now_ms
         self.identity = Identity(settings, host.now_ms())
+        #: Gives slices to long work; it has half of the reactor's time at most.
+        self.background = Scheduler(steady_ms)
+        #: Gives slices to work that clients wait for, as soon as others had their turn.
+        self.foreground = Scheduler(steady_ms, lambda run: host.run_soon(run))
         #: Runs long work that must be finished, in slices.
-        self.slices = SlicedWork(steady_ms)
+        self.slices = self.background.lane()
         #: Runs slow replies in slices; a reply is dropped when its client disconnects.
-        self.long_answers = LongAnswers(steady_ms)
+        self.long_answers = LongAnswers(self.background)
         self.tables = Tables(settings, store, hooks, host, self.slices)
         self.providers = Providers()
         self.dispatcher = Dispatcher({}, hooks)
         self.appender = Appender(store, hooks, Acknowledgement(store, steady_ms))
-        self.pull_hold = PullHold(host, store)
+        self.pull_hold = PullHold(host, store, self.foreground)
         self.periodic_tasks: list[PeriodicTask] = []
         self.random = random.Random()
         # The names that plugins use; see plugin.protocols.Broker.
@@ -171,7 +175,7 @@ class Kernel:
         self.dispatcher.serve(self.handler_table(), validators)
         self.periodic_tasks = [
             *periodic_tasks(self.settings, self.host, self.store, self.tables, self.pull_hold,
-                            self.acknowledgement, self.slices, self.long_answers),
+                            self.acknowledgement, self.background),
             *self.hooks.collect_periodic_tasks()]
         self.set_role(self.role, self.broker_id)
         await self.hooks.start()
@@ -189,7 +193,8 @@ class Kernel:
         settings, store, hooks, host = self.settings, self.store, self.hooks, self.host
         identity, tables, providers = self.identity, self.tables, self.providers
         parts = (
-            SendRequests(settings, identity, host, tables, providers, hooks, self.appender),
+            SendRequests(settings, identity, tables, providers, hooks, self.appender,
+                         self.foreground),
             PullRequests(settings, identity, host, tables, providers, hooks, store,
                          self.pull_hold),
             OffsetRequests(store, tables, self.long_answers),

@@ -19,9 +19,9 @@ from twistmq.broker.request.client_table import ClientChange, ClientTable
 from twistmq.broker.request.consumer_offset import ConsumerOffsetTable, LmqConsumerOffsetTable
 from twistmq.broker.request.persisted_table import Persistable
 from twistmq.broker.request.persistence import TableSaves
-from twistmq.broker.request.sliced_work import SlicedWork
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable
 from twistmq.broker.request.topic_config import TopicConfigTable
+from twistmq.broker.scheduling.scheduler import Lane
 from twistmq.broker.store.message_store import MessageStore
 
 __all__ = ["Tables"]
@@ -36,7 +36,7 @@ class Tables:
 
     def __init__(
         self, settings: Settings, store: MessageStore, hooks: Hooks, host: Host,
-        slices: SlicedWork,
+        slices: Lane,
     ) -> None:
         self._store = store
         self._hooks = hooks

@@ -128,7 +128,8 @@ class FragmentTests(SynchronousTestCase):
     def test_towncrier_makes_a_section_of_fragments(self) -> None:
         """Fragments of each type are lines under their heading."""
         folder = Path(self.mktemp()).absolute()
-        shutil.copytree(ROOT / "changes", folder / "changes")
+        shutil.copytree(ROOT / "changes", folder / "changes",
+                        ignore=shutil.ignore_patterns("*.*.md"))
         for name in ("CHANGELOG.md", "pyproject.toml"):
             shutil.copy(ROOT / name, folder)
         (folder / "changes/one.added.md").write_text("Brokers sing.\n")

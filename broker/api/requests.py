@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from twistmq.broker.interfaces import BroadcastClient, WaitingRequests
 from twistmq.broker.remoting.host_shares import Shares
-from twistmq.broker.remoting.messages import Channel, Held
+from twistmq.broker.remoting.messages import Channel, Held, now_or_later
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.filters import (
     Matches,
@@ -21,7 +21,6 @@ from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.request.send_record import RecordMaker
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
-from twistmq.broker.request.sliced_work import now_or_later
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.scheduling.run_to_completion import run_to_completion

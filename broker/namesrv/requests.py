@@ -25,10 +25,9 @@ from twistmq.broker.namesrv.route_tables import RouteTables
 from twistmq.broker.namesrv.route_views import RouteViews
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import AnyHandler, Channel
-from twistmq.broker.request.long_answers import CONTINUE_PERIOD_MS as ANSWERS_PERIOD_MS
 from twistmq.broker.request.long_answers import LongAnswers
-from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS, SlicedWork
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.scheduler import CONTINUE_PERIOD_MS, Scheduler
 from twistmq.broker.scheduling.steady_clock import SteadyClock
 from twistmq.broker.store.disk import RealDisk
 
@@ -83,18 +82,15 @@ class NameServer:
         path = os.path.abspath(settings.text("kvConfigPath"))
         self.kv_config = KVConfig(io or RealDisk(), path, settings.int, in_thread)
         tables = RouteTables(room=RouteRoom(lambda: settings.int("routes.size_max")))
-        #: Where registrations that take long are done, and what a lost connection leaves.
-        self.slices = SlicedWork(self.steady.now_ms)
-        changes = self._changes = Changes(self.slices)
+        #: Gives slices to long registrations, long lists and routes of many brokers.
+        self.background = Scheduler(self.steady.now_ms)
+        changes = self._changes = Changes(self.background)
         #: Brokers that come and go: ``tables`` has them by name, with their topics.
         self.routes = RouteInfoManager(tables, settings.flag, later=changes.begin)
         self.views = RouteViews(tables, settings.flag)
-        steady_ms = self.steady.now_ms
-        #: Where lists of many topics, and routes of many brokers, are made.
-        self.long_lists = LongAnswers(steady_ms, _LISTS_MAX)
-        self.long_routes = LongAnswers(steady_ms, _ROUTES_MAX)
         self._route_requests = RouteRequests(
-            self.views, self.kv_config, settings, self.long_lists, self.long_routes, steady_ms)
+            self.views, self.kv_config, settings, LongAnswers(self.background, _LISTS_MAX),
+            LongAnswers(self.background, _ROUTES_MAX), self.steady.now_ms)
         self._broker_requests = BrokerRequests(
             self.routes, self.kv_config, settings, changes, self.steady.awake_ms)
         self._config_requests = ConfigRequests(self.kv_config, settings)
@@ -109,12 +105,8 @@ class NameServer:
                          lambda: self.settings.int("scanNotActiveBrokerInterval"), self._scan),
             PeriodicTask("log the size of the key-value configuration", _FIRST_PRINT_MS,
                          _PRINT_INTERVAL_MS, lambda now_ms: self.kv_config.log_size()),
-            PeriodicTask("go on with long registrations", CONTINUE_PERIOD_MS,
-                         self.slices.period_ms, self.slices.step),
-            PeriodicTask("go on with long lists", ANSWERS_PERIOD_MS,
-                         self.long_lists.period_ms, self.long_lists.step),
-            PeriodicTask("go on with long routes", ANSWERS_PERIOD_MS,
-                         self.long_routes.period_ms, self.long_routes.step),
+            PeriodicTask("go on with long work", CONTINUE_PERIOD_MS,
+                         self.background.period_ms, self.background.step),
         ]
 
     def start(self) -> None:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from twistmq.broker.request.long_answers import LongAnswers
     from twistmq.broker.request.persisted_table import Persistable
     from twistmq.broker.request.persistence import TableSaves
-    from twistmq.broker.request.sliced_work import SlicedWork
     from twistmq.broker.request.subscription_group import SubscriptionGroupTable
     from twistmq.broker.request.topic_config import TopicConfigTable
+    from twistmq.broker.scheduling.scheduler import Lane, Scheduler
     from twistmq.broker.scheduling.steady_clock import SteadyClock
     from twistmq.broker.store.message_store import MessageStore
     from twistmq.broker.wire.message_id import UniqueIdMaker
@@ -145,8 +145,16 @@ class Broker(Server, Protocol):
         """``save`` and ``save_if_changed`` of a table, without blocking the reactor."""
 
     @property
-    def slices(self) -> SlicedWork:
+    def slices(self) -> Lane:
         """``run`` of long work that must be finished, in slices."""
+
+    @property
+    def background(self) -> Scheduler:
+        """``lane`` for long work without haste: it has half of the reactor's time at most."""
+
+    @property
+    def foreground(self) -> Scheduler:
+        """``lane`` for work that clients wait for: it goes on as soon as others had their turn."""
 
     @property
     def long_answers(self) -> LongAnswers:

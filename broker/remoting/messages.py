@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.constants import BODY_SIZE_MAX, HEADER_SIZE_MAX
@@ -25,7 +26,7 @@ from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
 __all__ = ["AnyHandler", "Channel", "Handled", "Held", "Reply", "Request", "RequestHandler",
-           "hold_until"]
+           "hold_until", "now_or_later"]
 
 H = TypeVar("H", bound=CommandHeader)
 
@@ -208,3 +209,26 @@ class RequestHandler(Generic[H]):
 
 #: A row whatever its header class.
 AnyHandler = RequestHandler[Any]
+
+
+def now_or_later(reply: Deferred[Any]) -> Handled:
+    """The result of a Deferred if it has fired, else the Deferred itself.
+
+    A handler that returns its reply, not a Deferred of it, is answered in its request's turn.
+
+    :raises Exception: the failure of a Deferred that has fired.
+    """
+    results: list[Any] = []
+
+    def keep(result: Any) -> Any:
+        results.append(result)
+        return result
+
+    reply.addBoth(keep)
+    if not results:
+        return reply
+    if isinstance(results[0], Failure):
+        reply.addErrback(lambda _: None)
+        results[0].raiseException()
+    answer: Reply = results[0]
+    return answer

@@ -16,10 +16,10 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import HEARTBEAT_SIZE_MAX, SUBSCRIPTION_BODY_SIZE_MAX
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.host import Host
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler, now_or_later
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.filters import FilterLanguages, is_tag_type
-from twistmq.broker.request.sliced_work import NOT_DONE, SlicedWork, advance
+from twistmq.broker.scheduling.scheduler import Lane
 from twistmq.broker.tables import Tables
 from twistmq.broker.topic_names import retry_topic
 from twistmq.broker.wire.bodies import (
@@ -47,7 +47,7 @@ class ClientRequests:
 
     def __init__(
         self, settings: Settings, host: Host, tables: Tables, filters: FilterLanguages,
-        slices: SlicedWork,
+        slices: Lane,
     ) -> None:
         self._host = host
         self._tables = tables
@@ -74,18 +74,14 @@ class ClientRequests:
         if request.channel.channel_id in self._unfinished:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY,
                                  "the connection's last heartbeat is still being taken")
-        work = self._take_heartbeat(request)
-        reply = advance(work, self._host.steady.now_ms)
-        if reply is not NOT_DONE:
-            answer: Reply = reply
-            return answer
         self._unfinished.add(request.channel.channel_id)
 
         def finished(result: Any) -> Any:
             self._unfinished.discard(request.channel.channel_id)
             return result
 
-        return self._slices.run(work).addBoth(finished)
+        taken = self._slices.run(self._take_heartbeat(request), at_once=True)
+        return now_or_later(taken.addBoth(finished))
 
     def _take_heartbeat(self, request: Request[EmptyHeader]) -> Generator[None, None, Reply]:
         """Take the groups of a heartbeat, one after the other, while its connection lives."""

@@ -11,20 +11,19 @@ Source: SendMessageProcessor.sendBatchMessage @5.3.3, which does so on threads.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.host import Host
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.messages import Handled, Held, Reply, Request, hold_until
 from twistmq.broker.request.send_context import SendBatch
-from twistmq.broker.request.sliced_work import NOT_DONE, advance
+from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.wire.batch import BATCH_COUNT_MAX, decode_batch_part, too_many
 from twistmq.broker.wire.message_id import offset_message_id
@@ -38,6 +37,8 @@ __all__ = ["PART_COUNT", "LargeBatch", "LargeSends"]
 
 #: Messages of one part: about half a millisecond.
 PART_COUNT = 128
+#: The turn of all: the oldest is served first.
+_ALL: Final = ("large",)
 
 
 class LargeBatch(Exception):
@@ -58,59 +59,45 @@ class LargeBatch(Exception):
 class LargeSends:
     """The large batches of one broker, and what waits behind them.
 
+    :param scheduler: gives them slices; producers wait for them.
     :param sends: makes records and replies.
     """
 
     def __init__(
-        self, host: Host, identity: Identity, hooks: Hooks, store: MessageStore,
+        self, scheduler: Scheduler, identity: Identity, hooks: Hooks, store: MessageStore,
         sends: SendRequests,
     ) -> None:
-        self._host = host
+        self._lane = scheduler.lane(one_at_a_time=True)
         self._identity = identity
         self._hooks = hooks
         self._store = store
         self._sends = sends
-        #: How many requests wait, by channel id; none without any.
+        #: The number of requests that wait, by channel id.
         self.channels: Counter[int] = Counter()
-        self._waiting: deque[tuple[Request[Any], Deferred[Any]]] = deque()
-        self._is_working = False
 
     def wait(self, requests: Sequence[Request[Any]]) -> list[Handled]:
-        """Let requests wait for their turn; :returns: what their replies are when they had it."""
-        answers: list[Handled] = []
-        for request in requests:
-            answer: Deferred[Any] = Deferred()
-            self._waiting.append((request, answer))
-            self.channels[request.channel.channel_id] += 1
-            answers.append(answer)
-        if not self._is_working:
-            self._is_working = True
-            work = self._work()
-            self._go_on(work)
-        return answers
+        """Let requests wait for their turn; :returns: a Deferred of the reply of each."""
+        answers: list[Deferred[Any]] = [Deferred() for _ in requests]
+        self.channels.update(request.channel.channel_id for request in requests)
+        self._lane.run(self._serve(list(zip(requests, answers, strict=True))), _ALL)
+        return list(answers)
 
-    def _go_on(self, work: Generator[None, None, None]) -> None:
-        """Work for a slice, and again as soon as others had their turn: producers wait for it."""
-        if advance(work, self._host.steady.now_ms) is NOT_DONE:
-            self._host.run_soon(lambda: self._go_on(work))
-
-    def _work(self) -> Generator[None, None, None]:
-        """Serve what waits, the oldest first."""
-        while self._waiting:
-            request, answer = self._waiting[0]
+    def _serve(
+        self, waiting: Sequence[tuple[Request[Any], Deferred[Any]]]
+    ) -> Generator[None, None, None]:
+        """Serve requests, the oldest first."""
+        for request, answer in waiting:
             handled: Handled | Failure
             try:
                 handled = yield from self._handle(request)
             except Exception:
                 handled = Failure()
-            self._waiting.popleft()
             channel_id = request.channel.channel_id
             self.channels[channel_id] -= 1
             if not self.channels[channel_id]:
                 del self.channels[channel_id]
             _answer(answer, handled)
             yield
-        self._is_working = False
 
     def _handle(self, request: Request[Any]) -> Generator[None, None, Handled]:
         sends = self._sends

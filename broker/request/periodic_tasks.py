@@ -13,11 +13,10 @@ from twistmq.broker.config.settings import Settings
 from twistmq.broker.host import Host
 from twistmq.broker.observe.statistics import SAMPLE_PERIOD_MS
 from twistmq.broker.request.acknowledgement import Acknowledgement
-from twistmq.broker.request.long_answers import IDLE_PERIOD_MS, LongAnswers
 from twistmq.broker.request.persistence import SAVE_PERIOD_MS
 from twistmq.broker.request.pull_hold import PullHold
-from twistmq.broker.request.sliced_work import CONTINUE_PERIOD_MS, SlicedWork
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.scheduling.scheduler import CONTINUE_PERIOD_MS, Scheduler
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.tables import Tables
 
@@ -37,7 +36,7 @@ def ms_to_next_midnight(now_ms: int) -> int:
 
 def periodic_tasks(
     settings: Settings, host: Host, store: MessageStore, tables: Tables, pull_hold: PullHold,
-    acknowledgement: Acknowledgement, slices: SlicedWork, long_answers: LongAnswers,
+    acknowledgement: Acknowledgement, background: Scheduler,
 ) -> list[PeriodicTask]:
     """The kernel's rows."""
     steady_ms = host.steady.now_ms
@@ -84,10 +83,8 @@ def periodic_tasks(
                      lambda: settings.int("flushConsumerOffsetInterval"), save_offsets),
         PeriodicTask("save topics and groups", SAVE_PERIOD_MS, tables.saves.period_ms,
                      tables.saves.step),
-        PeriodicTask("go on with long work", CONTINUE_PERIOD_MS, slices.period_ms,
-                     slices.step),
-        PeriodicTask("go on with long answers", IDLE_PERIOD_MS, long_answers.period_ms,
-                     long_answers.step),
+        PeriodicTask("go on with long work", CONTINUE_PERIOD_MS, background.period_ms,
+                     background.step),
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
         PeriodicTask("check waiting pulls", 1000, 1000, pull_hold.check),
         PeriodicTask("give up late flushes", 500, 500, acknowledgement.expire),

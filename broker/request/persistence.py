@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from twistmq.broker.errors import StoreError
 from twistmq.broker.request.persisted_table import Persistable, SavedTable
-from twistmq.broker.request.sliced_work import SlicedWork
+from twistmq.broker.scheduling.scheduler import Lane
 
 __all__ = ["SAVE_PERIOD_MS", "TableSaves"]
 
@@ -39,7 +39,7 @@ class TableSaves:
     log = Logger()
 
     def __init__(
-        self, tables: Sequence[SavedTable], slices: SlicedWork,
+        self, tables: Sequence[SavedTable], slices: Lane,
         in_thread: Callable[[Callable[[], None]], Deferred[None]], now_ms: Callable[[], int],
     ) -> None:
         self._tables = tables

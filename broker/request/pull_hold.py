@@ -11,8 +11,8 @@ Source: PullRequestHoldService @5.3.3.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -26,6 +26,7 @@ from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.remoting.messages import Handled, Reply, Request
 from twistmq.broker.request.filters import wants_any
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
+from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageFilter, MessageStore
 from twistmq.broker.wire.record import MessageRecord
 
@@ -75,17 +76,21 @@ class _Round:
 
 
 class PullHold:
-    """The pulls that wait, by topic and queue."""
+    """The pulls that wait, by topic and queue.
+
+    :param scheduler: gives slices to long rounds.
+    """
 
     log = Logger()
 
-    def __init__(self, host: Host, store: MessageStore) -> None:
+    def __init__(self, host: Host, store: MessageStore, scheduler: Scheduler) -> None:
         self._host = host
         self._store = store
         self._held: dict[tuple[str, int], WaitingByTag[_HeldPull]] = {}
-        #: The queues whose pulls are gone through, the next to go on with in front.
-        self._rounds: OrderedDict[tuple[str, int], _Round] = OrderedDict()
-        self._is_going_on = False
+        #: Rounds that did not end within their first slice go on here.
+        self._lane = scheduler.lane()
+        #: The queues whose pulls are gone through.
+        self._rounds: dict[tuple[str, int], _Round] = {}
         self.count = 0
         #: Those that wait though there are too many, by connection.
         self._extra: Counter[int] = Counter()
@@ -177,10 +182,8 @@ class PullHold:
         running = self._begin(key, [reason])
         if running is None:
             return
-        self._go_on(key, running, end_ms)
-        if self._rounds and not self._is_going_on:
-            self._is_going_on = True
-            self._host.run_soon(self._take_turn)
+        if not self._go_on(key, running, end_ms):
+            self._lane.run(self._rest(key), at_once=False)
 
     def _begin(self, key: tuple[str, int], reasons: Sequence[_Reason]) -> _Round | None:
         """Begin a round for these reasons; :returns: None when they concern no pull."""
@@ -200,18 +203,10 @@ class PullHold:
         running = self._rounds[key] = _Round(pulls, [ends for ends, _ in reasons])
         return running
 
-    def _take_turn(self) -> None:
-        """Go on with the rounds that are not done, each in its turn."""
-        self._is_going_on = False
-        end_ms = self._turn_end_ms()
-        while self._rounds:
-            key, running = self._rounds.popitem(last=False)
-            self._rounds[key] = running
-            if not self._go_on(key, running, end_ms):
-                break
-        if self._rounds:
-            self._is_going_on = True
-            self._host.run_soon(self._take_turn)
+    def _rest(self, key: tuple[str, int]) -> Generator[None, None, None]:
+        """Go on with the round of a queue, some pulls at a time."""
+        while key in self._rounds and not self._go_on(key, self._rounds[key], 0):
+            yield
 
     def _go_on(self, key: tuple[str, int], running: _Round, end_ms: float | None) -> bool:
         """Go on with a queue's pulls; :returns: False when the time is over."""

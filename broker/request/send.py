@@ -27,7 +27,6 @@ from twistmq.broker.errors import (
     StoreFull,
     StoreGone,
 )
-from twistmq.broker.host import Host
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.providers import Providers
@@ -47,6 +46,7 @@ from twistmq.broker.request.send_reply import StoredReply
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.unsupported_properties import refuse_unclaimed, unclaimed_properties
+from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.tables import Tables
 from twistmq.broker.topic_names import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.wire import properties as names
@@ -84,8 +84,8 @@ class SendRequests:
     """The send handlers of one broker."""
 
     def __init__(
-        self, settings: Settings, identity: Identity, host: Host, tables: Tables,
-        providers: Providers, hooks: Hooks, appender: Appender,
+        self, settings: Settings, identity: Identity, tables: Tables, providers: Providers,
+        hooks: Hooks, appender: Appender, foreground: Scheduler,
     ) -> None:
         self._settings = settings
         self._identity = identity
@@ -102,7 +102,7 @@ class SendRequests:
         self._forbidden_topics = providers.send_forbidden_topics
         #: The queues that half messages of the batch were sent to.
         self._half_queue_ids: dict[MessageRecord, int] = {}
-        self._large = LargeSends(host, identity, hooks, appender.store, self)
+        self._large = LargeSends(foreground, identity, hooks, appender.store, self)
         self._read_settings({})
         settings.on_change.append(self._read_settings)
 

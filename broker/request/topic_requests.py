@@ -20,9 +20,9 @@ from twistmq.broker.constants import (
 from twistmq.broker.errors import RequestRefused
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
-from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import Handled, Reply, Request, RequestHandler, now_or_later
 from twistmq.broker.request.attributes import parse_attribute_changes
-from twistmq.broker.request.sliced_work import SlicedWork, now_or_later
+from twistmq.broker.scheduling.scheduler import Lane
 from twistmq.broker.tables import Tables
 from twistmq.broker.topic_names import group_fault, is_system_topic, topic_fault
 from twistmq.broker.wire.bodies import (
@@ -51,7 +51,7 @@ class TopicRequests:
     """The handlers of topics and groups."""
 
     def __init__(
-        self, identity: Identity, tables: Tables, hooks: Hooks, slices: SlicedWork
+        self, identity: Identity, tables: Tables, hooks: Hooks, slices: Lane
     ) -> None:
         self._tables = tables
         self._hooks = hooks

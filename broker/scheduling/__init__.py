@@ -1,1 +1,1 @@
-"""Work in slices, periodic tasks, and the clock for durations. No reactor."""
+"""Long work in slices, periodic tasks, and the clock for durations. No reactor."""

@@ -9,7 +9,7 @@ Source: PopLongPollingService, PopRequest @5.3.3.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,6 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twistmq.broker.api import MessageRecord, Reply, Request
-from twistmq.broker.api.limits import TURN_SECONDS
 from twistmq.broker.api.requests import WaitingByTag, index_size, wants_any
 from twistmq.broker.api.store import MessageFilter
 from twistmq.plugins.pop.offsets import QueueKey
@@ -84,7 +83,9 @@ class PopHold:
         self._numbers = count()
         #: What is to be looked at.
         self._due: OrderedDict[Waiting, None] = OrderedDict()
+        #: Whether ``_look_at_due`` waits or runs.
         self._is_going_on = False
+        self._lane = kernel.foreground.lane()
         self.count = 0
 
     def waiting(self, key: QueueKey) -> int:
@@ -226,21 +227,17 @@ class PopHold:
         if self._is_going_on:
             return
         self._is_going_on = True
-        self._kernel.host.run_soon(self._go_on)
+        self._lane.run(self._look_at_due(), at_once=False)
 
-    def _go_on(self) -> None:
-        """Look at what is due, for some milliseconds."""
-        end_ms = self._kernel.steady.now_ms() + TURN_SECONDS * 1000
+    def _look_at_due(self) -> Generator[None, None, None]:
+        """Look at the waits that are due."""
         while self._due:
             waiting, _ = self._due.popitem(last=False)
             waiting.is_due = False
             if not waiting.is_over:
                 self._look(waiting, is_last=False)
-            if self._kernel.steady.now_ms() >= end_ms:
-                break
+            yield
         self._is_going_on = False
-        if self._due:
-            self._go_on_soon()
 
     def _look(self, waiting: Waiting, is_last: bool) -> None:
         if not waiting.request.channel.active:

@@ -12,7 +12,7 @@ from twistmq.broker.constants import ROUTE_ROW_BYTES
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.namesrv import changes
 from twistmq.broker.remoting.messages import Handled, Reply
-from twistmq.broker.request.sliced_work import IDLE_PERIOD_MS
+from twistmq.broker.scheduling.scheduler import IDLE_PERIOD_MS
 from twistmq.broker.testing.name_server import PortlessNameServer, StillChannel
 from twistmq.broker.wire.bodies import (
     DataVersion,
@@ -51,7 +51,7 @@ class ChangesCase(SynchronousTestCase):
         return self.looks
 
     def step(self) -> None:
-        self.server.slices.step(self.looks)
+        self.server.background.step(self.looks)
 
     def register(
         self, count: int, counter: int = 1, *, name: str = "a", address: str = ADDRESS,
@@ -92,7 +92,7 @@ class ChangesCase(SynchronousTestCase):
     def finish(self) -> None:
         """Take turns until nothing is left to be done."""
         for _ in range(STEPS_MAX):
-            if self.server.slices.period_ms() == IDLE_PERIOD_MS:
+            if self.server.background.period_ms() == IDLE_PERIOD_MS:
                 return
             self.step()
         self.fail("it does not end")
@@ -328,7 +328,7 @@ class LostTests(ChangesCase):
         self.lose()
         sizes = [len(self.tables.topics)]
         self.assertGreater(sizes[0], MANY // 2)
-        while self.server.slices.period_ms() != IDLE_PERIOD_MS:
+        while self.server.background.period_ms() != IDLE_PERIOD_MS:
             gone = ResponseCode.TOPIC_NOT_EXIST
             for topic, code in (
                 ("T0", ResponseCode.SUCCESS), ("T10", gone), (f"T{MANY - 1}", gone),

@@ -73,8 +73,7 @@ class LongCase(SynchronousTestCase):
                 return Reply(failed[0].response_code, remark=str(failed[0])), turn
             if found:
                 return found[0], turn
-            self.server.long_lists.step(self.looks)
-            self.server.long_routes.step(self.looks)
+            self.server.background.step(self.looks)
         raise self.failureException("no answer")
 
 

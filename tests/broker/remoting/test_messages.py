@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting.messages import Handled, Held, Reply, hold_until
+from twistmq.broker.remoting.messages import Handled, Held, Reply, hold_until, now_or_later
 
 
 class HoldUntilTests(SynchronousTestCase):
@@ -46,3 +46,17 @@ class HoldUntilTests(SynchronousTestCase):
         hold_until(until, [Held(Reply(), failed)])
         failed.errback(ValueError())
         self.failureResultOf(failed, ValueError)
+
+
+class NowOrLaterTests(SynchronousTestCase):
+    """now_or_later."""
+
+    def test_a_value_is_returned_and_a_deferred_is_waited_for(self) -> None:
+        """A result is returned, a failure is raised, and a Deferred without either is returned."""
+        reply = Reply()
+        self.assertIs(now_or_later(succeed(reply)), reply)
+        self.assertRaises(ValueError, now_or_later, fail(ValueError()))
+        waiting: Deferred[Reply] = Deferred()
+        self.assertIs(now_or_later(waiting), waiting)
+        waiting.callback(reply)
+        self.assertIs(self.successResultOf(waiting), reply)

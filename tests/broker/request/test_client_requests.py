@@ -229,7 +229,7 @@ class LargeHeartbeatTests(ClientCase):
         self.assertIsNone(self.reply)
         before = self.groups()
         self.assertLess(before, self.COUNT // 2)
-        self.box.kernel.slices.step(0)
+        self.box.kernel.background.step(0)
         self.assertLess(before, self.groups())
         self.assertEqual(self.box.late_replies(self.peer), [])
         self.box.kernel.slices.finish()

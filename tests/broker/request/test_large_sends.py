@@ -15,7 +15,7 @@ from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.request.large_sends import PART_COUNT
 from twistmq.broker.request.send import LARGE_BATCH_COUNT
 from twistmq.broker.request.send_context import SendBatch
-from twistmq.broker.request.sliced_work import SLICE_MS
+from twistmq.broker.scheduling.scheduler import SLICE_MS
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import send_header

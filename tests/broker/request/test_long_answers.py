@@ -13,11 +13,14 @@ from twistmq.broker.remoting.messages import Reply
 from twistmq.broker.request.long_answers import (
     CONNECTION_ANSWERS_MAX,
     CONNECTIONS_MAX,
+    LongAnswers,
+    Work,
+)
+from twistmq.broker.scheduling.scheduler import (
     CONTINUE_PERIOD_MS,
     IDLE_PERIOD_MS,
     SLICE_MS,
-    LongAnswers,
-    Work,
+    Scheduler,
 )
 from twistmq.broker.testing.kernel import Peer
 
@@ -27,7 +30,8 @@ class LongAnswersTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.now_ms = 1000
-        self.answers = LongAnswers(lambda: self.now_ms)
+        self.scheduler = Scheduler(lambda: self.now_ms)
+        self.answers = LongAnswers(self.scheduler)
         self.peers = [Peer(number, 40_000 + number) for number in range(3)]
 
     def work(self, steps: int, cost_ms: int, remark: str = "done") -> Work:
@@ -39,7 +43,7 @@ class LongAnswersTests(SynchronousTestCase):
     def step(self) -> int:
         """Run one slice; :returns: how long it took."""
         before = self.now_ms
-        self.answers.step(self.now_ms)
+        self.scheduler.step(self.now_ms)
         return self.now_ms - before
 
     def test_work_that_fits_into_a_slice_is_answered_at_once(self) -> None:
@@ -47,7 +51,7 @@ class LongAnswersTests(SynchronousTestCase):
         reply = self.answers.answer(self.work(SLICE_MS - 1, 1), self.peers[0])
         assert isinstance(reply, Reply)
         self.assertEqual(reply.remark, "done")
-        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+        self.assertEqual(self.scheduler.period_ms(), IDLE_PERIOD_MS)
         self.assertEqual(self.step(), 0)
 
     def test_work_that_does_not_fit_goes_on_in_slices_until_it_is_done(self) -> None:
@@ -55,12 +59,12 @@ class LongAnswersTests(SynchronousTestCase):
         waiting = self.answers.answer(self.work(3 * SLICE_MS - 1, 1), self.peers[0])
         assert waiting is not None and not isinstance(waiting, Reply)
         self.assertNoResult(waiting)
-        self.assertEqual(self.answers.period_ms(), CONTINUE_PERIOD_MS)
+        self.assertEqual(self.scheduler.period_ms(), CONTINUE_PERIOD_MS)
         self.assertEqual(self.step(), SLICE_MS)
         self.assertNoResult(waiting)
         self.assertEqual(self.step(), SLICE_MS - 1)
         self.assertEqual(self.successResultOf(waiting).remark, "done")
-        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+        self.assertEqual(self.scheduler.period_ms(), IDLE_PERIOD_MS)
 
     def test_long_works_take_turns(self) -> None:
         """Long works take turns; what comes while they wait does not get a slice in front."""
@@ -112,7 +116,7 @@ class LongAnswersTests(SynchronousTestCase):
             self.step()
         for answer in many:
             self.assertEqual(self.successResultOf(answer).remark, "done")
-        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+        self.assertEqual(self.scheduler.period_ms(), IDLE_PERIOD_MS)
 
     def test_asker_that_left(self) -> None:
         """What nobody waits for is dropped, unless it is wanted for itself."""
@@ -143,7 +147,7 @@ class LongAnswersTests(SynchronousTestCase):
         self.step()
         for answer in (first, *rest):
             self.assertEqual(self.successResultOf(answer).remark, "done")
-        self.assertEqual(self.answers.period_ms(), IDLE_PERIOD_MS)
+        self.assertEqual(self.scheduler.period_ms(), IDLE_PERIOD_MS)
 
     def test_too_many_connections(self) -> None:
         """Answers are being made for so many connections."""

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twistmq.broker.errors import StoreFull
 from twistmq.broker.request.persisted_table import SavedTable, Saving
 from twistmq.broker.request.persistence import SAVE_PERIOD_MS, TableSaves
-from twistmq.broker.request.sliced_work import SlicedWork
+from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.config_file import ConfigFile
 from twistmq.broker.testing.disk import MemoryDisk
 
@@ -47,7 +47,7 @@ class TableSavesTests(SynchronousTestCase):
         self.now_ms = 0
         self.table = Table()
         self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
-        self.slices = SlicedWork(self.tick)
+        self.slices = Scheduler(self.tick).lane()
         self.saves = TableSaves([self.table], self.slices, self.in_thread, self.tick)
 
     def tick(self) -> int:

@@ -10,13 +10,12 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.request.test_filters import Equals
-from tests.cost import GROWTH_MAX, growth
+from tests.cost import growth
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import HELD_PULLS_FREE, HELD_PULLS_MAX
 from twistmq.broker.observe.log_rate import LINES_A_MINUTE
 from twistmq.broker.request import waiting_by_tag
-from twistmq.broker.request.pull_hold import _Round
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
 from twistmq.broker.wire.properties import java_string_hash
@@ -344,17 +343,6 @@ class TurnTests(PullHoldTestCase):
         self.assertEqual([self.replies(peer) for peer in peers],
                          [[(ResponseCode.SUCCESS, [b"1"])]] * 100)
         self.assertEqual((self.hold.count, self.hold._held, self.hold._rounds), (0, {}, {}))
-
-    def test_cost_of_many_queues(self) -> None:
-        """The queue whose turn it is is found at once, however many had theirs."""
-        self.clock(10**9)
-
-        def prepare(count: int) -> Callable[[], object]:
-            for queue_id in range(count):
-                self.hold._rounds["T", queue_id] = _Round([], [])
-            return self.hold._take_turn
-
-        self.assertLess(growth(prepare, 10_000), GROWTH_MAX)
 
     def test_message_meanwhile(self) -> None:
         """A message that comes between two turns wakes those who want it and were looked at."""

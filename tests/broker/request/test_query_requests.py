@@ -9,7 +9,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.request.sliced_work import SLICE_MS
+from twistmq.broker.scheduling.scheduler import SLICE_MS
 from twistmq.broker.store import index_files
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import records_of, send_header
@@ -125,7 +125,7 @@ class LongChainTests(QueryCase):
         self.assertEqual(place.code, ResponseCode.SUCCESS)
         while not peer.written:
             before_ms = self.box.now_ms
-            kernel.long_answers.step(before_ms)
+            kernel.background.step(before_ms)
             self.assertLessEqual(self.box.now_ms - before_ms, SLICE_MS)
         reply, = self.box.late_replies(peer)
         found = records_of(reply.body)

@@ -230,7 +230,7 @@ class CreateTopicsTests(RequestCase):
         self.assertIsNone(self.kernel.topic_config.get("T199"))
         steps = 0
         while not peer.written:
-            self.kernel.slices.step(self.box.now_ms)
+            self.kernel.background.step(self.box.now_ms)
             steps += 1
         self.assertGreater(steps, 5)
         [reply] = self.box.late_replies(peer)

@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingError, RemotingSendError, RemotingTimeout
-from twistmq.broker.request.long_answers import SLICE_MS
+from twistmq.broker.scheduling.scheduler import SLICE_MS
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
@@ -174,9 +174,9 @@ class StatusTests(ClientsCase):
         self.answer(self.other, 7)
         self.answer(self.client, 5)
         self.assertEqual(self.tool.written, [])
-        self.box.kernel.long_answers.step(self.box.clock())
+        self.box.kernel.background.step(self.box.clock())
         self.assertEqual(self.tool.written, [])
-        self.box.kernel.long_answers.step(self.box.clock())
+        self.box.kernel.background.step(self.box.clock())
         self.assertEqual(self.offsets().keys(), {"client", "other"})
 
     def test_a_named_client_is_asked_alone(self) -> None:

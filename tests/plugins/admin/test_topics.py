@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kernel_case import count_put
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.request.long_answers import SLICE_MS
+from twistmq.broker.scheduling.scheduler import SLICE_MS
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.broker.wire.bodies import (
@@ -120,7 +120,7 @@ class LongTopicTests(SynchronousTestCase):
         self.addCleanup(box.stop)
         box.kernel.append([message("BenchmarkTest", queue_id=queue) for queue in range(1024)])
         task, = (task for task in box.kernel.periodic_tasks
-                 if task.name == "go on with long answers")
+                 if task.name == "go on with long work")
         calls = count()
         # A row takes a tenth of a millisecond.
         box.clock = lambda: box.now_ms + next(calls) // 10

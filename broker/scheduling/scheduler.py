@@ -1,0 +1,222 @@
+"""Long work in slices: the reactor serves other clients in between.
+
+Such work is a generator: it yields wherever it can pause, and returns its result. Most of it is
+done within its first slice. Work belongs to a lane; the lanes of a scheduler have slices in turn.
+
+Source: none; Apache's broker has threads for it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from twistmq.broker.scheduling.turns import Turns
+
+__all__ = ["CONTINUE_PERIOD_MS", "IDLE_PERIOD_MS", "SLICE_MS", "Lane", "Scheduler"]
+
+T = TypeVar("T")
+
+#: A slice holds the reactor for about so long, ms; a handler may hold it for 10.
+SLICE_MS: Final = 4
+#: From one slice of a scheduler without ``run_soon`` to the next, ms.
+CONTINUE_PERIOD_MS: Final = 8
+#: The longest time until such a scheduler sees work that did not fit into its first slice, ms.
+IDLE_PERIOD_MS: Final = 50
+
+#: The end of a slice of work that goes on.
+_NOT_DONE: Final = object()
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One piece of work that waits for its next slice."""
+
+    work: Generator[None, None, Any]
+    #: Fires with the result of the work.
+    done: Deferred[Any]
+    #: Returns whether the result still has a reader; None: the work is done in any case.
+    is_wanted: Callable[[], bool] | None
+    #: The caller's facts of the work.
+    about: Any
+
+
+class Scheduler:
+    """Gives slices to long work, a lane at a time.
+
+    :param now_ms: the clock for durations.
+    :param run_soon: calls a function once the reactor has served other events: work goes on as
+        soon as that. None: :meth:`step` is called periodically, each :meth:`period_ms`, and work
+        has half of the reactor's time at most.
+    """
+
+    def __init__(
+        self, now_ms: Callable[[], int],
+        run_soon: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        self.now_ms = now_ms
+        self._run_soon = run_soon
+        #: The lanes with work that waits; the one whose turn it is in front.
+        self._busy: OrderedDict[Lane, None] = OrderedDict()
+        self._is_called = False
+
+    def lane(self, *, one_at_a_time: bool = False) -> Lane:
+        """Make a lane.
+
+        :param one_at_a_time: work that began is done before other work of the lane begins.
+        """
+        return Lane(self, one_at_a_time)
+
+    def period_ms(self) -> int:
+        """From one :meth:`step` to the next, ms."""
+        return CONTINUE_PERIOD_MS if self._busy else IDLE_PERIOD_MS
+
+    def step(self, now_ms: int = 0) -> None:
+        """Go on with work for a slice; periodic."""
+        end_ms = self.now_ms() + SLICE_MS
+        while self._busy and self.now_ms() < end_ms:
+            lane, _ = self._busy.popitem(last=False)
+            lane.go_on(end_ms)
+            if lane.is_waiting:
+                self._busy[lane] = None
+
+    def wake(self, lane: Lane) -> None:
+        """Note that work of a lane waits."""
+        self._busy[lane] = None
+        if self._run_soon is not None and not self._is_called:
+            self._is_called = True
+            self._run_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Go on for a slice, and again once others had their turn."""
+        self._is_called = False
+        self.step()
+        if self._busy:
+            self.wake(next(iter(self._busy)))
+
+
+class Lane:
+    """Work of one kind; made by :meth:`Scheduler.lane`."""
+
+    def __init__(self, scheduler: Scheduler, one_at_a_time: bool) -> None:
+        self._scheduler = scheduler
+        self._now_ms = scheduler.now_ms
+        self._one_at_a_time = one_at_a_time
+        self._waiting: Turns[_Job] = Turns()
+        #: The begun work of a lane with one at a time.
+        self._begun: tuple[tuple[Hashable, ...], _Job] | None = None
+        self._is_running = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether work waits for a slice."""
+        return bool(self._waiting) or self._begun is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether new work may begin at once: no work waits, and none runs one at a time."""
+        return not self.is_waiting and not (self._one_at_a_time and self._is_running)
+
+    @property
+    def count(self) -> int:
+        """The pieces of work that wait."""
+        return len(self._waiting) + (self._begun is not None)
+
+    @property
+    def owners(self) -> int:
+        """The first keys of turns that wait."""
+        return self._waiting.owners
+
+    def waiting_of(self, turn: tuple[Hashable, ...]) -> int:
+        """The pieces of work that wait for the same turn."""
+        return self._waiting.of(turn)
+
+    def run(
+        self, work: Generator[None, None, T], turn: tuple[Hashable, ...] | None = None, *,
+        at_once: bool | None = None, is_wanted: Callable[[], bool] | None = None,
+        about: Any = None,
+    ) -> Deferred[T]:
+        """Begin work.
+
+        :param turn: keys of its owner, such as a host and a connection. Owners have slices in
+            turn, and work of one owner is done in its order. None: the work is its own owner.
+        :param at_once: whether it has its first slice now; None: if no other work waits.
+        :param is_wanted: asked before each later slice; once it returns False, the work is closed
+            and its Deferred fires with None.
+        :param about: the caller's facts of the work, for :meth:`drop`.
+        :returns: fires with the result of the work; it has fired when one slice was enough.
+        """
+        if at_once or (at_once is None and self.is_idle):
+            try:
+                result = self._advance(work, self._now_ms() + SLICE_MS)
+            except Exception:
+                return fail()
+            if result is not _NOT_DONE:
+                return succeed(result)
+        job = _Job(work, Deferred(), is_wanted, about)
+        path = (id(job),) if turn is None else turn
+        if self._one_at_a_time and self.is_idle and at_once is not False:
+            self._begun = path, job
+        else:
+            self._waiting.add(path, job)
+        self._scheduler.wake(self)
+        return job.done
+
+    def go_on(self, end_ms: float) -> None:
+        """Go on with the work whose turn it is until a time; the scheduler calls it."""
+        if self._begun is not None:
+            path, job = self._begun
+            self._begun = None
+        elif self._waiting:
+            path, job = self._waiting.take()
+        else:
+            return
+        result: Any = None
+        try:
+            if job.is_wanted is None or job.is_wanted():
+                result = self._advance(job.work, end_ms)
+            else:
+                job.work.close()
+        except Exception:
+            job.done.errback()
+            return
+        if result is not _NOT_DONE:
+            job.done.callback(result)
+        elif self._one_at_a_time:
+            self._begun = path, job
+        else:
+            self._waiting.put_back(path, job)
+
+    def finish(self) -> None:
+        """Do all work that waits, however long it takes; for the end."""
+        while self.is_waiting:
+            self.go_on(float("inf"))
+
+    def drop(self, turn: tuple[Hashable, ...], is_dropped: Callable[[Any], bool]) -> list[
+            tuple[Deferred[Any], Any]]:
+        """Close work that has not begun.
+
+        :param is_dropped: called with ``about`` of each piece of work of this turn.
+        :returns: the Deferred of each, which has not fired, and its ``about``.
+        """
+        dropped = self._waiting.drop(turn, lambda job: is_dropped(job.about))
+        for job in dropped:
+            job.work.close()
+        return [(job.done, job.about) for job in dropped]
+
+    def _advance(self, work: Generator[None, None, Any], end_ms: float) -> Any:
+        """Go on with a piece of work until it is done or a time; :returns: its result."""
+        self._is_running = True
+        try:
+            while True:
+                next(work)
+                if self._now_ms() >= end_ms:
+                    return _NOT_DONE
+        except StopIteration as done:
+            return done.value
+        finally:
+            self._is_running = False
