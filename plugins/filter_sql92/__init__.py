@@ -3,8 +3,8 @@
 With enablePropertyFilter the broker evaluates them: a consumer gets only what its group's
 expression is true of. Groups' expressions come with heartbeats, survive a restart, and with
 enableCalcFilterBitMap and enableConsumeQueueExt are evaluated when a message is stored; a bitmap
-beside its queue entry then spares pulls the reading of what nobody wants. All but the language
-holds for other plugins' languages too.
+beside its queue entry then spares pulls the reading of messages that no group wants. All but the
+language holds for other plugins' languages too.
 
 Source: the modules rocketmq-filter, ConsumerFilterManager @5.3.3.
 """

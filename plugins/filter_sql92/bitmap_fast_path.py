@@ -19,7 +19,7 @@ __all__ = ["AskedFilter", "BitmapMaker"]
 
 
 class AskedFilter:
-    """What is asked of each message of a topic for one group.
+    """The filter of one group, evaluated for each message of a topic.
 
     :param matches: says whether properties match.
     :param mask: the filter's bits in a bitmap, read as a little-endian number.

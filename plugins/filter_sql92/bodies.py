@@ -25,7 +25,7 @@ class BloomFilterData(Body):
 
 
 class ConsumerFilterData(Body):
-    """What a group filters a topic by."""
+    """The filter of a group for a topic."""
 
     bloom_filter_data: BloomFilterData | None = None
     #: Unix ms: messages that are stored later were asked for it.
@@ -33,9 +33,9 @@ class ConsumerFilterData(Body):
     #: Version of the subscription.
     client_version: Int64 = 0
     consumer_group: str = ""
-    #: Whether nobody of the group is there; what the file says of it is not read.
+    #: Whether the group has no member; the file's value is not read.
     dead: bool = False
-    #: Since when, Unix ms; 0 while somebody is.
+    #: The time its last member left, Unix ms; 0 while it has one.
     dead_time: Int64 = 0
     expression: str = ""
     expression_type: str = ""

@@ -1,4 +1,4 @@
-"""What groups filter topics by: taken from heartbeats, kept in ``config/consumerFilter.json``.
+"""The filters of groups by topic: taken from heartbeats, kept in ``config/consumerFilter.json``.
 
 A group's filter of a topic is changed only by a subscription of a higher version. It outlives its
 consumers for a day, so that they find the bitmaps made for it when they come again; at a start all
@@ -38,7 +38,7 @@ __all__ = ["ConsumerFilters"]
 
 #: Answers that are remembered of all filters, a bit each; when there are more the older half goes.
 _ANSWERS_MAX: Final = 32 << 20
-#: How long before a start whoever is in the file died, ms, if it is not known better.
+#: The time from the death of the groups in the file to a start, ms, unless it is known.
 _DEAD_BEFORE_START_MS: Final = 30_000
 
 
@@ -108,7 +108,7 @@ class ConsumerFilters:
             and all(0 <= position < bloom.bit_num for position in bits.bit_pos))
 
     def persist(self) -> None:
-        """Forget who is dead for long, and save what changed.
+        """Forget groups without a member for long, and save the changes.
 
         :raises StoreFull, OSError: when it cannot be saved.
         """

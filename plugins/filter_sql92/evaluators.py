@@ -58,7 +58,7 @@ class Evaluator:
     def evaluate(self, properties: Properties) -> Value:
         """Its value for these properties.
 
-        :raises EvaluationError: when there is none.
+        :raises EvaluationError: when it has no value.
         """
         raise NotImplementedError
 
@@ -251,7 +251,7 @@ class Inverted(Evaluator):
 class Expression:
     """Says whether properties match.
 
-    What is unknown does not match, nor what cannot be evaluated.
+    An unknown result does not match, nor does an expression that cannot be evaluated.
 
     :param condition: what it stands for.
     :param failed: told the first time that it cannot be evaluated.

@@ -92,7 +92,7 @@ class Operand:
     text: str
     #: Written as a literal.
     is_literal: bool = False
-    #: What it always gives, where that is known.
+    #: Its constant value, where that is known.
     value: Value = None
     #: The property it stands for.
     name: str | None = None
@@ -147,7 +147,8 @@ def negate(operand: Operand) -> Operand:
 
 
 def condition(operand: Operand) -> Operand:
-    """An operand in the place of a condition; :raises ExpressionError: when it is none."""
+    """An operand in the place of a condition; :raises ExpressionError: when it is not a
+    condition."""
     if operand.type is _BOOLEAN:
         return operand
     name = operand.name

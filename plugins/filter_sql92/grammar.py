@@ -112,7 +112,7 @@ def _in(is_in: bool) -> Callable[..., Operand]:
 
 @v_args(inline=True)
 class _Meanings(Transformer[Token, Operand]):
-    """What each rule of the grammar makes of its parts."""
+    """The nodes that the rules of the grammar make of their parts."""
 
     def start(self, operand: Operand) -> Operand:
         return made.condition(operand)
@@ -190,7 +190,7 @@ _PARSER: Final = Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Meani
 def parse(text: str) -> Operand:
     """Make of an expression the condition it stands for.
 
-    :raises ExpressionError: when it is none, or larger than this broker takes.
+    :raises ExpressionError: when it is no expression, or larger than this broker takes.
     """
     if len(text) > TEXT_SIZE_MAX:
         raise ExpressionError(f"an expression of {len(text)} characters, over {TEXT_SIZE_MAX}")

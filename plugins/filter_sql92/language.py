@@ -32,8 +32,8 @@ class Sql92:
     def compile(self, expression: str) -> Expression:
         """Make a function that says whether properties match.
 
-        What is unknown does not match, nor what cannot be evaluated: the first time that happens
-        to an expression it is logged.
+        An unknown result does not match, nor does an expression that cannot be evaluated: the first
+        time that happens to an expression it is logged.
 
         :raises ExpressionError: a ValueError, when the expression is wrong or too large.
         """

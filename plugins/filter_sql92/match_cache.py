@@ -1,4 +1,4 @@
-"""What a filter said of messages when they were stored, for as long as there is room.
+"""Results of filters for messages as they were stored, as long as there is room.
 
 A bitmap may say that a filter wants a message it does not want; who reads the message has to ask
 again, of properties that were read when it was stored. Most readers are close behind the writers:
@@ -65,7 +65,7 @@ class KnownAnswers:
         run.last_place = place
 
     def find(self, queue_id: int, queue_offset: int, place: int, count: int) -> bytes:
-        """What is known of consecutive messages, a byte for each: 1 it is wanted, 0 it is not.
+        """The known results for consecutive messages, a byte for each: 1 it is wanted, 0 it is not.
 
         :param queue_offset: of the first.
         :param place: of the first, in the commit log.

@@ -45,7 +45,7 @@ class BitmapFilter(PropertyFilter):
 class RetryFilter(PropertyFilter):
     """Matches messages of a retry topic by what the group filters their real topic by.
 
-    :param find: gives the expression for a topic; None: there is none, everything is wanted.
+    :param find: gives the expression for a topic; None: every message is wanted.
     :param cost: of the dearest of them.
     """
 

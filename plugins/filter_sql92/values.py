@@ -1,7 +1,7 @@
 """Values of expressions: what Java makes of a property's text, and how Java compares.
 
 A property is text until it meets a number; then it is read as that number's type, and a text that
-is none of the type is an error, not a mismatch: "9.5" is no integer. Doubles are ordered as
+is not of the type is an error, not a mismatch: "9.5" is no integer. Doubles are ordered as
 Double.compareTo does: -0.0 before 0.0, NaN behind everything and equal to itself.
 
 Source: ComparisonExpression.__compare @5.3.3; Integer.valueOf, Double.valueOf of Java.
@@ -44,12 +44,12 @@ _DIGITS_MAX: Final = 40
 _DOUBLE: Final = re.compile(
     r"([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
     r"|(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)")
-#: What String.trim takes away.
+#: The characters that String.trim removes.
 _BLANKS: Final = "".join(map(chr, range(33)))
 
 
 class ValueType(Enum):
-    """What an operand gives when it gives anything."""
+    """The value of an operand that has one."""
 
     BOOLEAN = auto()
     INT = auto()
@@ -65,14 +65,14 @@ class EvaluationError(Exception):
 
 
 def to_int(text: str) -> int:
-    """Read an int32; :raises EvaluationError: when the text is none."""
+    """Read an int32; :raises EvaluationError: for any other text."""
     if len(text) < _SHORT and text.isascii() and text.isdigit():
         return int(text)
     return _to_integer(text, INT_RANGE)
 
 
 def to_long(text: str) -> int:
-    """Read an int64; :raises EvaluationError: when the text is none."""
+    """Read an int64; :raises EvaluationError: for any other text."""
     if len(text) < _SHORT and text.isascii() and text.isdigit():
         return int(text)
     return _to_integer(text, LONG_RANGE)
@@ -93,7 +93,7 @@ def _to_integer(text: str, allowed: range) -> int:
 
 
 def to_double(text: str) -> float:
-    """Read a double; :raises EvaluationError: when the text is none."""
+    """Read a double; :raises EvaluationError: for any other text."""
     if text.isascii() and text.replace(".", "", 1).isdigit():
         return float(text)
     found = _DOUBLE.fullmatch(text.strip(_BLANKS))

@@ -20,7 +20,7 @@ __all__ = ["CHECKPOINT_FIELDS", "CHECKPOINT_SIZE", "CLEAN", "RUNNING", "TimerChe
            "TimerCheckpointFile", "decode_mark"]
 
 CHECKPOINT_SIZE: Final = 4096
-#: What the mark says of the broker that wrote it.
+#: The facts in the mark about the broker that wrote it.
 RUNNING: Final = 1
 CLEAN: Final = 2
 

@@ -19,7 +19,7 @@ __all__ = ["Delivery"]
 
 
 class Delivery:
-    """What stores the due messages of one broker."""
+    """Stores the due messages of one broker."""
 
     log = Logger()
 

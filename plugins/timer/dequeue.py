@@ -1,7 +1,8 @@
 """Delivering: a slot of the wheel after the other, when its tick is over.
 
 The units of a slot are a chain, the newest first: it is followed to its end, then the messages are
-stored in the order in which they came. What a unit takes back is known before any is stored.
+stored in the order in which they came. The messages that units take back are known before any is
+stored.
 
 Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, TimerDequeuePutMessageService
 @5.3.3.
@@ -38,7 +39,7 @@ _WALK_COUNT: Final = 256
 
 
 class Dequeue:
-    """What delivers the messages of one broker."""
+    """Delivers the messages of one broker."""
 
     log = Logger()
 

@@ -42,7 +42,7 @@ BATCH_COUNT: Final = 128
 
 
 class Enqueue:
-    """What enters the messages of one broker.
+    """Enters the messages of one broker.
 
     :param roll_window: ticks ahead from which a message is rolled.
     """
@@ -71,7 +71,7 @@ class Enqueue:
         self.known_places: set[int] = set()
         #: Messages entered or delivered since the start.
         self.count = 0
-        #: What was due already and could not be stored.
+        #: Messages that were due already and could not be stored.
         self._late: list[MessageRecord] = []
         self._is_failing = False
 

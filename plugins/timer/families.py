@@ -1,4 +1,4 @@
-"""What a scrape of the metrics gets to know of timed messages.
+"""The metrics of timed messages.
 
 Source: DefaultStoreMetricsManager @5.3.3.
 """

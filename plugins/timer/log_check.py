@@ -1,7 +1,7 @@
 """The units of a timer log against the commit log, and against each other.
 
 A unit leads to a message of the timer topic, of its size, topic and time, and to the unit before it
-in its slot. What stands in the slots follows from the units and is handed on.
+in its slot. The content of the slots follows from the units and is handed on.
 
 Source: TimerMessageStore.doEnqueue, TimerLog @5.3.3.
 """
@@ -31,7 +31,7 @@ from twistmq.plugins.timer.store_files import TimerFiles
 
 __all__ = ["Chain", "LogCheck"]
 
-#: What the summary calls files and units.
+#: The summary's names of files and units.
 FILES: Final = "timer log files"
 UNITS: Final = "timer log units"
 _REMOVED: Final = "timer log units of removed messages"
@@ -116,7 +116,7 @@ class LogCheck:
         expected = NO_POSITION if chain is None else chain.last
         is_cut = 0 <= previous < files.begin or previous in self._damaged
         if previous != expected and not is_cut and not (
-                # What is delivered is forgotten: a clock that was put back begins anew.
+                # Delivered messages are forgotten: a clock that was put back starts over.
                 previous == NO_POSITION and unit.slot_ms < files.checkpoint.last_read_ms):
             self._problem(position, FIELD_POSITIONS["previous"], _place_before(expected),
                           str(previous))

@@ -43,7 +43,7 @@ _BLANK: Final = struct.Struct(">iqi")
 FIELD_POSITIONS: Final = field_positions(UNIT_LAYOUT)
 
 UNIT_SIZE: Final = 52
-#: What a file keeps free at its end for the mark that no unit follows.
+#: The bytes that a file keeps free at its end for the mark that no unit follows.
 BLANK_SIZE_MIN: Final = 16
 BLANK_MAGIC: Final = (0xBBCCDDEE ^ 1_880_681_594) - (1 << 32)
 MAGIC_DEFAULT: Final = 1
@@ -87,7 +87,7 @@ class LogUnit(NamedTuple):
 
     @property
     def change(self) -> int:
-        """What it adds to the messages that wait: one that takes back is less than nothing."""
+        """The messages that it adds to the waiting ones: -1 for a unit that takes back."""
         return -1 if self.magic & MAGIC_DELETE else 1
 
 
@@ -105,7 +105,7 @@ def encode_blank(room: int) -> bytes:
 
 
 def decode_unit(data: bytes) -> LogUnit | None:
-    """Read a unit; None when there is none."""
+    """Read a unit; None at a place without one."""
     if len(data) < UNIT_SIZE:
         return None
     size, *fields, _ = _UNIT.unpack(data)

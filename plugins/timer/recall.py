@@ -50,7 +50,7 @@ _NOT_DONE: Final = "recall failed, execute error"
 
 
 class RecallHandle(NamedTuple):
-    """What is in a handle behind its version."""
+    """The fields of a handle after its version."""
 
     topic: str
     broker_name: str
@@ -65,7 +65,7 @@ def encode_handle(handle: RecallHandle) -> str:
 
 
 def decode_handle(text: str) -> RecallHandle | None:
-    """Read a handle; None when it is none."""
+    """Read a handle; None for any other text."""
     try:
         data = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4),
                                 altchars=b"-_", validate=True)
@@ -161,7 +161,7 @@ class RecallMessage:
         return None
 
     def _fault(self, request: Request[RecallMessageRequestHeader], handle: RecallHandle) -> str:
-        """What is wrong with a handle; empty when nothing is."""
+        """The fault of a handle; empty for a good one."""
         if handle.topic != request.header.topic:
             return "recall failed, topic not match"
         if handle.broker_name != self._kernel.broker_name:

@@ -37,7 +37,7 @@ from twistmq.broker.api.wire import properties as names
 __all__ = ["ENTERED_NEVER", "TIMER_MARK", "TIMER_NAMES", "asks_for_time", "delete_key", "due_ms_of",
            "due_record", "illegal", "rolled_record", "timed_ms", "wait_record"]
 
-#: What a message asks for a time by.
+#: The properties by which a message asks for a time.
 TIMER_NAMES: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 #: TIMER_ENQUEUE_MS of a message that was due before it could be entered. Source: Long.MAX_VALUE.
 ENTERED_NEVER: Final = 2**63 - 1
@@ -53,7 +53,7 @@ _QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
 
 
 def illegal(delay_max_ms: int) -> RequestRefused:
-    """The refusal of a time that is none, or too far."""
+    """The refusal of a time that is no number, or too far."""
     return RequestRefused(
         ResponseCode.MESSAGE_ILLEGAL,
         "timer message illegal, the delay time should not be bigger than the max delay "
@@ -114,7 +114,7 @@ def wait_record(record: MessageRecord, properties: dict[str, str], out_ms: int) 
 def due_ms_of(properties: Mapping[str, str]) -> int:
     """TIMER_OUT_MS of a message of the timer topic.
 
-    :raises BrokerError: when it has none.
+    :raises BrokerError: when it has no time.
     """
     text = properties.get(names.TIMER_OUT_MS, "")
     if _NUMBER.fullmatch(text) is None:
@@ -158,7 +158,7 @@ def _again(message: StoredMessage, properties: dict[str, str], write_ms: int, no
 
 
 def delete_key(topic: str, unique_key: str) -> str:
-    """What TIMER_DEL_UNIQKEY says of the message that is taken back.
+    """The message that TIMER_DEL_UNIQKEY takes back.
 
     :param topic: the real one.
     """

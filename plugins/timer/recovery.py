@@ -4,7 +4,8 @@ After a clean stop of this broker everything is where the check point says. Afte
 it, the check point still is of one moment: the timer log is cut there, and what came later is
 entered again. After Apache's broker, whose check point and wheel are of several moments however it
 ended, the log is followed to its last unit, and what is in it is not entered twice. Unless the stop
-was clean the wheel is made anew of the whole log, which takes about a second for a million units.
+was clean the wheel is built again from the whole log, which takes about a second for a million
+units.
 
 Source: TimerMessageStore.recover, recoverAndRevise, reviseQueueOffset @5.3.3.
 """
@@ -108,7 +109,7 @@ class TimerRecovery:
         return end
 
     def _queue_offset(self, unit: LogUnit) -> int:
-        """Queue offset of a unit's message, which is _UNKNOWN when it is none of the topic's."""
+        """Queue offset of a unit's message, or _UNKNOWN for a message of another topic."""
         data = self._store.look_message(unit.place)
         if data is None or len(data) != unit.message_size:
             return _UNKNOWN

@@ -191,7 +191,7 @@ class TimerService:
 
     @property
     def delivered_ms(self) -> int | None:
-        """What is due before this time was delivered, Unix ms; None before it is loaded."""
+        """Messages due before this time were delivered, Unix ms; None before it is loaded."""
         return self.dequeue.read_ms if self._is_loaded else None
 
     def _values(self) -> TimerCheckpoint:

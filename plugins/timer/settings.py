@@ -18,7 +18,7 @@ __all__ = ["TICKS_MS", "TIMER_SETTINGS", "TimerSettings", "require_log_size"]
 
 _STORE: Final = "MessageStoreConfig"
 _BROKER: Final = "BrokerConfig"
-#: What a tick can be, ms; others count as the next shorter one.
+#: The possible ticks, ms; another value counts as the next shorter one.
 TICKS_MS: Final = (1000, 500, 200, 100)
 #: Slots that a roll keeps away from the end of the wheel's week.
 #: Source: TimerMessageStore.TIMER_BLANK_SLOTS.
@@ -62,7 +62,7 @@ TIMER_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TimerSettings:
-    """What holds from the start on."""
+    """The settings that hold from the start on."""
 
     enabled: bool
     tick_ms: int

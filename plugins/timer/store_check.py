@@ -31,7 +31,7 @@ from twistmq.plugins.timer.wheel import SLOT_FIELD_POSITIONS, WHEEL_SIZE, Slot
 
 __all__ = ["TimerCheck"]
 
-#: What the summary calls slots: those that wait, and what Apache's broker leaves.
+#: The summary's names of slots: those that wait, and those that Apache's broker leaves.
 SLOTS: Final = "timer wheel slots"
 _RESTORED: Final = "timer wheel slots whose first unit or count Apache's recovery left behind"
 _FAR: Final = "timer wheel slots of another tick"
@@ -125,7 +125,7 @@ class TimerCheck:
                     self._is_waiting(ticks) for ticks in units.chains):
                 self._report.problem(files.wheel_path, None, "a wheel", "none")
             return False
-        # What a crash leaves between making the file and giving it its length.
+        # A crash between making the file and giving it its length leaves this.
         if files.wheel_size not in (0, WHEEL_SIZE):
             self._report.problem(files.wheel_path, None, f"{WHEEL_SIZE} bytes",
                                  f"{files.wheel_size} bytes")

@@ -1,8 +1,8 @@
 """The files of timed messages as ``twistmq store`` reads them: of either broker, live or dead.
 
-What may grow is read in the order check point, wheel, end of the log: nothing that is read first
-points behind what is read later. A tick is a setting, which is not in the store: it is found out
-from slots that lead to units.
+Files that may grow are read in the order check point, wheel, end of the log: nothing that is read
+first points behind what is read later. A tick is a setting, which is not in the store: it is found
+out from slots that lead to units.
 
 Source: TimerMessageStore, TimerWheel, TimerLog, TimerCheckpoint @5.3.3.
 """
@@ -29,7 +29,7 @@ _VOTES_MAX: Final = 64
 
 
 class TimerFiles:
-    """What a store has of timed messages.
+    """The files of timed messages in a store.
 
     :param store: whose commit log's end need not be fixed yet.
     """
@@ -124,7 +124,7 @@ class TimerFiles:
     def unit(
         self, position: int, read: Callable[[int, int], bytes] | None = None
     ) -> LogUnit | None:
-        """Read the unit at a place of the log; None when there is none.
+        """Read the unit at a place of the log; None at a place without one.
 
         :param read: gives bytes of the log; None: through the cache.
         """

@@ -58,11 +58,11 @@ def timer_rows(store: StoreFiles, wanted: Wanted, report: Report) -> Iterator[di
 
 
 class _Waiting:
-    """What waits in a store, and what is taken back."""
+    """The waiting messages of a store, and those that are taken back."""
 
     def __init__(self, files: TimerFiles, store: StoreFiles, report: Report) -> None:
         self.entries: list[_Entry] = []
-        #: What messages that take back say of those.
+        #: The messages that are taken back, as named by the messages that do it.
         self.taken_back: set[str] = set()
         self._files = files
         self._store = store

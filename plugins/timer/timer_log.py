@@ -58,7 +58,7 @@ class TimerLog:
         return self.starts[0] if self.starts else 0
 
     def load(self) -> None:
-        """Find the files; where the log ends is for who knows to say (:meth:`truncate`).
+        """Find the files; the caller sets the end of the log by :meth:`truncate`.
 
         :raises StoreDamaged: when a file has the wrong length or is missing.
         """
@@ -99,7 +99,7 @@ class TimerLog:
             self.end = sum(done[-1])
 
     def _chunks(self, units: Iterable[tuple[int, LogUnit]]) -> Iterator[tuple[int, bytes]]:
-        """What has to be written where, a piece for each file."""
+        """The bytes to write and their places, a piece for each file."""
         begin, chunk = self.end, bytearray()
         for position, unit in units:
             end = begin + len(chunk)
@@ -156,7 +156,7 @@ class TimerLog:
     # --- reading
 
     def unit(self, position: int) -> LogUnit | None:
-        """Read the unit at a position; None when there is none."""
+        """Read the unit at a position; None at a position without one."""
         start = position - position % self.file_size
         if not self.begin <= position <= self.end - UNIT_SIZE:
             return None

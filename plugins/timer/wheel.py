@@ -2,8 +2,8 @@
 
 The file ``timerwheel`` has 1,209,600 slots of 32 bytes; the slot of a time is the one at its number
 of ticks modulo that. Nearly all are empty, so that only slots with something to come are kept in
-memory, and only changed ones are written. What a slot once held stays in the file until its turn
-comes again; the time in it tells.
+memory, and only changed ones are written. The old content of a slot stays in the file until its
+turn comes again; the time in it tells.
 
 Source: TimerWheel, Slot, TimerMessageStore @5.3.3.
 """
@@ -121,7 +121,7 @@ class TimerWheel:
             file.close()
 
     def forget(self) -> None:
-        """Forget all slots, before they are made anew; those that are not become zeros."""
+        """Forget all slots, before they are built again; the others become zeros."""
         self._changed.update(self.slots)
         self.slots.clear()
         self._times.clear()
@@ -163,7 +163,7 @@ class TimerWheel:
 
     @property
     def next_ms(self) -> int | None:
-        """The time of the first slot that is to come; None: there is none."""
+        """The time of the next slot, or None."""
         return self._times[0] if self._times else None
 
     def finish(self, time_ms: int) -> None:
