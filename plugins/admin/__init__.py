@@ -1,4 +1,4 @@
-"""What mqadmin and its like ask a broker: settings, figures, topics, groups, clients, queues.
+"""Requests of mqadmin and other tools: settings, figures, topics, groups, clients, queues.
 
     25   change settings       202  offsets of a topic      201  all groups
     26   settings              300  groups of a topic       208  progress of a group

@@ -1,4 +1,4 @@
-"""Who is connected, what consumers are doing, what they shall do: 203, 204, 223, 307, 309, 328.
+"""Requests about clients and to them: 203, 204, 223, 307, 309, 328.
 
 The broker does not know what a consumer does: it hands the question on and the answer back.
 
@@ -150,7 +150,7 @@ class ClientQuestions:
     def _read_status(
         self, clients: Sequence[Client], results: Sequence[tuple[bool, Any]]
     ) -> Work:
-        """What the clients that answered say, one after the other."""
+        """The answers of the clients that sent one, joined."""
         rows = []
         for client, (_, result) in zip(clients, results, strict=True):
             if isinstance(result, Failure):

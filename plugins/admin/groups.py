@@ -1,4 +1,4 @@
-"""What groups there are, what each consumes, how far it has come: 201, 208, 343, 345, 352, 353.
+"""Requests about groups, their subscriptions and progress: 201, 208, 343, 345, 352, 353.
 
 Source: AdminBrokerProcessor.getAllSubscriptionGroup, getConsumeStats, queryTopicsByConsumer,
 querySubscriptionByConsumer, getSubscriptionGroup, updateAndGetGroupForbidden @5.3.3.
@@ -73,7 +73,7 @@ class GroupQuestions:
         return self._kernel.long_answers.answer(self._read_all(), request.channel)
 
     def _read_all(self) -> Work:
-        """The version is that of the beginning, so who compares versions will ask again."""
+        """The version is that of the beginning, so a client that compares versions asks again."""
         table = self._kernel.subscription_group
         version = copy(table.data_version)
         rows = []
@@ -141,7 +141,7 @@ class GroupQuestions:
         return sorted(topics)
 
     def _read_progress(self, header: GetConsumeStatsRequestHeader) -> Work:
-        """What is asked for is read when it is this answer's turn: many may wait for theirs."""
+        """The group is read when this answer has its turn: many may wait."""
         kernel, group = self._kernel, header.consumer_group
         rows = []
         tps = 0.0

@@ -96,7 +96,7 @@ def _digits(bitmap: bytes) -> str:
 class QueryConsumeQueueResponseBody(Body):
     """Entries, and where the queue begins and ends."""
 
-    #: What the group that was named subscribes to; what its filter is, as a text for people.
+    #: The subscription of the named group; its filter as a text for people.
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
     queue_data: list[ConsumeQueueData] | None = None
@@ -147,7 +147,7 @@ class QueueQuestions:
             return filters.group_filter(name, subscription, subscription.sub_version,
                                         group.filters)
         except RequestRefused:
-            # What nobody can evaluate takes everything, as with Apache.
+            # A filter that cannot be evaluated passes everything, as with Apache.
             return None
 
     def _read(

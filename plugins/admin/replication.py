@@ -1,7 +1,8 @@
-"""What is asked of a broker's replication, which a master without slaves can answer: 905, 907, 908.
+"""Requests about replication that a master without slaves can answer: 905, 907, 908.
 
-There is none yet: a broker whose id is not 0 refuses all three. A master has nothing to do when it
-is told which broker of its group has the lowest id (905), or how far a master is flushed (908):
+Replication does not exist yet: a broker whose id is not 0 refuses all three. A master has nothing
+to do when it is told which broker of its group has the lowest id (905), or how far a master is
+flushed (908):
 both are for slaves.
 
 Source: AdminBrokerProcessor.notifyMinBrokerIdChange, getBrokerHaStatus, resetMasterFlushOffset,

@@ -158,7 +158,7 @@ class ResetRequests:
     def _members(self, header: ResetOffsetRequestHeader) -> list[Client]:
         """The members of a group, all of which can be told.
 
-        :raises RequestRefused: when there are none, or one is too old.
+        :raises RequestRefused: without any client, or when one is too old.
         """
         members = self._kernel.clients.consumer_group(header.group)
         if members is None:
@@ -168,7 +168,7 @@ class ResetRequests:
                 f"Topic: {header.topic} Timestamp: {header.timestamp}")
         clients = list(members.clients.values())
         for client in clients:
-            # Differs from Apache: nobody is told when one of them cannot be.
+            # Differs from Apache: no client is told when one of them cannot be.
             if client.version < TELLABLE_VERSION_MIN:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
@@ -176,9 +176,9 @@ class ResetRequests:
         return clients
 
     def _orders(self, client: Client, topic: str, offsets: dict[int, int]) -> bytes:
-        """What a client is told, as it reads it.
+        """The message to a client, as it reads it.
 
-        Differs from Apache, which writes it as whoever asks for the reset would read it.
+        Differs from Apache, which writes it as the sender of the reset would read it.
         """
         if client.language != _CPP:
             return ResetOffsetBody(self._by_queue(topic, offsets)).encode()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RuntimeQuestions", "readable_size"]
 
-#: What ``VERSION`` is called. Source: MQVersion.
+#: The name of ``VERSION``. Source: MQVersion.
 _VERSION_NAME: Final = "V5_3_3"
 #: Capacities of the queues in front of Apache's thread pools. Source: BrokerConfig.
 _QUEUE_CAPACITIES: Final = {
@@ -98,7 +98,7 @@ class RuntimeQuestions:
 
 
 def _timer_rows() -> dict[str, str]:
-    """What a broker without timer messages says; a plugin that has them replaces it."""
+    """The figures of a broker without timer messages; a plugin that has them replaces it."""
     return {"timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0",
             "timerEnqueueTps": "0.0", "timerDequeueTps": "0.0"}
 

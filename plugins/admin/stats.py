@@ -1,4 +1,4 @@
-"""What was counted by topic and group: 315.
+"""Figures by topic and group: 315.
 
 Source: AdminBrokerProcessor.viewBrokerStatsData, BrokerStatsManager @5.3.3.
 """
@@ -59,7 +59,7 @@ class StatsQuestions:
         return Reply(body=BrokerStatsData(minute, hour, day).encode())
 
     def _counted(self, name: str, key: str) -> tuple[str, ...] | None:
-        """What the kernel counts it under; None when nothing was counted yet, or never is."""
+        """The kernel's key for it; None when nothing is counted."""
         table, names, _ = _STATS.get(name, ("", 0, False))
         # A topic's name has no @.
         parts = tuple(key.split("@", 1)) if names else ()

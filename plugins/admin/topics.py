@@ -1,4 +1,4 @@
-"""What topics there are and how full they are: 202, 300, 305, 351.
+"""Requests about topics and their offsets: 202, 300, 305, 351.
 
 Source: AdminBrokerProcessor.getTopicStatsInfo, queryTopicConsumeByWho, getTopicConfig,
 getSystemTopicListFromBroker @5.3.3.

@@ -1,6 +1,6 @@
 """The commands ``twistmq admin updateStaticTopic`` and ``remappingStaticTopic``.
 
-What is there and what is to be is written into two files of the temporary folder before anything
+The old and the new mapping are written into two files of the temporary folder before anything
 is changed, as mqadmin does: the first brings it back by ``--mapFile``, the second goes on with what
 broke off.
 
@@ -111,7 +111,7 @@ def remapping_static_topic(
 
 
 def _targets(session: Session, brokers: str | None, clusters: str | None) -> list[str]:
-    """The names of the brokers that are meant; :raises AdminError: when there are none."""
+    """The names of the chosen brokers; :raises AdminError: when none is chosen."""
     names: set[str] = set()
     if brokers is not None:
         names.update(name.strip() for name in brokers.split(",") if name.strip())
@@ -123,7 +123,7 @@ def _targets(session: Session, brokers: str | None, clusters: str | None) -> lis
 
 
 def _existing(session: Session, topic: str) -> Configs:
-    """What each broker has of a topic, by broker name."""
+    """The mapping of a topic on each broker, by broker name."""
     configs: Configs = {}
     for broker in session.brokers():
         reply = session.ask(broker.address, RequestCode.GET_TOPIC_CONFIG,
@@ -201,7 +201,7 @@ def _write_wrapper(wrapper: TopicRemappingDetailWrapper, suffix: str) -> str:
 
 
 def _read(file: str, topic: str) -> TopicRemappingDetailWrapper:
-    """Read one of these files; :raises AdminError: when it is none, or not of the topic."""
+    """Read one of these files; :raises AdminError: when it is another file, or of another topic."""
     try:
         wrapper = TopicRemappingDetailWrapper.decode_saved(Path(file).read_bytes())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What must hold of the mapping of a static topic; what does not is told in Apache's words.
+"""Rules for the mapping of a static topic; a broken one is reported in Apache's words.
 
 Source: TopicQueueMappingUtils, TopicQueueMappingManager.updateTopicQueueMapping @5.3.3.
 """
@@ -61,7 +61,7 @@ def check_items(items: Sequence[LogicQueueMappingItem]) -> None:
 def merged(
     new: TopicQueueMappingDetail, old: TopicQueueMappingDetail | None, force: bool
 ) -> TopicQueueMappingDetail:
-    """What replaces a mapping: the new one, with the queues of the old that it leaves out.
+    """The mapping after a change: the new one, with the queues of the old that it leaves out.
 
     :param force: whether it may be older, and say of a queue what contradicts the old one.
     :raises MappingError: when it must not replace it.

@@ -131,7 +131,7 @@ class CleanService:
         return queues
 
     async def _detail(self, topic: str, broker: str) -> TopicQueueMappingDetail | None:
-        """What another broker has of a topic."""
+        """The mapping of a topic on another broker."""
         header = forwarded(GetTopicConfigRequestHeader(topic=topic), broker, logical=True)
         reply = await self._others.ask(broker, RequestCode.GET_TOPIC_CONFIG, header)
         detail = TopicConfigAndQueueMapping.decode(reply.body).mapping_detail

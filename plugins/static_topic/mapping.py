@@ -10,7 +10,7 @@ logical offset:
 
 The last part is where messages are sent to; its broker leads the queue. Between two parts there may
 be offsets that no message has. A part that was just put at the end has the logical offset -1, until
-it is known where the one before it ended. Nothing here asks anybody: offsets go in and come out.
+it is known where the one before it ended. This module sends no request: offsets go in and come out.
 
 Source: LogicQueueMappingItem, TopicQueueMappingDetail, TopicQueueMappingInfo,
 TopicQueueMappingUtils, TopicQueueMappingSerializeWrapper, TopicConfigAndQueueMapping @5.3.3.
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 GLOBAL_SCOPE: Final = "__global__"
-#: What clients have for the broker of a logical queue. Source: MixAll.
+#: The broker name that clients use for a logical queue. Source: MixAll.
 LOGICAL_BROKER_PREFIX: Final = "__syslo__"
 _LATEST: Final = 2**63 - 1
 
@@ -55,9 +55,9 @@ class LogicQueueMappingItem(Body):
     logic_offset: int = 0
     #: Where it begins in the physical queue.
     start_offset: int = 0
-    #: Where it ends in the physical queue, exclusive; -1: nobody said.
+    #: Its end in the physical queue, exclusive; -1: unknown.
     end_offset: int = -1
-    #: Unix ms; -1 where nobody said, as always up to now.
+    #: Unix ms; -1: unknown, as always up to now.
     time_of_start: int = -1
     time_of_end: int = -1
 
@@ -73,7 +73,7 @@ class LogicQueueMappingItem(Body):
 
     @property
     def offset_delta(self) -> int:
-        """What is added to a physical offset to make it a logical one."""
+        """The difference of a logical offset and its physical one."""
         return self.logic_offset - self.start_offset
 
     def logical(self, physical: int) -> int:
@@ -89,12 +89,12 @@ class LogicQueueMappingItem(Body):
         return self.logical(physical)
 
     def physical(self, logical: int) -> int:
-        """The physical offset of a logical one; outside of this part it is none of its queue."""
+        """The physical offset of a logical one; outside of this part the result has no meaning."""
         return logical - self.logic_offset + self.start_offset
 
     @property
     def logical_end(self) -> int:
-        """Where it ends in the logical queue, or begins when nobody said where it ends."""
+        """Its end in the logical queue, or its begin when the end is unknown."""
         return self.logic_offset + max(self.end_offset - self.start_offset, 0)
 
 
@@ -114,7 +114,7 @@ class TopicQueueMappingDetail(TopicQueueMappingInfo):
                 if self.leads(items)}
 
     def info(self) -> TopicQueueMappingInfo:
-        """What name servers are told of it."""
+        """The facts of it that are registered with name servers."""
         return TopicQueueMappingInfo(topic=self.topic, total_queues=self.total_queues,
                                      bname=self.bname, epoch=self.epoch, curr_id_map=self.led())
 
@@ -155,7 +155,7 @@ def latest_item(items: Sequence[LogicQueueMappingItem]) -> LogicQueueMappingItem
 def next_item(
     items: Sequence[LogicQueueMappingItem], current: LogicQueueMappingItem
 ) -> LogicQueueMappingItem | None:
-    """The part after one; None when there is none, or it is not decided."""
+    """The part after one; None after the last, or when it is not decided."""
     for item, following in pairwise(items):
         if item.gen == current.gen:
             return following if following.is_decided else None

@@ -1,7 +1,7 @@
 """Offsets of groups and bounds of queues of static topics: 14, 15, 29-32.
 
-Each is asked of the part of the logical queue that knows it, here or on another broker. What a
-group has consumed is kept beside the physical queue it is about.
+Each is asked of the part of the logical queue that knows it, here or on another broker. The
+consumed offset of a group is kept beside the physical queue it is about.
 
 Source: ConsumerManageProcessor.rewriteRequestForStaticTopic, AdminBrokerProcessor
 (rewriteRequestForStaticTopic, handleGetMinOffsetForStaticTopic) @5.3.3.
@@ -188,7 +188,7 @@ class _OffsetQuestions:
     async def _begin_time(
         self, request: Request[Any], place: LogicalPlace, item: LogicQueueMappingItem
     ) -> int:
-        """When the oldest message of a part was stored, Unix ms; -1: it has none."""
+        """The store time of the oldest message of a part, Unix ms; -1 without a message."""
         topic = request.header.topic
         if place.is_here(item):
             return self._kernel.store.earliest_store_time(topic, item.queue_id)

@@ -1,4 +1,4 @@
-"""What a static topic becomes: which broker gets which logical queue, when it is made or moved.
+"""The plan of a static topic: the broker of each logical queue, when it is made or moved.
 
 Source: TopicQueueMappingUtils (createTopicConfigMapping, remappingStaticTopic, MappingAllocator),
 TopicRemappingDetailWrapper, MQAdminUtils.remappingStaticTopic @5.3.3.
@@ -40,14 +40,14 @@ class TopicRemappingDetailWrapper(Body):
     #: CREATE_OR_UPDATE or REMAPPING.
     type: str | None = None
     epoch: int = 0
-    #: What each broker is to be told, by its name.
+    #: The mapping to send to each broker, by its name.
     broker_config_map: dict[str, TopicConfigAndQueueMapping] = msgspec.field(default_factory=dict)
     broker_to_map_in: set[str] = msgspec.field(default_factory=set)
     broker_to_map_out: set[str] = msgspec.field(default_factory=set)
 
 
 def empty_config(topic: str, total: int, broker: str, epoch: int) -> TopicConfigAndQueueMapping:
-    """What a broker without a queue of the topic is told of it."""
+    """The mapping to send to a broker without a queue of the topic."""
     return TopicConfigAndQueueMapping(
         topic_name=topic, read_queue_nums=0, write_queue_nums=0,
         mapping_detail=TopicQueueMappingDetail(
@@ -167,7 +167,7 @@ def decided(
 ) -> None:
     """Decide where the parts begin that were put at the end of logical queues.
 
-    :param ends: where the physical queues that nobody sends to any more end, by broker and queue.
+    :param ends: the ends of physical queues that get no more messages, by broker and queue.
     :raises MappingError: when an end is not known.
     """
     configs = wrapper.broker_config_map

@@ -72,7 +72,7 @@ class Plugin:
 
     @hookimpl
     def complete_topic_tables(self, tables: TopicConfigSerializeWrapper, registering: bool) -> None:
-        """Tell which logical queues are led here; who asks for all topics is told all of them."""
+        """Tell the logical queues that are led here; a request for all topics gets all of them."""
         mappings = self.mappings
         if registering:
             tables.topic_queue_mapping_info_map = {
@@ -85,7 +85,7 @@ class Plugin:
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
         return [
             *self.clean.tasks(),
-            # What could not be saved when it was changed is tried again.
+            # A table that could not be saved is tried again.
             PeriodicTask("save static topics", _SAVE_PERIOD_MS, _SAVE_PERIOD_MS,
                          lambda now_ms: self._broker.saves.save_if_changed(self.mappings)),
         ]

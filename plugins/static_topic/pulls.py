@@ -31,7 +31,7 @@ from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings, wrap
 __all__ = ["PULL_CODES", "Bounds", "physical_header", "rewritten", "wrapped_pull"]
 
 PULL_CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-#: What another broker may answer to a pull.
+#: The codes another broker may answer to a pull.
 _TAKEN: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
                  ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
@@ -93,7 +93,7 @@ def physical_header(
 
 @dataclass(slots=True)
 class Bounds:
-    """What the answer to a pull says: physical offsets of one part of a logical queue."""
+    """The offsets in the answer to a pull: physical ones of one part of a logical queue."""
 
     code: int
     next_begin: int
@@ -103,7 +103,7 @@ class Bounds:
 
 
 def rewritten(bounds: Bounds, asked: int, items: list[LogicQueueMappingItem]) -> Bounds:
-    """What is to be answered instead to a pull that brought no messages.
+    """The answer to a pull that found no messages, by the parts of the logical queue.
 
     :param asked: the physical offset that was pulled from.
     :param items: the parts of the logical queue.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogicalPlace", "QueueMappings", "wrapped_row"]
 
-#: What is said of a queue that is led elsewhere, in Apache's words.
+#: The refusal for a queue that is led elsewhere, in Apache's words.
 _REMARK: Final = "{queue} does not exit in request process of current broker {broker}"
 _PULL_REMARK: Final = (
     "{queue} cannot find mapping item in request process of current broker {broker}")
@@ -87,7 +87,7 @@ class QueueMappings(SavedTable):
         """Take over what was saved.
 
         :raises StoreDamaged: when it cannot be read, or is of a broker with another name, whose
-            part of the topics nobody would find here.
+            part of the topics no client would find here.
         """
         self._file.load(self._decode)
         for topic, detail in self.table.items():
@@ -118,7 +118,7 @@ class QueueMappings(SavedTable):
     # --- change
 
     def checked(self, new: TopicQueueMappingDetail, force: bool) -> TopicQueueMappingDetail:
-        """What a topic's mapping becomes by a new one; nothing is changed yet.
+        """The mapping of a topic after a change; nothing is changed yet.
 
         :raises MappingError: when it must not.
         """
