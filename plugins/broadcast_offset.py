@@ -141,7 +141,7 @@ class BroadcastOffsets:
         return ()
 
     def group_deleted(self, group: str, clean_offset: bool) -> None:
-        """Forget where the clients of a group are, and its offsets if it is to have none."""
+        """Forget the positions of a group's clients, and its offsets if they are to be removed."""
         for key in [key for key in self._table if key[1] == group]:
             self._forget(key)
         if clean_offset:

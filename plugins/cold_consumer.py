@@ -1,6 +1,6 @@
 """Groups that fall far behind are stopped, where a setting says so.
 
-What a group reads that is far behind comes from the disk, and pushes what all others read out of
+A group that is far behind reads from the disk, which pushes the messages of all other groups out of
 the page cache. With ``disableConsumeIfConsumerReadSlowly`` a group whose next pull of some queue is
 more than ``consumerFallbehindThreshold`` bytes of the commit log behind its end may not consume any
 more, until an administrator allows it again (``mqadmin updateSubGroup -s true``). Only groups with

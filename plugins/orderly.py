@@ -1,7 +1,7 @@
 """Queue locks of consumers that keep order: 41, 42.
 
 A consumer that keeps order locks the queues it works on, asks again every 20 s, and gives them
-back when it leaves. A lock nobody renewed for 60 s (``orderly.lock_age_max``) counts for nothing. A
+back when it leaves. A lock that is not renewed for 60 s (``orderly.lock_age_max``) has expired. A
 client that is lost keeps its locks until then: it may be in the middle of a message on a connection
 that only broke.
 
@@ -51,9 +51,10 @@ LOCK_QUEUES_MAX: Final = 16_384
 #: Bytes that the locks of all groups may take: a thousand groups in order on 200 queues each.
 LOCKS_BYTES_MAX: Final = 80 * 1024 * 1024
 #: Locks that a group which the broker knows may have even then: a consumer with the usual number of
-#: queues works on, whoever took the rest. Some 30,000 groups may be known: 160 MiB at most.
+#: queues works on, though others took the rest. Some 30,000 groups may be known: 160 MiB at most.
 LOCKS_FREE: Final = 16
-#: What one takes beside its names, as measured, generously; a character of one that is not ASCII.
+#: The bytes of a lock without its names, as measured, generously; a character of one that is not
+#: ASCII.
 _LOCK_BYTES: Final = 300
 _CHARACTER_BYTES: Final = 4
 #: Characters of a broker's name: the directories of its host have no more.
@@ -85,7 +86,7 @@ class QueueLocks:
         self._age_max_ms = age_max_ms
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self.count = 0
-        #: What they take, about.
+        #: Their size, about.
         self.size_bytes = 0
 
     def is_lock_all_expired(self, group: str, now_ms: int) -> bool:
@@ -199,7 +200,7 @@ class QueueLocks:
 
 
 def _size(queue: MessageQueue, client_id: str) -> int:
-    """Bytes that a lock takes, about: a name in it may be nobody else's."""
+    """Bytes that a lock takes, about: its names may be its own."""
     return _LOCK_BYTES + sum(
         len(text) if text.isascii() else _CHARACTER_BYTES * len(text)
         for text in (queue.topic, queue.broker_name, client_id))
@@ -213,7 +214,7 @@ def _and_more(queues: Sequence[object]) -> str:
 class LockRequests:
     """The handlers of locks.
 
-    Differs from Apache: ``lockInStrictMode`` asks nobody else, because this broker has no replicas
+    Differs from Apache: ``lockInStrictMode`` asks no other broker, because this one has no replicas
     that could hold locks. Only queues of topics that are there are locked.
     """
 

@@ -1,7 +1,7 @@
 """Request and reply: a consumer's answer goes to the producer that asked (324, 325).
 
 A producer that asks puts a CORRELATION_ID and its client id (REPLY_TO_CLIENT) into an ordinary
-message and waits. Who consumes it sends the answer to the topic CLUSTER_REPLY_TOPIC, to the broker
+message and waits. Its consumer sends the answer to the topic CLUSTER_REPLY_TOPIC, to the broker
 that holds the question. This broker pushes it to the client of that id (326), stores it, and tells
 who answered whether the push arrived. How long the asker waits is its own matter; an answer that
 comes later is pushed as well, and the client drops it.
@@ -189,7 +189,7 @@ class ReplyRequests:
             properties=format_properties(properties), reconsume_times=header.reconsume_times,
             unit_mode=bool(header.unit_mode))
 
-    # --- to the store, and to who answered
+    # --- to the store, and to the replier
 
     def _store(self, answer: _Answer, refusal: str | None) -> Reply | Deferred[Reply]:
         """Store a reply message, whether or not it arrived, and answer its sender.

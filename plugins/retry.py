@@ -2,9 +2,9 @@
 retry topic themselves.
 
 A message that is sent back is stored again in the group's topic %RETRY%GROUP with one try more on
-it and a delay level that grows with the tries, for who delays messages; when its tries are used up,
-in %DLQ%GROUP, from where nothing takes it by itself. A client that cannot send back sends the
-message to the retry topic itself; one tried too often goes to %DLQ%GROUP as well.
+it and a delay level that grows with the tries, for the plugin that delays messages; when its tries
+are used up, in %DLQ%GROUP, from where nothing takes it by itself. A client that cannot send back
+sends the message to the retry topic itself; one tried too often goes to %DLQ%GROUP as well.
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ
 @5.3.3.
@@ -80,8 +80,8 @@ class SendBack:
     ) -> Reply | Deferred[Reply]:
         """Store a message again.
 
-        Differs from Apache, which answers before the message is safe: the consumer goes on, and
-        what a loss of power takes away then comes to nobody.
+        Differs from Apache, which answers before the message is safe: the consumer goes on, and a
+        message that a loss of power removes then is never delivered.
 
         :returns: the answer, later under SYNC_FLUSH.
         :raises BrokerError: when it cannot be.
@@ -240,7 +240,7 @@ class Plugin:
 
     @hookimpl
     def before_send(self, batch: SendBatch) -> Mapping[int, BrokerError]:
-        """What a client sends to a retry topic and was tried too often is a dead letter.
+        """A message to a retry topic that was tried too often is a dead letter.
 
         So is what a group that holds queue locks sends there: a consumer that keeps order tries in
         place, and gives up when it sends.

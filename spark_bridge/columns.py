@@ -3,8 +3,8 @@
 Spark's schema and Arrow's are made from the same rows, so that a record batch has the schema Spark
 asks for to the letter: names, order, nullability, the element of a list, the value of a map. This
 module imports neither; what needs them imports them when it is called.
-``python -m twistmq.spark_bridge.columns > spark_bridge/COLUMNS.md`` writes the page anew; a test
-holds the two together.
+``python -m twistmq.spark_bridge.columns > spark_bridge/COLUMNS.md`` writes the page; a test holds
+the two together.
 
 Source: MessageExt, MessageConst @5.3.3; to_arrow_schema of PySpark 4.3.
 """
@@ -78,7 +78,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
             is_default=False),
 )
 
-#: What is made from the properties. Without these and ``properties`` a batch costs least.
+#: Columns made from the properties. Without these and ``properties`` a batch costs least.
 DERIVED_COLUMNS: Final = frozenset({
     "msgId", "keys", "tags", "properties", "shardingKey", "delayLevel", "deliverTime"})
 
@@ -88,7 +88,7 @@ BODY_STRING: Final = Column("body", "string", False, "the body as UTF-8 text")
 #: ``properties`` with the option propertiesAs=string.
 PROPERTIES_STRING: Final = Column("properties", "string", False, "the properties as a JSON object")
 
-#: What an option makes of a column.
+#: A column as an option changes it.
 _OTHER_TYPES: Final = {(column.name, column.type): column
                        for column in (BODY_STRING, PROPERTIES_STRING)}
 
@@ -147,7 +147,7 @@ def select_columns(names: str | None = None, *, has_properties: bool = True, has
     :param body_format: the option ``bodyFormat``, binary or string.
     :param properties_as: the option ``propertiesAs``, map or string.
     :param table: the format's columns.
-    :raises ColumnsError: when a name is none, is there twice, or nothing is left.
+    :raises ColumnsError: when a name is unknown or there twice, or no column is left.
     """
     found = [column for column in table if column.is_default]
     if names is not None and names.strip():

@@ -41,7 +41,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a client is made of."""
+    """The parameters of a client."""
 
     name_servers: str
     timeout_s: float

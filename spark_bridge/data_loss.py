@@ -1,4 +1,4 @@
-"""What is done about messages that were to be read and are not there any more."""
+"""The handling of messages that were to be read and are not there any more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 
 __all__ = ["DataLoss", "report_loss"]
 
-#: Where it is said when nobody is to fail: Spark shows it in the worker's standard error.
+#: The place of the warning when the query is not to fail: Spark shows it in the worker's standard
+#: error.
 _LOG: Final = logging.getLogger("twistmq.spark_bridge")
 
 

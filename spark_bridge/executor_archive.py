@@ -2,8 +2,8 @@
 
 Spark unpacks it into the folder that is on the path of all its Python workers. A file of
 ``addPyFile`` would not do: formats that Spark finds by itself run without those. Compiled modules
-are left out, their sources run as they are. What twistmq and the extra spark need must be installed
-there.
+are left out, their sources run as they are. The dependencies of twistmq and of its extra spark must
+be installed there.
 
 Source: setup_spark_files of PySpark 4.3.
 """

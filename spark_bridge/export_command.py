@@ -106,7 +106,7 @@ def _fail(text: str) -> None:
 
 
 def _ask(connection: dict[str, str]) -> tuple[tuple[str, ...], bool]:
-    """What the brokers say is to be exported."""
+    """The exports that the brokers name."""
     from twistmq.spark_bridge.connection import client_settings
     from twistmq.spark_bridge.export_config import ask_brokers
     from twistmq.spark_bridge.options import BATCH_READ, Options

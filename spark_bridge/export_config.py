@@ -1,4 +1,4 @@
-"""What brokers say is to be exported: rows of their runtime tables, asked for by the export job."""
+"""The exports that brokers name: rows of their runtime tables, asked for by the export job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPORT_TRACES: Final = "sparkExportTraces"
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What is to be exported."""
+    """One export."""
 
     #: In order, each once.
     topics: tuple[str, ...]

@@ -1,7 +1,8 @@
 """The folder an export writes to: one job at a time, and nothing of micro-batches that failed.
 
-Spark notes which Parquet files count when a micro-batch is done, and passes over all others. Who
-reads the folder without Spark does not, so what a killed run left is removed by the next. Folders
+Spark notes which Parquet files count when a micro-batch is done, and passes over all others. A
+reader of the folder without Spark does not, so the next run removes the files of a killed one.
+Folders
 elsewhere (``s3a://...``) are left alone, and so are Delta and Iceberg tables, whose readers go by a
 log of theirs.
 
@@ -33,8 +34,8 @@ def locked(plan: ExportPlan, session: Any, wait_s: float = _LOCK_WAIT_S) -> Iter
     The lock is the JVM's, which writes the files: it may live on for a moment when the command is
     killed.
 
-    :raises ExportError: when another job has it for longer than ``wait_s``, or nobody can write
-        there.
+    :raises ExportError: when another job has it for longer than ``wait_s``, or the folder cannot be
+    written.
     """
     root = plan.local_output
     if root is None:

@@ -55,7 +55,7 @@ def make_session(plan: ExportPlan) -> Any:
 
 
 def end_session(session: Any) -> None:
-    """Stop Spark, which may have been stopped by somebody else already."""
+    """Stop Spark, which may have stopped already."""
     from py4j.protocol import Py4JError
 
     with warnings.catch_warnings(), contextlib.suppress(Py4JError, OSError):
@@ -65,7 +65,7 @@ def end_session(session: Any) -> None:
 
 @dataclass(slots=True)
 class TableSummary:
-    """What a run wrote into one table."""
+    """The rows that a run wrote into one table."""
 
     table: str
     rows: int = 0
@@ -119,7 +119,8 @@ class ExportJob:
             with locked(self._plan, self._session):
                 self._export(running)
         except (Py4JError, OSError):
-            # Who stops a whole service stops the JVM too, and what it has not noted is done again.
+            # A stop of a whole service stops the JVM too, and work that it has not noted is done
+            # again.
             if not self._stopping:
                 raise
         return [self._summary(each) for each in running]
@@ -196,7 +197,7 @@ class ExportJob:
 
 
 def waiting(source: Any) -> int | None:
-    """Messages between where a micro-batch ended and where the queues ended; None: nobody knows."""
+    """Messages between where a micro-batch ended and where the queues ended; None: unknown."""
     # Spark gives them as JSON, and "null" where the source was not asked: one that is done again.
     ends, latest = (json.loads(source[name] or "null") for name in ("endOffset", "latestOffset"))
     if ends is None or latest is None:

@@ -1,4 +1,4 @@
-"""What an export job is to do, before Spark is there.
+"""The plan of an export job, made before Spark starts.
 
 Source: ecosystem notes 2.6 of what can be written without a jar.
 """

@@ -23,7 +23,7 @@ _BATCH: Final = "twistmq.batch"
 
 
 def partition_columns(table: str) -> list[str]:
-    """What a table's files are partitioned by."""
+    """The columns by which a table's files are partitioned."""
     return ["topic", "date"] if table == MESSAGES else ["date"]
 
 

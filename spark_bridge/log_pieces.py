@@ -1,7 +1,7 @@
 """Reading commit-log files in pieces, without a broker or beside one.
 
-A piece is a file or a range of one; each is read by itself, so that many are read at once. What is
-read where a file is damaged does not depend on how files are cut into pieces: a piece has the
+A piece is a file or a range of one; each is read by itself, so that many are read at once. The
+records read from a damaged file do not depend on how files are cut into pieces: a piece has the
 records that start in it, and the damage between its last record and the next piece's first.
 
 Plain reads, no map: the owner of a file may cut or remove it. In the last file, the first place
@@ -241,7 +241,7 @@ def _is_torn(chunk: bytes, start: int) -> bool:
 
 
 def _fault(data: bytes, check_crc: bool) -> str:
-    """What is wrong where a record should start."""
+    """The fault at a place where a record should start."""
     try:
         record.decode_record(data, 0, check_crc)
     except StoreDamaged as error:

@@ -82,7 +82,7 @@ def _numbers(option: str, text: str, least: int, what: str) -> dict[MessageQueue
 
 
 def _brokers(option: str, text: str) -> list[tuple[str, str, Any]]:
-    """What is said of each broker of each topic."""
+    """The offsets by topic and broker."""
     try:
         value = json.loads(text)
     except ValueError as error:

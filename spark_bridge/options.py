@@ -1,9 +1,9 @@
 """The options of ``format("rocketmq")``: one row here is what code and OPTIONS.md know of one.
 
 Names are looked up without regard to case, as Spark gives them in lower case; ``rocketmq.`` may
-stand before each. An option that is none, that has no meaning where it is given, or whose value
-does not fit is an error that names it. ``python -m twistmq.spark_bridge.options >
-spark_bridge/OPTIONS.md`` writes the page anew; a test holds the two together.
+stand before each. An unknown option, one without a meaning where it is given, and one with a wrong
+value are errors that name it. ``python -m twistmq.spark_bridge.options >
+spark_bridge/OPTIONS.md`` writes the page; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WRITES: Final = (BATCH_WRITE, STREAM_WRITE)
 _ALL: Final = _READS + _WRITES
 
 _PREFIX: Final = "rocketmq."
-#: What Spark itself puts among the options of a stream.
+#: The options that Spark itself adds to those of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _INT64_MAX: Final = (1 << 63) - 1
 
@@ -43,7 +43,7 @@ class Option:
     name: str
     #: "text", "flag", "int" or one of ``choices``.
     kind: str
-    #: As text; "" is none.
+    #: As text; "" without a default.
     default: str
     where: tuple[str, ...]
     meaning: str

@@ -34,7 +34,7 @@ _SETTINGS: Final = (
 
 
 class Plugin:
-    """What one broker says of exports."""
+    """The exports that one broker names."""
 
     def __init__(self, broker: Kernel) -> None:
         self._broker = broker

@@ -71,7 +71,8 @@ class PropertyColumns:
         return self._values.take(pa.array(index, mask=is_null))
 
     def integer(self, name: str, type_: Any) -> Any:
-        """One property of each message as a number; null where it is none, or does not fit."""
+        """One property of each message as a number; null for any other text, or one that does not
+        fit."""
         limit = 1 << (type_.bit_width - 1)
         found = [_integer(text, limit) for text in self.text(name).to_pylist()] \
             if name in self._code_of else [None] * self._count

@@ -35,7 +35,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Pushed:
-    """What the filters of one query say together."""
+    """The filters of one query, joined."""
 
     def __init__(self) -> None:
         #: (column, comparison, value): of the queue.
@@ -62,7 +62,7 @@ class Pushed:
             self._of_time.append((kind, int(value.timestamp() * 1000)))
         elif column == "tags" and kind in ("EqualTo", "In"):
             tags = [value] if kind == "EqualTo" else list(value)
-            # What cannot stand in an expression must not be asked of the broker.
+            # A value that cannot stand in an expression must not be sent to the broker.
             if all(isinstance(tag, str) and tag.strip() == tag and tag and "|" not in tag
                    and tag != "*" for tag in tags):
                 self._tags = tags if self._tags is None else [

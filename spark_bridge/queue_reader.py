@@ -1,8 +1,9 @@
-"""What a task does: pull the messages of one range of offsets and make record batches of them.
+"""A task pulls the messages of one range of offsets and makes record batches of them.
 
 Several pulls are under way at a time, each for its own offsets, as brokers give few messages a pull
 (32 by default, 8 of those on disk only). How many they give is seen from their answers. With an
-expression nobody knows how far a pull gets, so then there is one at a time. The same range gives
+expression the end of a pull is not known before its answer, so one pull runs at a time. The same
+range gives
 the same rows however often it is read, or fails: what is asked again after a failure goes on behind
 the last message that came.
 
@@ -57,7 +58,7 @@ class ReadFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What all tasks of a query have in common; it is pickled to them."""
+    """The facts that all tasks of a query share; they are pickled to them."""
 
     settings: ClientSettings
     columns: tuple[Column, ...]
@@ -215,7 +216,7 @@ class QueueReader:
             expression_type=plan.expression_type, attempt=self._attempt))
 
     def _begin_at(self, offset: int) -> None:
-        """Go on there; answers that are under way are for nobody."""
+        """Go on there; answers that are under way are dropped."""
         self._position = self._next_ask = offset
         for asked in self._asked:
             asked.pending.connection.forget(asked.pending.opaque)

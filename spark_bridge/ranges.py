@@ -82,7 +82,7 @@ def limited(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int],
     if rest:
         for queue in by_waiting:
             shares[queue] += (waiting[queue] - 1) * rest // more
-        # What rounding left over.
+        # The rest after rounding.
         left = most - sum(shares.values())
         for queue in [one for one in by_waiting if shares[one] < waiting[one]][:left]:
             shares[queue] += 1

@@ -33,7 +33,7 @@ _TAIL: Final = np.dtype([
 _HEAD_BYTES: Final = np.arange(_HEAD.itemsize)
 _TAIL_BYTES: Final = np.arange(_TAIL.itemsize)
 _LONG_BYTES: Final = np.arange(8)
-#: What an IPv6 address is longer than an IPv4 one.
+#: The bytes by which an IPv6 address is longer than an IPv4 one.
 _V6_EXTRA: Final = 12
 
 

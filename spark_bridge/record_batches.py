@@ -42,7 +42,7 @@ _UNWRAP: Final = record.SYS_INNER_BATCH | record.SYS_NEED_UNWRAP
 
 
 class BodyUnreadable(ValueError):
-    """A body does not decompress, or an inner batch is none; names topic, queue and offset."""
+    """A body does not decompress, or an inner batch is damaged; names topic, queue and offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class BatchBuilder:
         return len(starts)
 
     def batch(self) -> Any:
-        """Make the record batch of all that was added, and begin anew.
+        """Make the record batch of all that was added, and begin the next.
 
         :raises StoreDamaged: when a record is damaged: where it is in the bytes that were added.
         :raises BodyUnreadable: when a body does not decompress.
@@ -284,7 +284,7 @@ def _is_wanted(rows: RowFilter, topic: str) -> bool:
 
 
 def _as_text(values: Any) -> Any:
-    """Bytes as UTF-8; what is none is shown by replacement characters, as Java does."""
+    """Bytes as UTF-8; invalid ones become replacement characters, as in Java."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

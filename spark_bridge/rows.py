@@ -40,9 +40,9 @@ SINK_COLUMNS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 
 #: Between names and values of properties: no part of either.
 _SEPARATORS: Final = (names.NAME_VALUE_SEPARATOR, names.PROPERTY_SEPARATOR)
-#: What makes the broker take a message for something else.
+#: Properties that make the broker take a message for another kind.
 _FORBIDDEN: Final = frozenset({names.TRAN_MSG, names.REAL_TOPIC, names.REAL_QID, names.INNER_NUM})
-#: Whoever has one of these is sent alone: brokers refuse them in batches.
+#: A message with one of these is sent alone: brokers refuse it in a batch.
 _DELAYS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS,
                   names.TIMER_DELAY_SEC)
 

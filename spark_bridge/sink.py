@@ -51,7 +51,7 @@ class WriteFailed(RuntimeError):
 
 @dataclass(slots=True)
 class RowsSent(WriterCommitMessage):
-    """What a task says when all its rows are acknowledged."""
+    """The result of a task, once all its rows are acknowledged."""
 
     rows: int
 
@@ -242,7 +242,7 @@ def _unique_id_maker() -> Any:
 
 
 def _write(options: Options, batches: Iterator[Any]) -> RowsSent:
-    """What a task does with its rows."""
+    """The work of a task on its rows."""
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     batch_id = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
@@ -260,7 +260,7 @@ def _write(options: Options, batches: Iterator[Any]) -> RowsSent:
 
 
 class _Writer:
-    """What Spark's two kinds of writers do alike."""
+    """The common part of Spark's two kinds of writers."""
 
     def __init__(self, options: Options, schema: Any) -> None:
         check_schema(schema, options)

@@ -109,7 +109,7 @@ class RocketMQDataSource(DataSource):
 def message_columns(schema: Any) -> tuple[Column, ...]:
     """Find the columns of messages a StructType asks for.
 
-    :raises ColumnsError: when one is none, has another type, or must not be null and may be.
+    :raises ColumnsError: when one is unknown, has another type, or may be null and must not be.
     """
     columns = tuple(columns_of_schema(schema))
     may_be_null = {column.name for column in COLUMNS if column.nullable}
@@ -120,7 +120,7 @@ def message_columns(schema: Any) -> tuple[Column, ...]:
 
 
 def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
-    """What tasks must know; :raises OptionError: when options do not fit together."""
+    """The facts for tasks; :raises OptionError: when options do not fit together."""
     group = options.text("group") or options.text("groupIdPrefix")
     if len(group) > _GROUP_LENGTH_MAX:
         raise OptionError(f"option group: longer than {_GROUP_LENGTH_MAX}")

@@ -21,7 +21,7 @@ class OptionRow:
     """One option."""
 
     name: str
-    #: As text; None: there is none, and the option may be left out.
+    #: As text; None: no default is needed, the option may be left out.
     default: str | None
     meaning: str
     aliases: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class StoreOptions:
         """Read what a user gave.
 
         :raises OptionError: naming the option.
-        :raises ColumnsError: when the columns are none.
+        :raises ColumnsError: for unknown columns.
         """
         found = read_options(STORE_OPTIONS, options, "rocketmq_store")
         path = found["path"]

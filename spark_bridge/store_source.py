@@ -168,7 +168,7 @@ def _written_end(directory: Path, start: int) -> int:
 
 
 def _first_time(directory: Path, start: int) -> int | None:
-    """When the first record of a file was stored; None when there is none."""
+    """The store time of the first record of a file; None without a record."""
     try:
         with open(directory / f"{start:020d}", "rb") as file:
             head = file.read(record.RECORD_SIZE_MIN)

@@ -59,13 +59,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         #: Where the queues ended when Trigger.AvailableNow began.
         self._target: Offsets | None = None
-        #: What was said of losses.
+        #: The losses that were reported.
         self._told: set[str] = set()
         #: Where they end as far as is known.
         self._ends: Offsets = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get a copy; a connection is nobody else's.
+        # Tasks get a copy; a connection is not shared.
         return {**self.__dict__, "_client": None}
 
     # --- what Spark asks on the driver
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends[queue]
         self._lost(f"{queue_name(queue)}: the queue ends at {ends[queue]}, offset {offset} was "
                    "next")
-        # It was made anew: from its first message on.
+        # It was made again: from its first message on.
         return self._connected().min_offset(queue)
 
     def _lost(self, text: str) -> None:

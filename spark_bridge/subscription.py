@@ -71,7 +71,7 @@ class Subscription:
     def queues(self, client: BlockingClient, *, anew: bool = False) -> list[MessageQueue]:
         """All queues there are now, in order.
 
-        :param anew: ask name servers even for what is known.
+        :param anew: ask name servers even for known routes.
         :raises TopicMissing: when a topic or queue that an option names is not there.
         """
         if self._pattern is not None:

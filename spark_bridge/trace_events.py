@@ -31,7 +31,7 @@ from twistmq.trace.records import (
 __all__ = ["MESSAGE_COLUMNS", "TraceEvents"]
 
 _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "body", "bornHost", "storeTimestamp")
-#: What a table of messages must have to be made a table of events.
+#: The columns that a table of messages needs to become a table of events.
 MESSAGE_COLUMNS: Final = tuple(column for column in COLUMNS if column.name in _NEEDED)
 #: Messages taken at a time: one may hold a hundred records.
 _MESSAGES: Final = 500

@@ -61,13 +61,13 @@ EXPECTED_FAILURES: Final = (SettingsError, BrokerError, OSError)
 
 #: Replication that is asked for by settings which nothing here reads.
 _REPLICATION: Final = ("enableDLegerCommitLog", "enableControllerMode")
-#: What is to keep strangers out, the value that asks for it, and what is missing for it.
+#: Settings that keep strangers out: the value that asks for it, and the missing part.
 _ACL_2: Final = {
     "authenticationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
     "authorizationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
 }
 _PORT_MAX: Final = 65_535
-#: What else Apache's name server can be, and what is missing where ours is asked to be it.
+#: Other roles of Apache's name server, and the missing part when ours is to have one.
 _OTHER_NAME_SERVERS: Final = {
     "clusterTest": "routes that are not known here are not asked for elsewhere",
     "enableControllerInNamesrv": "there is no controller here",
@@ -219,7 +219,7 @@ def _check_address_server(settings: Settings) -> None:
 
 
 def _asked(settings: Settings, name: str) -> str:
-    """What is asked of a setting that nothing here reads, in small letters."""
+    """The requested value of a setting that no code here reads, in small letters."""
     return settings.unknown.get(name, "").strip().lower()
 
 
@@ -284,7 +284,7 @@ _UNREAD: Final = SettingCheck((*_ACL_2, "storeType"), refuse_unread)
 
 
 def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> list[str]:
-    """What whoever starts a server should know before it answers, a line each.
+    """Warnings before a server answers, a line each.
 
     :param kind: "up", "namesrv" or "broker".
     :param of_plugins: those of the hooks.
@@ -330,7 +330,7 @@ def _address_notices(settings: Settings) -> list[str]:
 
 
 def failure_text(error: BaseException) -> str:
-    """What the user is told of a start that failed."""
+    """The message about a start that failed."""
     if isinstance(error, (SettingsError, BrokerError)):
         return str(error)
     return f"{type(error).__name__}: {error}"

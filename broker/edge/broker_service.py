@@ -201,7 +201,7 @@ class BrokerService(Service):
     def vip_port(self) -> int:
         return self._listeners[1].port
 
-    # --- for whoever watches
+    # --- for monitoring
 
     def _answers_fault(self) -> str:
         return "" if self._ready else "the broker does not answer yet, or no more"

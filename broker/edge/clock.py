@@ -90,7 +90,7 @@ def _raised_limit() -> int:
 
 
 def open_files_fault(limit: int) -> str | None:
-    """What is wrong with a limit of open files; None: a server can work with it."""
+    """The fault of a limit of open files; None: a server can work with it."""
     if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES_LEAST:
         return None
     return (f"only {limit} files may be open, a server needs {OPEN_FILES_LEAST}: its own, its "

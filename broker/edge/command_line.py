@@ -32,7 +32,7 @@ __all__ = ["main", "parse_overrides", "print_settings", "put_ports", "twistmq", 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What a shell says of a program that Ctrl-C ended.
+#: The exit status of a program that Ctrl-C ended.
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 
 
@@ -67,7 +67,7 @@ def put_ports(overrides: dict[str, str], namesrv_port: object, broker_port: obje
 
 
 def print_settings(settings: Settings, *, important_only: bool) -> None:
-    """What ``-p`` and ``-m`` show."""
+    """The output of ``-p`` and ``-m``."""
     for name, text in settings.items(important_only):
         click.echo(f"{name}={text}")
 

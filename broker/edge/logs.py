@@ -48,8 +48,8 @@ from twistmq.broker.errors import SettingsError
 __all__ = ["LogLevels", "begin_logging", "file_observer", "format_event", "level_filter",
            "open_log"]
 
-#: What a terminal or a reader of lines may act on: C0 and C1 controls, separators of lines, marks
-#: that turn the direction of writing; and lone surrogates, which UTF-8 cannot say.
+#: Characters that a terminal or a reader of lines may act on: C0 and C1 controls, separators of
+#: lines, marks that turn the direction of writing; and lone surrogates, which UTF-8 cannot say.
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -53,7 +53,7 @@ class NameServerList:
         #: The address of this process's own, and what else means the same.
         self._own: tuple[str, ...] = ()
         self._fetched: list[str] = []
-        #: What DNS said last of each name.
+        #: The last answer of DNS for each name.
         self._looked_up: dict[str, list[str]] = {}
         self._server: AddressServer | None = None
         self._lookup = NameLookup(reactor)
@@ -81,7 +81,7 @@ class NameServerList:
         self._changed()
 
     def tasks(self) -> list[PeriodicTask]:
-        """What is to be done again and again."""
+        """The periodic task."""
         def period_ms() -> int:
             return self._settings.int(PERIOD)
 
@@ -129,7 +129,8 @@ class NameServerList:
             self._changed()
 
     async def _ask_server(self) -> tuple[list[str], str]:
-        """Ask the address server; :returns: the addresses, and why there are none."""
+        """Ask the address server; :returns: the addresses, and the reason when the list is
+        empty."""
         if self._server is None:
             from twistmq.broker.client.address_server import AddressServer  # it takes megabytes
 
@@ -158,7 +159,7 @@ class NameServerList:
         if not ADDRESS_NAMES.isdisjoint(changes):
             self._changed()
             if self._fetching is not None:
-                # What is being asked may not be what is to be asked now.
+                # The names may have changed since the question.
                 self._fetching.addCallback(lambda _: self.fetch())
             else:
                 self.fetch()

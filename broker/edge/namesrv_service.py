@@ -48,7 +48,7 @@ class NamesrvService(Service):
 
     ``started`` fires with this service once the name server answers, or fails with why it cannot.
 
-    :param hooks: the plugins in use; None: there are none.
+    :param hooks: the plugins in use; None: no plugins.
     :param connections: those of the process; None: nothing else in it has any.
     :param port_setting: what users set the port by.
     :param watched_alone: whether pages of plugins are its own; else the broker of the process

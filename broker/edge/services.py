@@ -79,7 +79,7 @@ def load_namesrv_hooks(
     :raises SettingsError: as :func:`load_hooks`.
     """
     found = find_plugins(_pinned(settings), settings.names("plugins.disabled"), NAMESRV_GROUP)
-    # What a broker's plugins are not, the broker of the process has said.
+    # The broker of the process has logged the missing plugins.
     hooks = Hooks([*found.plugins, *plugins], found.notices if up is None else ())
     rows = hooks.collect_settings(settings.own_rows)
     settings.add_rows(rows)

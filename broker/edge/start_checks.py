@@ -1,4 +1,4 @@
-"""What a start demands of the host it is on: addresses, ports, folders, files of the store.
+"""The needs of a start: addresses, ports, folders, files of the store.
 
 A start makes these checks before it does anything; so does ``twistmq doctor``, and a tool's change
 of a setting is refused by them. Whatever stops a start because of settings belongs here, in

@@ -1,8 +1,8 @@
 """``twistmq store``: looking at a store's files without a broker, or beside one.
 
-Nothing is locked, made or changed. Exit statuses: 0 when all agrees, 1 when something does not, 2
+Nothing is locked, made or changed. Exit statuses: 0 when all agrees, 1 when any part does not, 2
 for a bad command line, as of tools that compare; 253 for a directory that is no store, 255 when it
-cannot be read, 141 when nobody reads what is printed.
+cannot be read, 141 when the reader of the output has gone.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 EXIT_DISAGREES: Final = 1
 #: A bad command line; Apache's 1 says something else here.
 EXIT_USAGE: Final = 2
-#: What a shell says of a program that SIGPIPE ended.
+#: The exit status of a program that SIGPIPE ended.
 EXIT_UNREAD: Final = 128 + signal.SIGPIPE
-#: What cannot be read is named so often by dump.
+#: The number of unreadable parts that dump names.
 _LINES_MAX: Final = 1000
 #: Bytes after which the progress bar is drawn again.
 _BAR_STEP: Final = 1 << 20
@@ -78,7 +78,7 @@ def _failing(function: Callable[[], int]) -> int:
         click.echo(f"twistmq: {error}", err=True)
         return boot.EXIT_REFUSED
     except BrokenPipeError:
-        # What is still to be written would fail again when the interpreter ends.
+        # Unwritten output would fail again when the interpreter ends.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -146,7 +146,7 @@ def _check(directory: Path, commitlog: Path | None, index_slots: int | None, lim
 
 
 def _plugin_files() -> dict[str, PluginFiles]:
-    """What plugins keep in a store, by name; those that are left out are named."""
+    """The data of plugins in a store, by name; those that are left out are named."""
     from twistmq.broker.config.setting_rows import broker_rows
     from twistmq.broker.config.settings import Settings
     from twistmq.broker.edge.services import load_hooks
@@ -197,7 +197,7 @@ def dump(
     """Print the records of a store in the order of its commit log, or what a plugin keeps.
 
     Bodies are printed as they are stored: text when they are UTF-8, else base64, compressed ones
-    not unpacked. What cannot be read is named on standard error, and the exit status is then 1.
+    not unpacked. Unreadable parts are named on standard error, and the exit status is then 1.
     """
     from twistmq.broker.store.inspect.dump import Wanted
 
@@ -250,7 +250,7 @@ def _records(
 def _rows(
     files: StoreFiles, report: Report, view: PluginFiles, wanted: Wanted, as_lines: bool
 ) -> Iterator[str]:
-    """What a plugin keeps, as it is printed."""
+    """The data of a plugin, as printed."""
     import msgspec
 
     from twistmq.broker.store.inspect.plugin_files import isolated_rows

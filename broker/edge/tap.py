@@ -73,7 +73,7 @@ class Starter:
         started.addCallbacks(self._started, self._failed)
 
     def _plugin_notices(self) -> list[str]:
-        """What is to be said of the plugins."""
+        """The lines to log about the plugins."""
         found: list[str] = []
         if self.kind != "broker":
             namesrv = self.service.namesrv if self.kind == "up" else self.service
@@ -83,7 +83,7 @@ class Starter:
         return found
 
     def _warn(self, text: str) -> None:
-        """Say it in the log, and to who starts it: who reads a log file learns it too late."""
+        """Say it in the log and on the terminal: a reader of a log file learns it too late."""
         self.log.warn("{text}", text=text)
         if self._prints:
             print(f"twistmq: {text}", file=sys.stderr, flush=True)
@@ -102,7 +102,7 @@ class Starter:
                            f"again and again: {why}")
 
     def boot_lines(self) -> list[str]:
-        """What Apache's servers print, and for ``up`` what to do next."""
+        """The lines that Apache's servers print, and for ``up`` the next step."""
         if self.kind == "namesrv":
             return [_namesrv_line(self.service)]
         if self.kind == "broker":
@@ -170,7 +170,7 @@ def _broker_line(service: Any) -> str:
 
 
 def process_reactor() -> Any:
-    """The process's reactor; asking for it installs one if there is none."""
+    """The process's reactor; the first access installs it."""
     from twisted.internet import reactor
 
     use_monotonic(reactor)
@@ -220,7 +220,7 @@ class ServerOptions(VersionOptions):
     def postOptions(self) -> None:
         """Read the settings; print them when that is all that was asked for.
 
-        What is wrong with them is told without twistd's help, which is long, in front of it.
+        The fault is told without twistd's help, which is long, in front of it.
         """
         with _told():
             self.settings = _load(self, parse_overrides(self.pairs, self["namesrvAddr"]))
@@ -297,7 +297,8 @@ class Options(VersionOptions):
 
 
 def makeService(options: Options) -> IService:
-    """What ``twistd`` runs. Its own options say where logs go and whether it is a daemon."""
+    """The service that ``twistd`` runs. Its own options say where logs go and whether it is a
+    daemon."""
     server = options.subOptions
     assert isinstance(server, ServerOptions)
     with _told():
