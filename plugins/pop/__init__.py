@@ -1,7 +1,7 @@
 """Pop consumption: a group gets messages one by one, whatever queue they are in.
 
-A pop gives messages out for a time in which nobody else of the group sees them. What is
-acknowledged by then is consumed; what is not comes again, from the group's topic of retries. Check
+A pop gives messages out for a time in which no other member of the group gets them. A message that
+is acknowledged by then is consumed; any other comes again, from the group's topic of retries. Check
 points and acknowledgements wait as timed messages and meet in the revive topic, so that the plugin
 ``timer`` has to be there. Consumers may ask the broker which queues are theirs, and whether to pull
 or to pop.

@@ -105,7 +105,7 @@ class BatchAckMessageRequestBody(Body):
     def batch_acks(self) -> list[BatchAck]:
         """The acknowledgements.
 
-        :raises WireError: when one is none.
+        :raises WireError: when one is damaged.
         :raises RequestRefused: when there are too many.
         """
         if len(self.acks) > BATCH_ACK_POINTS_MAX:

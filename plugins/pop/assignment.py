@@ -1,8 +1,8 @@
 """QUERY_ASSIGNMENT (400): a consumer asks which queues are its own, and whether to pull or to pop.
 
 The broker shares the queues of a topic out as the clients of a group would themselves. Those of
-other brokers it knows from the name servers. Who pops needs no queues of its own: all members of
-the group may pop all of them, unless it is set with how many of them each shares.
+other brokers it knows from the name servers. A member that pops needs no queues of its own: all
+members of the group may pop all of them, unless it is set with how many of them each shares.
 
 Source: QueryAssignmentProcessor, TopicRouteInfoManager, AllocateMessageQueueAveragely,
 AllocateMessageQueueAveragelyByCircle @5.3.3.
@@ -50,7 +50,7 @@ Allocate = Callable[[Sequence[MessageQueue], Sequence[str], int], list[MessageQu
 
 
 class QueryAssignmentRequestBody(Body):
-    """Who asks."""
+    """The client that asks."""
 
     topic: str = ""
     consumer_group: str = ""
@@ -142,7 +142,7 @@ class Assignments:
         self, body: QueryAssignmentRequestBody, queues: list[MessageQueue],
         mode: SetMessageRequestModeRequestBody,
     ) -> list[MessageQueue] | None:
-        """The queues of who asks; None: nobody can say."""
+        """The queues of the client; None: unknown."""
         if body.message_model is MessageModel.BROADCASTING or (
                 not self._kernel.settings.flag("serverLoadBalancerEnable")):
             return queues

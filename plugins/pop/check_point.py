@@ -37,7 +37,7 @@ _INT_MAX: Final = 2**31 - 1
 
 
 class PointKey(NamedTuple):
-    """What a check point is known by."""
+    """The key of a check point."""
 
     topic: str
     group: str
@@ -128,7 +128,7 @@ class CheckPoint:
         """Read one.
 
         :param broker_name: of this broker; counts where none is given.
-        :raises WireError: when it is none.
+        :raises WireError: for other bytes.
         """
         fields = _json_object(data)
         topic, group = fields.get("t"), fields.get("c")
@@ -195,7 +195,7 @@ def decode_ack(data: bytes, broker_name: str, batch: bool) -> Ack:
     """Read an acknowledgement, with short or with long names.
 
     :param broker_name: of this broker; counts where none is given.
-    :raises WireError: when it is none.
+    :raises WireError: for other bytes.
     """
     fields = _json_object(data)
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PopCounts", "ReviveKind"]
 
-#: What a message of the revive topic is. Source: PopReviveMessageType.
+#: The kinds of messages of the revive topic. Source: PopReviveMessageType.
 ReviveKind = Literal["CK", "ACK"]
 #: Source: PopMetricsManager.getMetricsView.
 _SCAN_ENDS_MS: Final = (1.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
-#: What became of a message, in Apache's words. Source: PutMessageStatus.
+#: The results for a message, in Apache's words. Source: PutMessageStatus.
 _STORED: Final = "PUT_OK"
 _REFUSED: Final = {
     ResponseCode.SERVICE_NOT_AVAILABLE: "SERVICE_NOT_AVAILABLE",
@@ -40,7 +40,7 @@ def _status(refusal: BrokerError | None) -> str:
 
 
 class PopCounts:
-    """What one broker has done since its start."""
+    """The counts of one broker since its start."""
 
     def __init__(self) -> None:
         #: Messages of the revive topic that were to be stored: by group, topic, kind, status.

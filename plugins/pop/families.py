@@ -1,7 +1,7 @@
-"""What a scrape of the metrics gets to know of pops, and what is counted for it.
+"""The metrics of pops, and the counts for them.
 
-Under the names of Apache's exporter, units with them. What its broker calls a lag is a number of
-messages, whatever the name says, and so it is here: alerts that are in use compare it with one.
+Under the names of Apache's exporter, units with them. A lag of its broker is a number of messages,
+in spite of its name, and so it is here: alerts that are in use compare it with one.
 Differs from Apache: a revive queue that is done has a lag of 0, not of 1.
 
 Source: PopMetricsManager, PopReviveService.getReviveBehindMessages, getReviveBehindMillis @5.3.3.

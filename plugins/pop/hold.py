@@ -1,7 +1,7 @@
 """Pops that wait for messages, and those who only want to be told of some.
 
-They wait by topic, group and queue; the queue -1 stands for any. What ends a wait is looked at when
-others had their turn, not in the middle of an append: a pop appends itself.
+They wait by topic, group and queue; the queue -1 stands for any. The end of a wait is looked at
+when others had their turn, not in the middle of an append: a pop appends itself.
 
 Source: PopLongPollingService, PopRequest @5.3.3.
 """
@@ -59,12 +59,12 @@ class Waiting:
         self.is_over = self.is_due = False
         #: Whether it stands among those that wait for their time.
         self.has_deadline = True
-        #: Fires with the reply, or with None when nobody can read one.
+        #: Fires with the reply, or with None when the connection is lost.
         self.reply: Deferred[Any] = Deferred()
 
 
 class PopHold:
-    """What waits at one broker.
+    """The waiting pops of one broker.
 
     :param newest_first: which of those that wait for the same is woken.
     """
@@ -81,7 +81,7 @@ class PopHold:
         self._deadlines: list[tuple[int, int, Waiting]] = []
         self._over_count = 0
         self._numbers = count()
-        #: What is to be looked at.
+        #: Waits to look at.
         self._due: OrderedDict[Waiting, None] = OrderedDict()
         #: Whether ``_look_at_due`` waits or runs.
         self._is_going_on = False

@@ -52,7 +52,7 @@ class InFlightCounts:
                 self._counts.pop(key, None)
 
     def clear(self, key: QueueKey) -> None:
-        """A group that keeps order pops the queue anew."""
+        """A group that keeps order pops the queue again."""
         self._counts.pop(key, None)
 
     def forget_topics(self, topics: Container[str]) -> None:

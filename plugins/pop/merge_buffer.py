@@ -1,7 +1,8 @@
 """Check points that wait in memory for their acknowledgements, under enablePopBufferMerge.
 
-One that is acknowledged as a whole is never written. What stays too long, or would soon become
-visible again, is written with the acknowledgements that came. The queue's consumer offset does not
+One that is acknowledged as a whole is never written. A check point that stays too long, or would
+soon become visible again, is written with the acknowledgements that came. The queue's consumer
+offset does not
 pass a check point before that, so that a broker that is killed gives its messages out again.
 
 Differs from Apache: the two happen at once, so nothing has to be refused ahead of them.

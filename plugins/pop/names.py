@@ -1,6 +1,7 @@
 """Names of pop consumption: topics of retries, the revive topic and its group, receipts.
 
-What a group popped and did not acknowledge is stored again in a topic of the group and the topic:
+A message that a group popped and did not acknowledge is stored again in a topic of the group and
+the topic:
 %RETRY%GROUP_TOPIC, or %RETRY%GROUP+TOPIC under enableRetryTopicV2. A receipt, which Apache calls
 extra info, says which check point a message that is given out belongs to; the client sends it back
 with its acknowledgement.
@@ -55,7 +56,7 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def retry_mark(topic: str) -> str:
-    """What stands for a topic in receipts: 0, or 1 and 2 for those of retries."""
+    """The mark of a topic in receipts: 0, or 1 and 2 for those of retries."""
     if not is_retry(topic):
         return "0"
     return "2" if _SEPARATOR_V2 in topic else "1"
@@ -65,7 +66,7 @@ def real_topic(topic: str, group: str, mark: str) -> str:
     """The topic a receipt means.
 
     :param topic: the one that was popped.
-    :raises BrokerError: when the mark is none.
+    :raises BrokerError: for an unknown mark.
     """
     if mark == "0":
         return topic
@@ -83,7 +84,7 @@ def require_broker_name(name: str) -> str:
 
 
 class Receipt(NamedTuple):
-    """What an acknowledgement says of the check point."""
+    """The facts of an acknowledgement about the check point."""
 
     #: Queue offset its check point begins at.
     start_offset: int

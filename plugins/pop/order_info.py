@@ -1,4 +1,5 @@
-"""What groups that keep order have popped: a queue gives out no more until that is acknowledged.
+"""The messages popped by groups that keep order: a queue gives out no more until that is
+acknowledged.
 
 ``config/consumerOrderInfo.json`` holds it, so that a queue stays closed over a restart. The
 consumer offset follows the acknowledgements: what a crash makes forgotten is given out again, in
@@ -29,7 +30,7 @@ __all__ = ["NOT_GIVEN_OUT", "NO_COMMIT", "OrderInfo", "OrderInfos"]
 _SEPARATOR: Final = "@"
 #: Keys looked at between two looks at the clock.
 _KEYS_AT_ONCE: Final = 200
-#: Who did not consume for so long is forgotten, ms.
+#: A group that did not consume for so long is forgotten, ms.
 _FORGET_MS: Final = 24 * 3_600_000
 #: Answers of ``commit`` that are no offsets: this message is not given out; it was popped again.
 NOT_GIVEN_OUT: Final = -1
@@ -37,7 +38,7 @@ NO_COMMIT: Final = -2
 
 
 class OrderInfo(Body):
-    """What one group popped of one queue."""
+    """The messages that one group popped of one queue."""
 
     #: Unix ms.
     pop_time: int = 0
@@ -85,10 +86,10 @@ class _OrderInfoTable(Body):
 
 
 class OrderInfos(SavedTable):
-    """What the groups of one broker that keep order have popped.
+    """The messages popped by the groups of one broker that keep order.
 
-    :param on_free: called with a queue when what was hidden there becomes visible; None: nobody
-        is to be told.
+    :param on_free: called with a queue when what was hidden there becomes visible; None: no client
+    is to be told.
     """
 
     log = Logger()
@@ -218,7 +219,7 @@ class OrderInfos(SavedTable):
         """A message is acknowledged.
 
         Differs from Apache, where an acknowledgement moves the offset of a group that popped
-        nothing: whoever may send one could have messages left out.
+        nothing: any client that may send one could have messages left out.
 
         :returns: the consumer offset from then on, or NOT_GIVEN_OUT or NO_COMMIT.
         """

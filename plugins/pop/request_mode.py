@@ -55,7 +55,7 @@ class _ModeTable(Body):
 
 
 class RequestModes:
-    """How the groups of one broker get messages, where somebody set it."""
+    """The request modes that were set for groups of one broker."""
 
     def __init__(self, kernel: Broker) -> None:
         self._kernel = kernel

@@ -1,6 +1,6 @@
 """A queue of the revive topic: check points meet their acknowledgements, the rest is stored again.
 
-What the timed messages deliver there is read in order. When all that was acknowledged before a
+Messages delivered there by timers are read in order. When all that was acknowledged before a
 check point's messages became visible is known, those that were not are stored in the group's topic
 of retries, and the consumer offset of the revive group follows once they are durable. After a
 crash it goes on from there: what was stored again since comes again.
@@ -68,9 +68,9 @@ class ReviveQueue:
         self._next: int | None = None
         self._open: OrderedDict[PointKey, CheckPoint] = OrderedDict()
         #: Acknowledgements that came before their check point did: while timed messages are behind.
-        #: What they name, and when it becomes visible, Unix ms.
+        #: The message they name, and the time it becomes visible, Unix ms.
         self._early: dict[PointKey, tuple[list[int], int]] = {}
-        #: What was due before this time is in the queue, and read; Unix ms.
+        #: Messages due before this time are in the queue, and read; Unix ms.
         self._known_ms = 0
         #: (where the log has to be durable to, consumer offset from then on).
         self._unsaved: deque[tuple[int, int]] = deque()
@@ -227,7 +227,7 @@ class ReviveQueue:
         return True
 
     def _retry_record(self, point: CheckPoint, offset: int) -> MessageRecord | None:
-        """The retry of a message; None when it is gone, or nobody is to get it."""
+        """The retry of a message; None when it is gone, or no group is to get it."""
         kernel, key = self._kernel, point.key
         normal = normal_topic(key.topic, key.group)
         place = kernel.store.commit_log_offset(key.topic, key.queue_id, offset)

@@ -37,7 +37,7 @@ _SYNC_MS: Final = 500
 
 
 class PopService:
-    """What one broker does for groups that pop."""
+    """The service of one broker for groups that pop."""
 
     log = Logger()
 
@@ -69,7 +69,7 @@ class PopService:
             kernel.topic_config.update(TopicConfig(topic, count, count, PERM_READ_WRITE), {})
             kernel.topics_changed()
         kernel.topic_config.system_topics.add(topic)
-        # What is in it decides what is given out again, and to whom.
+        # Its content decides the messages that are given out again, and their groups.
         kernel.send_forbidden_topics.add(topic)
         config = kernel.topic_config.get(topic)
         assert config is not None

@@ -92,7 +92,7 @@ POP_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PopSettings:
-    """What holds from the start on."""
+    """The settings that hold from the start on."""
 
     revive_queues: int
     buffer_merge: bool

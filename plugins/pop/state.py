@@ -48,7 +48,7 @@ class PopState:
         self.queue_count = 0
 
     def delivered_ms(self) -> int:
-        """What was due before this time is in the revive topic, Unix ms; 0: who knows."""
+        """Messages due before this time are in the revive topic, Unix ms; 0: unknown."""
         timers: ITimedDelivery | None = self._kernel.hooks.provider(ITimedDelivery)
         return (timers.delivered_ms() if timers is not None else None) or 0
 
@@ -84,7 +84,8 @@ class PopState:
             self.make_retry_topic(topic, group)
 
     def _queue_is_free(self, key: QueueKey) -> None:
-        """What a group in order has of a queue is visible again: who waits may pop it."""
+        """Messages of a queue are visible again to a group in order: a waiting client may pop
+        them."""
         topic, group, queue_id = key
         self.hold.wake(topic, group, queue_id)
         self.notified.wake(topic, group, queue_id)

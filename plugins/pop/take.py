@@ -1,7 +1,7 @@
 """Taking messages out of queues for one pop.
 
-A pop goes through the queues it may take from until it has enough. What it takes of a queue is
-covered by a check point, before anybody sees it.
+A pop goes through the queues it may take from until it has enough. The messages it takes of a queue
+are covered by a check point, before any client gets them.
 
 Source: PopMessageProcessor.popMsgFromTopic, popMsgFromQueue, getPopOffset @5.3.3.
 """
@@ -44,7 +44,7 @@ _PASSED: Final = (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.OFFSET_F
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """What one pop takes of one queue."""
+    """The messages that one pop takes of one queue."""
 
     key: QueueKey
     result: GetMessageResult
@@ -168,7 +168,7 @@ class Taker:
                 state.offsets.take(key, result.next_begin_offset, SETTLED)
 
     def _filter_of(self, attempt: Attempt, topic: str) -> MessageFilter | None:
-        """What the group wants of a topic; retries are filtered as their topic is.
+        """The filter of the group for a topic; retries are filtered as their topic is.
 
         Differs from Apache: bitmaps beside the queue entries of retries are not asked.
         """
