@@ -16,7 +16,7 @@ BOUNDS: Final = {
     "broker/client": 1, "broker/config": 1,
     "broker/edge": 1, "broker/edge/doctor": 1, "broker/namesrv": 1, "broker/net": 1,
     "broker/observe": 1, "broker/pages": 1, "broker/plugin": 1, "broker/remoting": 1,
-    "broker/request": 1, "broker/scheduling": 1, "broker/store": 6, "broker/store/inspect": 5,
+    "broker/request": 1, "broker/scheduling": 1, "broker/store": 1, "broker/store/inspect": 1,
     "broker/testing": 7, "broker/wire": 1, "broker/wire/bodies": 1, "broker/wire/headers": 1,
     "plugins": 1, "plugins/admin": 1, "plugins/filter_sql92": 1, "plugins/flow_control": 1,
     "plugins/metrics": 1, "plugins/pop": 1, "plugins/schedule": 2, "plugins/static_topic": 1,

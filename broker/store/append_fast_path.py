@@ -63,7 +63,7 @@ def encode_records(
     :param dispatch_filter: says whether a record enters its queue; None: all do but half messages.
     :param log_offset: where the commit log goes on, bytes.
     :param file_size: bytes of a commit-log file; a record never lies in two.
-    :param assign_light: gives a record its offsets in light queues; None: there are none.
+    :param assign_light: gives a record its offsets in light queues; None: no record.
     :returns: (offset in the commit log, bytes) of each file that is written to, one file's filler
         included.
     :raises MessageIllegal: when a record breaks a limit; no queue offset is taken then.
@@ -203,7 +203,7 @@ def _enters(
 def _queue_of(
     record: MessageRecord, queues: Queues, make_queue: Callable[[str, int], ConsumeQueue]
 ) -> ConsumeQueue:
-    """A record's queue, made when there is none."""
+    """A record's queue, made if it does not exist."""
     by_id = queues.get(record.topic)
     queue = None if by_id is None else by_id.get(record.queue_id)
     return make_queue(record.topic, record.queue_id) if queue is None else queue
@@ -212,7 +212,7 @@ def _queue_of(
 def _begin_inner_batch(record: MessageRecord, queue: ConsumeQueue) -> None:
     """Let an inner batch say where it begins.
 
-    :raises MessageIllegal: when the record is none, or the queue takes none.
+    :raises MessageIllegal: when the record is no batch, or the queue takes no batches.
     """
     if not isinstance(queue, BatchQueue):
         raise MessageIllegal("an inner batch needs a batch queue, this one is plain")
@@ -246,7 +246,7 @@ def dispatch_records(
     :param restart_queue: empties a queue and lets it go on at an offset.
     :param dirty: gets each queue whose tail was empty.
     :param absurd: gets records whose queue offset cannot be; they enter the index alone.
-    :param index: None when there is none.
+    :param index: None if it does not exist.
     :param next_index: starts another file when the index is full.
     :returns: bytes of entries that are new.
     """
@@ -288,7 +288,7 @@ def dispatch_records(
         elif record.keys:
             key_hash = java_string_hash(record.topic + "#")
         if index is None or record.physical_offset < index.end_physical:
-            # What recovery dispatches again is in the index already.
+            # The records that recovery dispatches again are in the index already.
             continue
         if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_ROLLBACK:
             continue

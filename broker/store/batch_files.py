@@ -100,14 +100,14 @@ class BatchQueueFiles(QueueFiles):
         return data
 
     def batch_entry(self, queue: ConsumeQueue, offset: int) -> BatchEntry | None:
-        """Read the entry that has an offset; None when there is none."""
+        """Read the entry that has an offset; None if it does not exist."""
         if not queue.min_offset <= offset < queue.max_offset:
             return None
         data = self.read(queue, offset, 1)
         return BATCH_ENTRY.unpack(data) if data else None
 
     def entry(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
-        """Read one entry: (physical offset, size, tags code); None when there is none."""
+        """Read one entry: (physical offset, size, tags code); None if it does not exist."""
         found = self.batch_entry(queue, offset)
         return None if found is None else found[:3]
 
@@ -246,7 +246,7 @@ class BatchQueueFiles(QueueFiles):
         self._drop_files(queue, queue.tail_index * BATCH_ENTRY_SIZE)
         del queue.bases[len(queue.starts) :]
         if queue.starts and queue.tail_index * BATCH_ENTRY_SIZE == queue.starts[-1]:
-            # A file without an entry has no first offset; the next entry makes it anew.
+            # A file without an entry has no first offset; the next entry sets it.
             self._drop_files(queue, queue.starts[-1] - 1)
             queue.bases.pop()
         if clear and queue.starts:

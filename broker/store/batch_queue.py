@@ -27,14 +27,14 @@ __all__ = ["BATCH_ENTRY", "BATCH_ENTRY_SIZE", "BATCH_MESSAGES_MAX", "NO_MIN_OFFS
 #: (place, size, tags code, store time, base offset, messages, compacted offset, reserved).
 BATCH_ENTRY: Final = struct.Struct(">qiqqqhii")
 BATCH_ENTRY_SIZE: Final = 46
-#: What the base offset of an entry is behind, in bytes.
+#: The bytes of an entry before its base offset.
 _BASE_POSITION: Final = 28
 #: Messages of one record, at most.
 BATCH_MESSAGES_MAX: Final = 0x7FFF
-#: What is said to be the first offset of a queue that never had a message; of others it is 0.
+#: The first offset told of a batch queue that never had a message; other queues tell 0.
 #: Source: BatchConsumeQueue.getMinOffsetInQueue.
 NO_MIN_OFFSET: Final = -1
-#: What no place was found for when the log was compacted, which is never done here.
+#: The value for a message without a place after a compaction, which is never done here.
 _NOT_COMPACTED: Final = -1
 #: Less than any offset: no message is ever the next of a plain queue's tail that begins here.
 _NO_PLAIN_TAIL: Final = -(2**62)

@@ -1,6 +1,6 @@
 """The checkpoint in its file, which one thread at a time writes.
 
-It is written on a thread when more is durable, and at once, by whoever appends, when store times
+It is written on a thread when more is durable, and at once, by the append itself, when store times
 go back.
 
 Source: StoreCheckpoint @5.3.3.
@@ -34,7 +34,7 @@ class CheckpointFile:
         self._io = io
         self._in_thread = in_thread
         self._lock = DeferredLock()
-        #: Held by who writes; what was to be written before the values were lowered is not.
+        #: Held during a write; values queued before they were lowered are not written.
         self._writing = Lock()
         self._lowered = 0
         #: A place of the log, and the least store time from there on of those that went back, ms.
@@ -93,8 +93,8 @@ class CheckpointFile:
     def lower(self, now_ms: int, place: int) -> None:
         """Store times go back to ``now_ms`` behind a place of the log: say nothing beyond, now.
 
-        Recovery starts by these values. What is stored with an earlier time than they say, and is
-        not durable, would be left out of queues and index.
+        Recovery starts by these values. A message stored with an earlier time than theirs, and not
+        durable, would be left out of queues and index.
 
         :raises StoreError: when it cannot be written.
         """

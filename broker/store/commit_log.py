@@ -49,7 +49,7 @@ class CommitLog:
     """The files of one commit log.
 
     :param file_size: bytes of each file.
-    :param syncs_soon: whether each write is followed by a sync that somebody waits for.
+    :param syncs_soon: whether each write is followed by a sync that a sender waits for.
     """
 
     log = Logger()
@@ -156,7 +156,7 @@ class CommitLog:
         """
         room = min(ROOM_SIZE, start + self.file_size - end) if size <= _SMALL_WRITE_SIZE else 0
         if room:
-            # Who needs the room is told when there is none.
+            # A full disk is an error for the append that needs the room.
             with suppress(StoreFull, OSError):
                 file.write_at(end - start, bytes(room))
         self._room_end = end + room
@@ -295,7 +295,7 @@ class CommitLog:
         return data[:size] if 0 < size <= len(data) else self.peek(offset, size)
 
     def store_timestamp(self, offset: int) -> int:
-        """When the record at an offset was stored, in ms; -1 when there is none."""
+        """The store time of the record at an offset, ms; -1 without a record."""
         head = self.peek(offset, _HEAD_SIZE)
         if head is None or head[4:8] not in _MAGICS:
             return -1
@@ -320,7 +320,7 @@ class CommitLog:
     def _open(self, path: str) -> IStoreFile:
         """Open a file of the log, or find it open.
 
-        :raises StoreDamaged: when somebody removed or cut it.
+        :raises StoreDamaged: when it was removed or cut.
         """
         if self._cut and path in self._cut:
             raise self._cut[path].with_traceback(None)

@@ -69,7 +69,7 @@ class ConfigFile:
         """Replace the file; the old one becomes the backup.
 
         :returns: whether anything was written: text that is saved already is not written again,
-            unless somebody removed the file.
+            unless the file was removed.
         :raises StoreFull: when the disk is full; the old file stays.
         """
         return self.save_bytes(text.encode("utf-8"))
@@ -86,5 +86,5 @@ class ConfigFile:
 
 
 def _digest(data: bytes) -> bytes:
-    """What stands for a text, which may have megabytes."""
+    """The digest of a text, which may have megabytes."""
     return blake2b(data, digest_size=16).digest()

@@ -31,7 +31,7 @@ __all__ = ["HeldDirectory", "RealDisk", "RealFile"]
 #: Bytes that clear_from and rewrite write at a time.
 _CLEAR_SIZE: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: What a lock that another holds gives.
+#: The errors of a lock that another process holds.
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 #: Linux's sync_file_range(descriptor, offset, size, flags); None on other systems.
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)

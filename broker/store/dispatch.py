@@ -1,7 +1,8 @@
 """Making stored records readable: queues, index, and those who want to know.
 
-What is appended is dispatched in the same turn while the confirm offset follows the log; what is
-too much for one turn waits, and what is appended meanwhile waits behind it. When replicas have a
+Appended records are dispatched in the same turn while the confirm offset follows the log; those
+that are too many for one turn wait, and records appended meanwhile wait behind them. When replicas
+have a
 say, or records came as raw bytes, they are read back from the log up to it instead. Both are done
 a bounded part at a time.
 
@@ -179,7 +180,7 @@ class Dispatch:
         return record_of(message, self.filter, self.tags_codes)
 
     def enter(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
-        """Enter records into queues and index, and tell nobody.
+        """Enter records into queues and index, without a call of listeners.
 
         :returns: the same records, and one for each entry in a light queue.
         """

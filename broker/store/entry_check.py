@@ -35,9 +35,9 @@ __all__ = ["EntryCheck"]
 
 #: Entries read at a time.
 _COUNT: Final = 4096
-#: What an entry begins with: place and size.
+#: The begin of an entry: place and size.
 _HEAD: Final = struct.Struct(">qi")
-#: What is in the properties of a message that has a tag.
+#: The text in the properties of a message that has a tag.
 _TAGS: Final = f"{TAGS}\x01"
 
 
@@ -60,7 +60,7 @@ class EntryCheck:
     def skip_indexed_records(
         self, chunk: bytes, at: int, offset: int, check_crc: bool, index: IndexFiles | None
     ) -> tuple[int, int]:
-        """Pass whole records that queues have; see the loop. Not for who has a filter.
+        """Pass whole records that queues have; see the loop. Not for a reader with a filter.
 
         :param index: is given what it lacks of them.
         :returns: bytes that were passed, and the store time in ms of the last record.
@@ -90,7 +90,7 @@ class EntryCheck:
             if isinstance(queue, BatchQueue):
                 end = offset + message_count(message.sys_flag, message.properties)
             self._ends[topic, queue_id] = end
-            # What is in memory was made of the log just now.
+            # Entries in memory were made from the log just now.
             if queue is None or not queue.min_offset <= offset < queue.written_end:
                 continue
             if not self._is_entry_right(queue, message, offset, end - offset):

@@ -35,7 +35,7 @@ class UnitReader:
         self._start = 0
 
     def find(self, address: int) -> UnitFields | None:
-        """Read the fields of an address's unit; None when there is none."""
+        """Read the fields of an address's unit; None if it does not exist."""
         place = place_of(address)
         fields = decode_unit(self._data, place - self._start)
         if fields is None:
@@ -48,7 +48,7 @@ class UnitReader:
         return fields
 
     def unit(self, address: int) -> ExtensionUnit | None:
-        """Read the unit of an address; None when there is none."""
+        """Read the unit of an address; None if it does not exist."""
         fields = self.find(address)
         return None if fields is None else ExtensionUnit(*fields)
 

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 #: Gives the bitmap of a record that is entered into its queue, at most UNIT_SIZE_MAX -
-#: UNIT_SIZE_MIN bytes; None: it has none. It must not raise.
+#: UNIT_SIZE_MIN bytes; or None. It must not raise.
 FilterBitmap = Callable[[MessageRecord], bytes | None]
 
 #: The fields of an ExtensionUnit, without the time it takes to make one.
@@ -87,13 +87,13 @@ def decode_unit(data: bytes | bytearray, at: int) -> UnitFields | None:
 
 
 class ExtensionUnit(NamedTuple):
-    """What is known of a message besides its entry."""
+    """The facts of a message besides its entry."""
 
-    #: What the entry has without an extension: the tag's hash, or what a plugin made it.
+    #: The value that the entry has without an extension: the tag's hash, or a plugin's value.
     tags_code: int
     #: When the message was stored, ms.
     store_time: int
-    #: Which filters want the message; empty: nobody said.
+    #: The filters that want the message, as bits; empty: unknown.
     bitmap: bytes = b""
 
     @property

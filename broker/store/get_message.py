@@ -1,4 +1,4 @@
-"""What a read of a queue asks and answers.
+"""The question and the answer of a read of a queue.
 
 Source: MessageFilter, GetMessageStatus, GetMessageResult @5.3.3.
 """
@@ -14,7 +14,7 @@ __all__ = ["GetMessageResult", "GetMessageStatus", "KnownAnswers", "MessageFilte
            "entries_to_look_at"]
 
 
-#: What a filter said before of the messages of a queue: given queue id, the offset of the first,
+#: Earlier results of a filter for messages of a queue: given queue id, the offset of the first,
 #: its place in the commit log, and how many, a byte for each, 1 it is wanted, 0 it is not, as many
 #: as it knows. It is asked for the others.
 KnownAnswers = Callable[[int, int, int, int], bytes]
@@ -51,7 +51,7 @@ class MessageFilter(Protocol):
 
 
 def entries_to_look_at(message_filter: MessageFilter, size_max: int, entry_size: int) -> int:
-    """How many entries one read may look at for a filter, so that it holds nobody up.
+    """How many entries one read may look at for a filter, so that others do not wait.
 
     :param size_max: max_filter_message_size: bytes of entries for a filter whose ``cost`` is 1.
     :param entry_size: bytes of one entry.

@@ -102,7 +102,7 @@ class IndexFile:
     def repair(self) -> None:
         """After a crash, lead slots that are ahead to items that count, and the file's count too.
 
-        They name items that are going to be written anew, perhaps of other messages, and must be
+        They name items that are going to be written again, perhaps of other messages, and must be
         on disk no more when these are: sync the file.
         """
         assert self._file is not None

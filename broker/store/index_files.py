@@ -76,7 +76,7 @@ class IndexFiles:
         self._waiting = False
         #: Whether a sync failed: nothing is flushed any more.
         self.lost = False
-        #: What kept a round from going on; said by the next step.
+        #: The error that stopped a round; raised by the next step.
         self._failure: BaseException | None = None
         #: Rounds that came to their end.
         self.rounds = 0
@@ -120,7 +120,7 @@ class IndexFiles:
                 self._io.remove(path)
                 continue
             if newest_ms is not None:
-                # What a killed process wrote may not be durable.
+                # The data of a killed process may not be durable.
                 file.repair()
                 file.sync()
             if file.tail.count <= 1 and self.files:
@@ -237,7 +237,7 @@ class IndexFiles:
         :param may_begin: begin a round of the file that is being filled.
         :returns: whether there is more to do at once.
         :raises StoreFull: when the disk is full, for the index or the checkpoint that goes before
-            its header; the round is given up and begins anew later.
+            its header; the round is given up and starts over later.
         :raises OSError: when the disk fails; the same.
         """
         if self._waiting or self.lost:
@@ -301,8 +301,8 @@ class IndexFiles:
     def _lose(self, failure: Failure) -> None:
         """A sync failed: flush no more.
 
-        The kernel may have dropped what it could not write: a later sync proves nothing. What the
-        index has stays readable; new items wait in memory, as long as there is room. The next
+        The kernel may have dropped what it could not write: a later sync proves nothing. The items
+        of the index stay readable; new items wait in memory, as long as there is room. The next
         start, after what counts as a crash, adds what is missing.
         """
         self.lost = True
@@ -311,7 +311,8 @@ class IndexFiles:
         self._resume(None)
 
     def _put_off(self, failure: Failure) -> None:
-        """The checkpoint could not be written, which is done anew each time: so is the round."""
+        """The checkpoint could not be written, which each round does: so the round is tried
+        again."""
         self._failure = failure.value
         self._abandon()
         self._resume(None)

@@ -59,7 +59,7 @@ _PAGE_BITS: Final = 12
 _SWAPS: Final = sys.byteorder == "little"
 
 _INT_MAX: Final = 0x7FFFFFFF
-#: Items read at a time when they are counted anew.
+#: Items read at a time when they are counted again.
 _ITEMS_AT_ONCE: Final = 4096
 
 
@@ -85,7 +85,7 @@ def settled_count(
     :param end_timestamp: the header's, store time in ms of the newest message it tells of; 0: no
         round was whole. The place does not tell: 0 is a message's too, the log's first.
     :param end_physical: the header's, place of that message.
-    :param read_items: reads items: (number of the first, how many), zeros where there are none.
+    :param read_items: reads items: (number of the first, how many), zeros beyond the last.
     :returns: number of the item behind the last that is not of a later message.
     """
     # An end that none can be would lead through all items a damaged count tells of.
@@ -258,7 +258,7 @@ class IndexTail:
         return found
 
     def newest(self, code: int) -> int:
-        """Number of the newest item in the chain of a hash; 0 when there is none."""
+        """Number of the newest item in the chain of a hash; 0 for an empty chain."""
         number = self._slot(code % self.slot_count)
         if number >= self.count:
             number = self.counted(number)

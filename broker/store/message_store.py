@@ -1,7 +1,7 @@
 """The message store: one commit log, a queue of entries for each topic and queue id, an index.
 
 An append gives records their places, writes them with one call to the disk, and enters them into
-queues and index in the same turn; nobody sees a record before its bytes are with the kernel.
+queues and index in the same turn; no reader sees a record before its bytes are with the kernel.
 Queues and index can be made again from the commit log, so they are written later, in small steps.
 Only ``fdatasync`` runs on threads.
 
@@ -118,7 +118,7 @@ class MessageStore:
         self._unlock: Callable[[], None] | None = None
         #: The folders of store, commit log and consume queues, by their paths.
         self._held: dict[str, IHeldDirectory] = {}
-        #: What became of them, or of the log's files, while the store ran.
+        #: Faults of them, or of the log's files, while the store ran.
         self._gone: StoreGone | None = None
         #: Why the last stop was not a clean one; empty: it was.
         self.stop_fault = ""
@@ -284,7 +284,7 @@ class MessageStore:
     def stop(self) -> Deferred[None]:
         """Flush everything, mark the stop as clean, give up the lock.
 
-        What cannot be flushed is logged and leaves the mark of a crash, so that the next start
+        Data that cannot be flushed is logged and leaves the mark of a crash, so that the next start
         looks closely.
         """
         return ensureDeferred(self._stop())
@@ -401,7 +401,7 @@ class MessageStore:
     def _write(
         self, writes: Sequence[tuple[int, bytes]], records: Sequence[MessageRecord]
     ) -> None:
-        """Write records that have their places; what cannot be written has none any more."""
+        """Write records that have their places; records that cannot be written lose them."""
         try:
             self._log.write(writes)
         except StoreError:
@@ -508,7 +508,7 @@ class MessageStore:
     def is_batch_topic(self) -> Callable[[str], bool | None]:
         """Says whether a topic's queues are batch queues; None: it has not heard of the topic.
 
-        What it says of a topic does not change as long as the topic is there.
+        Its answer for a topic does not change as long as the topic exists.
         """
         return self._queues.is_batch_topic
 
@@ -532,7 +532,7 @@ class MessageStore:
     def make_filter_bitmap(self) -> FilterBitmap | None:
         """Says which filters want a message, under enable_consume_queue_ext.
 
-        What it gives stands beside the message's queue entry, and every filter that reads the
+        Its value stands beside the message's queue entry, and every filter that reads the
         queue is told it. It is asked when an entry is made, so that recovery asks again.
         """
         return self._make_bitmap
@@ -622,7 +622,7 @@ class MessageStore:
             self.stats.sample(now_ms)
         self.dispatch_step()
         if self._gone is not None:
-            # Queues and index would go where nobody finds them.
+            # Queues and index would go where no reader finds them.
             return
         self._upkeep.step(now_ms)
         if self._warmer is not None and not self.log_retention.disk_full:
@@ -809,7 +809,7 @@ class MessageStore:
 
         :returns: how many queues there were.
         """
-        # What waits for its dispatch would make them again.
+        # A record that waits for its dispatch would make them again.
         while self._dispatch.dispatch_waiting():
             continue
         return self._queues.destroy(topic)

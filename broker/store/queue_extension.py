@@ -55,7 +55,7 @@ class QueueExtensions:
         self.extends = extends
         #: Bytes that are read at a time.
         self._read_size = _READ_UNITS * (UNIT_SIZE_MIN + bitmap_bits // 8)
-        #: Gives bitmaps; None: units have none.
+        #: Gives bitmaps; or None.
         self.make_bitmap: FilterBitmap | None = None
         #: Paths written since the last thorough flush.
         self.unsynced: set[str] = set()
@@ -79,7 +79,8 @@ class QueueExtensions:
                        "without a unit")
 
     def _files(self, queue: ConsumeQueue) -> UnitFiles:
-        """The extension of a queue; a queue that is new has none, whatever its directory says."""
+        """The extension of a queue; a new queue has an empty one, even when its directory has
+        files."""
         files = self._by_queue.get(queue)
         if files is None:
             files = self._by_queue[queue] = UnitFiles(self._directory(queue))
@@ -147,7 +148,7 @@ class QueueExtensions:
         return UnitReader(lambda place, size: read(queue, place, size), self._read_size)
 
     def read(self, queue: ConsumeQueue, place: int, size: int) -> bytes:
-        """Read from a place on, fewer bytes where a file ends, and none where there is none."""
+        """Read from a place on, fewer bytes where a file ends, and none beyond the last."""
         files = self._by_queue.get(queue)
         if files is None:
             return b""

@@ -57,7 +57,7 @@ class QueueFiles:
         self.file_size = file_size
         #: Paths written since the last thorough flush.
         self.unsynced: set[str] = set()
-        #: What entries say besides their 20 bytes; None: nothing.
+        #: The facts of entries besides their 20 bytes; None: nothing.
         self.extensions: QueueExtensions | None = None
         self._io = io
         #: Files that are open.
@@ -151,7 +151,7 @@ class QueueFiles:
         return data
 
     def entry(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
-        """Read one entry: (physical offset, size, tags code); None when there is none."""
+        """Read one entry: (physical offset, size, tags code); None if it does not exist."""
         if not queue.min_offset <= offset < queue.max_offset:
             return None
         data = self.read(queue, offset, 1)
@@ -284,7 +284,7 @@ class QueueFiles:
             self.cut_at(queue, end)
 
     def cut_at(self, queue: ConsumeQueue, end: int) -> None:
-        """Drop the entries from an offset on of a queue that has none in memory."""
+        """Drop the entries from an offset on of a queue without entries in memory."""
         assert not queue.tail, queue.topic
         queue.tail_start = queue.next_offset = end
         queue.known_offset = -1
@@ -314,7 +314,7 @@ class QueueFiles:
             self.unsynced.discard(path)
             self._io.remove(path)
         if len(queue.starts) < count:
-            # Else one may come back when the power goes, and after a kill nobody expects it.
+            # Else one may come back when the power goes, and after a kill it is not expected.
             self._io.sync_path(directory)
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
@@ -356,7 +356,7 @@ class QueueFiles:
     def _first_message(self, queue: ConsumeQueue, begin: int, end: int) -> tuple[int, int]:
         """Find the first entry from ``begin`` on that is no filler.
 
-        :returns: its offset and its message's place; ``end`` and -1 when there is none before it.
+        :returns: its offset and its message's place; ``end`` and -1 without an entry before it.
         """
         count = 1
         while begin < end:

@@ -214,7 +214,7 @@ class QueueReader:
         return -1 if queue is None else self._entry_time(queue, queue_offset)
 
     def earliest_store_time(self, topic: str | None, queue_id: int) -> int:
-        """Store time of the first message, of a queue or of all; -1 when there is none."""
+        """Store time of the first message, of a queue or of all; -1 without a message."""
         if topic is None:
             return self._log.store_timestamp(self._log.min_offset)
         queue = self._queues.find(topic, queue_id)

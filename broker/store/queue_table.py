@@ -35,7 +35,7 @@ class QueueSync:
     """
 
     def __init__(self, io: IStoreIO, paths: set[str]) -> None:
-        #: What is not synced: all, then those that failed.
+        #: Files that are not synced: all, then those that failed.
         self.paths = paths
         self._io = io
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILTERED", "FOUND", "REMOVED", "Limits", "collect_messages"]
 
-#: Why the first entry that was looked at in vain gave no message.
+#: The reason the first entry gave no message.
 FOUND, FILTERED, REMOVED = 0, 1, 2
 
 #: (bytes, messages) a read may return.

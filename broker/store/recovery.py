@@ -238,8 +238,8 @@ def start_after_crash(
 ) -> int:
     """Where to read the log from after a crash: the beginning of a file.
 
-    :param index_end: place of the newest message in the index, None when there is no index. What
-        is behind it must be indexed again, unless that is more than two files away and the index
+    :param index_end: place of the newest message in the index, None when there is no index. The
+    records behind it must be indexed again, unless that is more than two files away and the index
         need not be safe.
     :param with_index_time: whether the index's time in the checkpoint counts (messageIndexSafe).
     """

@@ -76,7 +76,7 @@ def skip_indexed_records(
     """Pass records that are whole and that their queues have, and index them where they are not.
 
     :param chunk: bytes of the log; at byte ``at`` of it is place ``offset`` of the log.
-    :param index: has all records before this one; None when there is none.
+    :param index: has all records before this one; None if it does not exist.
     :param next_index: starts another file when the index is full.
     :param made: topics in whose entries stands what a plugin makes, not the tag's number.
     :param read: the queues' entries; a record whose entry is not there is not passed.

@@ -95,7 +95,7 @@ class CommitLogRetention:
     def step(self, now_ms: int) -> Deferred[None] | None:
         """Look whether there is a reason to remove files, and remove one of them.
 
-        :returns: fires when it is removed; None when there was none.
+        :returns: fires when it is removed; or None.
         """
         if not self._files_left and not self._begin_round(now_ms):
             return None

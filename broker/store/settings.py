@@ -1,4 +1,4 @@
-"""What the store may be told, under Apache's names in snake_case (flushDiskType, flush_disk_type).
+"""The settings of the store, under Apache's names in snake_case (flushDiskType, flush_disk_type).
 
 Source: MessageStoreConfig @5.3.3, for names and defaults.
 """

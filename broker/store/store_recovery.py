@@ -40,7 +40,7 @@ def require_commit_log(
 ) -> None:
     """Refuse a store that lacks its whole commit log, before anything of it is changed.
 
-    Differs from Apache, whose broker removes the queues then and begins anew. A log whose old files
+    Differs from Apache, whose broker removes the queues then and starts over. A log whose old files
     were removed has the newest; a new store has nothing that tells of messages. After a crash it
     takes a checkpoint to know that the log ever was on disk.
 
@@ -136,7 +136,7 @@ class StoreRecovery:
         log.max_offset = log.flushed_offset = end
         if entries is not None:
             entries.finish()
-            # What a killed process wrote may not be durable.
+            # The data of a killed process may not be durable.
             log.doubt(start)
         furthest = queues.furthest()
         if furthest is not None and furthest.max_physical > end:
@@ -153,7 +153,7 @@ class StoreRecovery:
         return start
 
     def _remove_queues(self) -> None:
-        """Begin anew where the log was never on disk; see :func:`require_commit_log`."""
+        """Start over where the log was never on disk; see :func:`require_commit_log`."""
         queues = self._queues
         if any(True for _ in queues):
             self.log.warn("no byte of the commit log came on disk before the crash, its consume "

@@ -1,7 +1,7 @@
-"""What the store counts for the tools: messages put and got, how long it took, rates.
+"""Counts of the store for tools: messages put and got, how long it took, rates.
 
 The names and the text of the figures are those `mqadmin brokerStatus` prints. Rates are made of a
-sample each second; whoever owns the store calls ``sample``.
+sample each second; the owner of the store calls ``sample``.
 
 Source: StoreStatsService @5.3.3.
 """
@@ -29,7 +29,7 @@ _FINE_ENDS_MS: Final = (
 _SAMPLES_MAX: Final = 601
 #: Windows of the rates, in samples.
 _WINDOWS: Final = (10, 60, 600)
-#: Samples after which the time classes start anew.
+#: Samples after which the time classes start over.
 _CLASS_SAMPLES: Final = 60
 
 

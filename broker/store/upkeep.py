@@ -1,4 +1,4 @@
-"""What a running store does from time to time, in steps of a few milliseconds.
+"""The periodic work of a running store, in steps of a few milliseconds.
 
 Entries of queues are written when there are many and made durable each minute; the index is made
 durable in rounds; the checkpoint follows what is durable. All of it can be made again from the
@@ -77,7 +77,7 @@ class Upkeep:
         self.synced_offset = 0
         #: Entries of messages before this place were durable when the store was opened.
         self.durable_offset = 0
-        #: What of the log the tails being written cover; None: not all are written.
+        #: The part of the log that the tails being written cover; None: not all are written.
         self._covered: tuple[int, int] | None = None
         self._tails_ms = self._thorough_ms = self._index_ms = self._checkpoint_ms = 0
         self._writing_tails = False
@@ -92,14 +92,14 @@ class Upkeep:
         self._lost_end = 0
         #: They are being written again.
         self._rewriting: Iterator[None] | None = None
-        #: Whether some are gone: the next start makes them anew.
+        #: Whether some are gone: the next start makes them again.
         self._gone = False
 
     def begin(self, now_ms: int, at_once: bool = False) -> None:
         """Start all intervals.
 
         :param at_once: queues and index are made durable by the first steps. After a recovery:
-            a broker that is killed soon again would leave the next one to enter them anew.
+            a broker that is killed soon again would leave the next one to enter them again.
         """
         self._tails_ms = self._checkpoint_ms = now_ms
         self._thorough_ms = self._index_ms = 0 if at_once else now_ms
@@ -188,7 +188,8 @@ class Upkeep:
     def _write_again(self) -> Generator[None, None, frozenset[str]]:
         """Compare what a sync could not write with the log, and write it again; a little a step.
 
-        What the kernel could not write it may take for written: no sync alone would prove anything.
+        The kernel may take data for written that it could not write: a sync alone would prove
+        nothing.
 
         :returns: the paths that are to be synced now.
         :raises StoreDamaged, StoreFull, OSError: see :meth:`_rewrite`.
@@ -294,12 +295,13 @@ class Upkeep:
             self._fault(part, failure.value)
 
     def _not_synced(self, failure: Failure) -> None:
-        """What the disk says of a sync is logged by :meth:`_synced`."""
+        """The result of a sync is logged by :meth:`_synced`."""
         if failure.check(StoreError, OSError) is None:
             self.log.failure("consume queues cannot be synced", failure=failure)
 
     async def finish(self) -> None:
-        """Make everything durable; for the end. What a sync could not write is written again now.
+        """Make everything durable; for the end. Data that a sync could not write is written again
+        now.
 
         :raises StoreDamaged: when an entry is gone.
         :raises StoreFull, OSError: when the disk is full or fails.

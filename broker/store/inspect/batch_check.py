@@ -42,7 +42,7 @@ class _Queue:
     matched: bool = False
 
     def entry(self, number: int) -> Entry | None:
-        """Read an entry; None when there is none."""
+        """Read an entry; None if it does not exist."""
         if number >= self.end:
             return None
         data = self.files.cached(number * BATCH_ENTRY_SIZE, BATCH_ENTRY_SIZE)

@@ -35,7 +35,7 @@ _ITEM_TIME_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a record must be to be shown; None: anything."""
+    """The condition for a record to be shown; None: anything."""
 
     topic: str | None = None
     queue_id: int | None = None

@@ -107,7 +107,7 @@ class UnitFinder:
         }
 
     def find(self, place: int, message: StoredMessage) -> ExtensionUnit | None:
-        """The unit of a record at a place of the log; None when it has none."""
+        """The unit of a record at a place of the log; or None."""
         key = message.topic, message.queue_id
         files = self._queues.get(key)
         if files is None:

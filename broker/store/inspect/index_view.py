@@ -67,7 +67,8 @@ class IndexView:
         self.is_ahead = False
 
     def settle(self) -> None:
-        """Count only what the header's end tells of; for who knows the count of slots."""
+        """Count only the items up to the header's end; for a caller that knows the count of
+        slots."""
         count = self._settled(self.slot_count)
         self.is_ahead = count < self.count
         self.count = count

@@ -24,7 +24,7 @@ def check_json_file(
     path: Path, report: Report, running: bool,
     decode: Callable[[bytes], object] = json_dialect.decode,
 ) -> None:
-    """Count a file, and report what keeps it from being read; one that is gone is none.
+    """Count a file, and report an error of its reading; a missing file is not counted.
 
     :param running: its owner may be writing it.
     :param decode: reads the file; a ValueError or a WireError says what is wrong.

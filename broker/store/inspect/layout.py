@@ -27,7 +27,7 @@ from twistmq.broker.wire.record import (
 
 __all__ = ["MAGICS", "NO_FILE", "StoreFiles", "report_files"]
 
-#: What ``look`` says of a place in a file that is missing.
+#: The result of ``look`` for a place in a missing file.
 NO_FILE: Final = "no file of the log that has this place"
 
 #: Magic numbers of records as they stand in the log.
@@ -123,7 +123,7 @@ class StoreFiles:
             return str(error)
 
     def load_checkpoint(self) -> Checkpoint:
-        """Read the checkpoint; zeros when there is none.
+        """Read the checkpoint; zeros without a file.
 
         :raises StoreDamaged: when a value is impossible.
         """
@@ -151,7 +151,7 @@ def report_files(report: Report, files: Segments, name: str = "queue files") -> 
     """
     for start in files.starts:
         report.counts[name] += 1
-        # What a crash leaves between making the last file and giving it its length.
+        # A crash between making the last file and giving it its length leaves this.
         if files.sizes[start] != files.file_size and (files.sizes[start]
                                                       or start != files.starts[-1]):
             report.problem(files.path(start), None, f"{files.file_size} bytes as the others "

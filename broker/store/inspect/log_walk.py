@@ -30,7 +30,7 @@ __all__ = ["LogWalk"]
 
 _CHUNK_SIZE: Final = 1 << 20
 _BLANK: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
-#: What every record and every blank record has in its magic number, to look for the next one.
+#: The common bytes in the magic numbers of records and blank records, to look for the next one.
 _SIGNS: Final = (*MAGICS, _BLANK)
 
 
@@ -120,7 +120,8 @@ class LogWalk:
             self._report.problem(self._path, at - start, "a blank record", "the end of the file")
 
     def _record(self, at: int) -> StoredMessage | str:
-        """Decode the record at a place and report what is wrong in it; or say why there is none."""
+        """Decode the record at a place and report its faults; or return the reason it cannot be
+        decoded."""
         head = self._read(at, RECORD_SIZE_MIN)
         if len(head) < RECORD_SIZE_MIN:
             return f"{len(head)} bytes"

@@ -38,7 +38,7 @@ class FilesCheck(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginFiles:
-    """What a plugin keeps in a store.
+    """The files of a plugin in a store.
 
     :param name: what ``store dump --view`` calls it, such as ``timers``.
     :param check: makes the check of one store; the report takes what is wrong, by file and byte.

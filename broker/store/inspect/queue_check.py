@@ -1,7 +1,7 @@
 """Consume queues against the log: each record has its entry, and each entry its record.
 
 Records of a queue lie in the log in the order of their queue offsets, so the log's walk and each
-queue's entries are read side by side, once. What does not fit is looked up by itself.
+queue's entries are read side by side, once. An entry that does not fit is looked up by itself.
 
 Source: ConsumeQueue, CommitLogDispatcherBuildConsumeQueue, MultiDispatch @5.3.3.
 """
@@ -166,7 +166,7 @@ class QueueCheck:
         entry = queue.entry(offset)
         if entry is None or offset < queue.first:
             if queue.begin <= offset or queue.first == queue.begin == 0:
-                # A filler in front of a queue that began anew, or a file that is named already.
+                # A filler in front of a queue that started over, or a file that is named already.
                 self._report.counts["records of deleted queues"] += 1
             else:
                 self._without_entry(place, message, f"a queue that begins at {queue.begin}")

@@ -1,4 +1,5 @@
-"""What a check found: one line a disagreement, at most so many, and the numbers of the summary."""
+"""The findings of a check: one line a disagreement, at most so many, and the numbers of the
+summary."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Report:
     """
 
     def __init__(self, root: Path, say: Callable[[str], None], limit: int) -> None:
-        #: What was looked at and what is not wrong but worth a number, by name.
+        #: Counts by name: things looked at, and oddities that are no faults.
         self.counts: Counter[str] = Counter()
         self.problems = 0
         self.notes: list[str] = []
