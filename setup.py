@@ -26,7 +26,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 #: Folder X is imported as twistmq.X.
-FOLDERS = ("broker", "plugins", "acl", "spark_bridge", "trace", "transaction")
+FOLDERS = ("broker", "client", "plugins", "acl", "spark_bridge", "trace", "transaction")
 #: Commands of the build back end that only describe the package.
 DESCRIBING = {"dist_info", "egg_info", "sdist"}
 

@@ -20,9 +20,10 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from twistmq.broker.compiled import COMPILED_MODULES, TYPE_FLAGS
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Folder X is imported as twistmq.X; of them only broker has an __init__.py of its own.
-FOLDERS = [folder for folder in ("broker", "plugins", "acl", "transaction", "trace", "spark_bridge")
-           if (ROOT / folder).is_dir()]
+#: Folder X is imported as twistmq.X; broker and client have an __init__.py of their own.
+FOLDERS = [folder for folder in (
+    "broker", "client", "plugins", "acl", "transaction", "trace", "spark_bridge")
+    if (ROOT / folder).is_dir()]
 #: Top-level packages by which Spark finds its formats, each a folder of spark_bridge/formats.
 FORMATS = sorted(path.parent.name for path in ROOT.glob("spark_bridge/formats/*/__init__.py"))
 #: What has no place where bytes and tables are worked on.
@@ -31,6 +32,11 @@ EDGE_MODULES = ("twisted.internet", "asyncio", "os", "random", "select", "select
 #: Modules of the broker whose names plugins may use.
 PUBLIC = {"twistmq.broker.api", "twistmq.broker.testing", *(
     f"twistmq.broker.api.{path.stem}" for path in (ROOT / "broker/api").glob("[a-z]*.py"))}
+#: All that the client uses of the other folders.
+USED_BY_CLIENT = (*(f"twistmq.broker.{name}" for name in (
+    "wire", "codes", "constants", "errors", "topic_names")), "twistmq.trace.records")
+#: Modules of the client's core that ask which process this is: ids of a child are its own.
+CORE_WITH_IDENTITY = {"unique_id.py"}
 #: Modules of the store that are more than formats.
 STORE_WITH_IO = {"checkpoint_file.py", "disk.py", "file_warmer.py", "files.py", "message_store.py"}
 
@@ -86,7 +92,7 @@ class LayoutTests(SynchronousTestCase):
     def test_mapped_folders_have_no_init(self) -> None:
         """An __init__.py would let ``import trace`` from the checkout find ours."""
         found = [folder for folder in FOLDERS if (ROOT / folder / "__init__.py").exists()]
-        self.assertEqual(found, ["broker"])
+        self.assertEqual(found, ["broker", "client"])
 
     def test_mapped_folders_are_typed(self) -> None:
         """Each says that it is typed, or a plugin's own mypy sees nothing."""
@@ -215,9 +221,25 @@ class ImportTests(SynchronousTestCase):
 
     def test_the_kernel_imports_no_plugin(self) -> None:
         """The kernel knows no feature by name."""
-        plugins = tuple(f"twistmq.{folder}" for folder in FOLDERS if folder != "broker")
+        plugins = tuple(f"twistmq.{folder}" for folder in FOLDERS
+                        if folder not in ("broker", "client"))
         wrong = [(str(path.relative_to(ROOT)), name) for path in sources("broker")
                  for name in imports(path) if within(name, plugins)]
+        self.assertEqual(wrong, [])
+
+    def test_the_client_uses_little_of_the_broker(self) -> None:
+        """The client is what a program without a broker installs: it needs msgspec only."""
+        wrong = [(str(path.relative_to(ROOT)), name) for path in sources("client")
+                 for name in imports(path) if within(name, ("twistmq",))
+                 and not within(name, ("twistmq.client", *USED_BY_CLIENT))]
+        self.assertEqual(wrong, [])
+
+    def test_the_core_of_the_client_is_sans_io(self) -> None:
+        """The core is given bytes, times and random numbers, and knows no event loop."""
+        wrong = [(str(path.relative_to(ROOT)), name) for path in sources("client/core")
+                 for name in imports(path, at_run_time=True)
+                 if within(name, (*EDGE_MODULES, "twisted", "pluggy", "click"))
+                 and not (path.name in CORE_WITH_IDENTITY and name == "os")]
         self.assertEqual(wrong, [])
 
     def test_plugins_use_the_broker_only(self) -> None:
@@ -225,7 +247,7 @@ class ImportTests(SynchronousTestCase):
         wrong = []
         for path in sources(*FOLDERS[1:]):
             own = path.relative_to(ROOT).parts[0]
-            allowed = {own, "broker", *(["trace"] if own == "spark_bridge" else [])}
+            allowed = {own, "broker", *(["client", "trace"] if own == "spark_bridge" else [])}
             wrong += [(str(path.relative_to(ROOT)), name) for name in imports(path)
                       if within(name, ("twistmq.broker.edge", "twistmq.broker.net"))
                       or (name.startswith("twistmq.") and name.split(".")[1] not in allowed)]

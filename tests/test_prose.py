@@ -18,6 +18,7 @@ BOUNDS: Final = {
     "broker/observe": 1, "broker/pages": 1, "broker/plugin": 1, "broker/remoting": 1,
     "broker/request": 1, "broker/scheduling": 1, "broker/store": 1, "broker/store/inspect": 1,
     "broker/testing": 7, "broker/wire": 1, "broker/wire/bodies": 1, "broker/wire/headers": 1,
+    "client": 1, "client/core": 1,
     "plugins": 1, "plugins/admin": 1, "plugins/filter_sql92": 1, "plugins/flow_control": 1,
     "plugins/metrics": 1, "plugins/pop": 1, "plugins/schedule": 2, "plugins/static_topic": 1,
     "plugins/timer": 1, "spark_bridge": 1, "trace": 1, "transaction": 1,

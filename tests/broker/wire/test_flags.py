@@ -40,7 +40,8 @@ class OnceTests(SynchronousTestCase):
     def test_no_other_module_defines_a_flag(self) -> None:
         """A module that needs a flag imports it, under its name."""
         wrong: list[str] = []
-        for folder in ("broker", "plugins", "acl", "trace", "transaction", "spark_bridge", "tests"):
+        for folder in ("broker", "client", "plugins", "acl", "trace", "transaction", "spark_bridge",
+                       "tests"):
             for path in (ROOT / folder).rglob("*.py"):
                 if path != ROOT / "broker/wire/flags.py":
                     wrong += [f"{path.relative_to(ROOT)}: {name}" for name in assigned(path)
