@@ -16,7 +16,7 @@ __all__ = ["REFUSED", "SENT_TO_CLIENTS", "RequestCode", "ResponseCode"]
 
 
 class RequestCode(IntEnum):
-    """What a request asks for (field ``code`` of a frame whose response bit is clear)."""
+    """The operation a request asks for (field ``code`` of a frame whose response bit is clear)."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -183,7 +183,7 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
-#: What servers send to clients, and serve nobody.
+#: Codes that servers send to clients; no server handles them.
 SENT_TO_CLIENTS: Final = frozenset({
     RequestCode.CHECK_TRANSACTION_STATE, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -230,7 +230,8 @@ _FAMILIES: Final = (
         RequestCode.ADJUST_CONSUMER_THREAD_POOL, RequestCode.WHO_CONSUME_THE_MESSAGE,
         RequestCode.REGISTER_FILTER_SERVER, RequestCode.REGISTER_MESSAGE_FILTER_CLASS)),
 )
-#: Why nobody serves a code, as the remark of the refusal tells; a plugin may serve it all the same.
+#: The reason why the kernel does not serve a code, used as the refusal's remark. A plugin may still
+#: serve it.
 REFUSED: Final[Mapping[int, str]] = MappingProxyType({
     **{code: reason for reason, codes in _FAMILIES for code in codes},
     **dict.fromkeys(SENT_TO_CLIENTS, "servers send it to clients"),
@@ -283,7 +284,7 @@ class ResponseCode(IntEnum):
     BROKER_NOT_EXIST = 211
     BROKER_DISPATCH_NOT_COMPLETE = 212
     BROADCAST_CONSUMPTION = 213
-    #: ACL 1.0's, which share their numbers with others.
+    #: Codes of ACL 1.0; their numbers are also used for POP above.
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211

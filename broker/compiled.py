@@ -61,9 +61,9 @@ COMPILED_MODULES: Final = (
     "twistmq.transaction.recent",
 )
 
-#: How mypyc looks at types. Not setup.cfg's mypy table: its plugin and its warnings are for
-#: development. pip builds where the dependencies are not installed, and what the modules above
-#: import does not pass the type checker there: only their own errors count.
+#: The type-checker options for mypyc. setup.cfg's mypy table is not used: its plugin and its
+#: warnings are for development. pip builds without the dependencies, so modules imported from
+#: outside the list above cannot be checked there: only errors in the listed modules count.
 TYPE_FLAGS: Final = (
     "--config-file=", "--namespace-packages", "--explicit-package-bases",
     "--ignore-missing-imports", "--follow-imports=silent",
@@ -71,7 +71,7 @@ TYPE_FLAGS: Final = (
 
 
 def compiled_modules() -> list[str]:
-    """The modules that an import of theirs would load as extensions."""
+    """The modules that an import loads as compiled extensions."""
     return [name for name in COMPILED_MODULES if _is_compiled(name)]
 
 
@@ -98,9 +98,9 @@ def describe_build() -> str:
 
 
 def build_warning() -> str:
-    """A line on compiled modules that do not run the checkout's sources; empty if there is none.
+    """A warning that compiled modules do not match the sources; empty if they match.
 
-    A module that is not compiled beside others that are does not compile any more.
+    If only some modules are compiled, the missing ones no longer compile.
     """
     if not _is_editable():
         return ""

@@ -109,27 +109,28 @@ VIP_PORT_DISTANCE: Final = 2
 #: Bytes of requests awaiting replies at which one connection stops reading. Twice the largest
 #: frame, so that no single request can stop its own connection.
 CONNECTION_BYTES_IN_FLIGHT_MAX: Final = 32 * 1024 * 1024
-#: The same over all connections: what the process may hold for its clients.
+#: The same over all connections: the limit for the whole process.
 TOTAL_BYTES_IN_FLIGHT_MAX: Final = 128 * 1024 * 1024
-#: Bytes in flight that a connection may have even then: what one of a few hundred queues needs.
-#: Who wants little goes on while others want all there is.
+#: Bytes in flight that a connection may have even then, enough for a client of a few hundred
+#: queues. Small clients keep working while large ones use up the total.
 TOTAL_BYTES_IN_FLIGHT_FREE: Final = 512 * 1024
-#: Bytes of requests that wait for their turn, over all connections, at which who has some waiting
-#: is not read: flow control refuses sends long before, the others have only this bound.
+#: Bytes of requests that wait for their turn, over all connections. At this limit, connections with
+#: waiting requests are no longer read. Flow control refuses sends long before; for other requests
+#: this is the only limit.
 WAITING_BYTES_TOTAL_MAX: Final = 128 * 1024 * 1024
-#: What a waiting request takes beside its bytes: objects, as measured, generously.
+#: Memory of a waiting request beside its own bytes: Python objects, measured and rounded up.
 HELD_REQUEST_BYTES: Final = 2048
 #: Bytes of replies that may wait for a peer before its requests are no longer read.
 CONNECTION_BYTES_UNSENT_FREE: Final = 64 * 1024
 #: Bytes a peer that does not read may have waiting for it before it is cut off. Its requests are
 #: not read meanwhile: this is what one turn's replies and its woken pulls can add up to.
 CONNECTION_BYTES_UNSENT_MAX: Final = 64 * 1024 * 1024
-#: Bytes of half frames and of replies nobody takes, over all connections, at which the connection
-#: that keeps the broker waiting longest is cut off.
+#: Bytes of incomplete frames and of unread replies over all connections. At this limit, the
+#: connection that has kept the broker waiting longest is cut off.
 KEPT_BYTES_TOTAL_MAX: Final = 256 * 1024 * 1024
-#: What is less, of one connection, is not counted: every busy one has half a frame now and then.
+#: A connection with less than this is not counted: every busy one has an incomplete frame at times.
 KEPT_BYTES_LEAST: Final = 16 * 1024
-#: How long a peer may take nothing of what waits for it, ms; as long as an idle connection lives.
+#: How long a peer may leave its replies unread, ms; as long as an idle connection lives.
 WRITE_STALL_MAX_MS: Final = 120_000
 #: Bytes of a PROXY header of version 2: addresses take 52, and what proxies add a few hundred.
 PROXY_HEADER_SIZE_MAX: Final = 4096
@@ -137,23 +138,23 @@ PROXY_HEADER_SIZE_MAX: Final = 4096
 FIRST_BYTES_SECONDS: Final = 10.0
 #: How long a TLS handshake may take, seconds. Source: Netty's SslHandler.
 TLS_HANDSHAKE_SECONDS: Final = 10.0
-#: What one that is under way takes, bytes: 56 KiB as measured, 27 when it is done. It counts as
-#: kept for its peer until then.
+#: Memory of a handshake under way, bytes: measured 56 KiB, and 27 KiB when done. It counts as kept
+#: for its peer until then.
 TLS_HANDSHAKE_BYTES: Final = 56 * 1024
 #: Pulls that may wait for messages at a time (pullThreadPoolQueueCapacity @5.3.3).
 HELD_PULLS_MAX: Final = 100_000
-#: Those that each connection may have beyond them: without any, clients that behave would ask again
-#: and again, at once. A consumer has one for each of its queues.
+#: Held pulls that each connection may have beyond that limit. Without them, a well-behaved client
+#: would repeat its pull at once, again and again. A consumer has one pull for each queue.
 HELD_PULLS_FREE: Final = 16
 
-#: Descriptors that a server must be allowed: the store opens up to half of them for its queues, 128
-#: are for its other files and the reactor's, and as many connections are few for any use.
+#: The least limit of open files with which a server starts. The store uses up to half of them for
+#: its queues, 128 are for its other files and the reactor, the rest for a few connections.
 OPEN_FILES_LEAST: Final = 512
 
 # --- requests
 
-#: Bytes of a request's header, and of its body, whose code's handler does not say otherwise. With
-#: no more, no list or map in them is so long that reading it holds up others.
+#: Bytes of a request's header, and of its body, unless the handler of its code sets another limit.
+#: Within this size, no list or map takes so long to decode that other connections wait.
 HEADER_SIZE_MAX: Final = 64 * 1024
 BODY_SIZE_MAX: Final = 64 * 1024
 #: The same of a header with the properties of a message, 32,767 bytes (Short.MAX_VALUE), or with
@@ -165,30 +166,30 @@ TABLE_BODY_SIZE_MAX: Final = 2 * 1024 * 1024
 LOCK_BODY_SIZE_MAX: Final = 2 * 1024 * 1024
 #: Bytes of one subscription: its expression, its tags and their hashes.
 SUBSCRIPTION_BODY_SIZE_MAX: Final = 512 * 1024
-#: What one byte of a body takes as objects, while a request waits with what was read: ten of the
-#: shortest members of a list, five of those in use.
+#: Memory per byte of a decoded body, while the request waits: ten bytes for lists of the shortest
+#: members, five for bodies in use.
 DECODED_BYTES_PER_BYTE: Final = 10
 
 # --- topics
 
-#: What all topics may take as name servers and tools are told of them, bytes: with what stands
-#: around them they fit into a frame. 80,000 topics with short names, 45,000 with names of 95.
+#: Encoded size of all topic configurations, bytes, so that a registration or a tool's reply fits
+#: into one frame. 80,000 topics with short names, 45,000 with names of 95 characters.
 TOPIC_ROWS_SIZE_MAX: Final = FRAME_SIZE_MAX - 512 * 1024
-#: The part of it that is for topics of retries and dead letters, bytes: 10,000 with short names.
-#: When ordinary topics fill theirs, new groups may still come, and messages be sent back. Half of
-#: this is for the groups there are.
+#: The part of it reserved for retry and dead-letter topics, bytes: 10,000 with short names. When
+#: ordinary topics have used up the rest, groups can still be created and messages sent back. Half
+#: of this part is for groups that exist already.
 TOPIC_ROWS_KEPT: Final = TOPIC_ROWS_SIZE_MAX // 8
-#: Queues a topic may be given, of each kind. What tools ask of a topic of so many fits into a frame
-#: several times, and each is a file of its own; clusters in use have hundreds.
+#: Read queues, and write queues, of a topic at most. Each queue is a file. A tool's reply about a
+#: topic of this size still fits into a frame several times; clusters in use have hundreds.
 TOPIC_QUEUES_MAX: Final = 16_384
 
-#: Deleted topics that are remembered until the broker stops, 20 MiB with the longest names: what
-#: waits for its time is not delivered there.
+#: Deleted topics that are remembered until the broker stops, 20 MiB with the longest names. Delayed
+#: messages are not delivered to them.
 DELETED_TOPICS_MAX: Final = 65_536
 
 # --- settings
 
-#: What a tool may send as a change of settings, bytes: reading it holds the reactor.
+#: Bytes of a tool's change of settings: the reactor is blocked while it is parsed.
 SETTINGS_SIZE_MAX: Final = 64 * 1024
 
 #: Topics, and pairs of a topic and a group, that are counted apart: a key takes 2 KiB at most.
@@ -196,14 +197,14 @@ STATISTICS_MAX: Final = 100_000
 
 # --- groups
 
-#: What all groups may take as tools are told of them, bytes. Over 30,000 groups.
+#: Encoded size of all group configurations in a tool's reply, bytes. Over 30,000 groups.
 GROUP_ROWS_SIZE_MAX: Final = FRAME_SIZE_MAX - 512 * 1024
-#: The part of it that groups made on demand cannot have, bytes: it is for what administrators make
-#: and change.
+#: The part of it that groups created on first use cannot have, bytes: it is reserved for groups
+#: that administrators create and change.
 GROUP_ROWS_KEPT: Final = GROUP_ROWS_SIZE_MAX // 8
 
-#: What clients' commits may have the broker keep, bytes, as consumer_offset.py counts: 200,000
-#: pairs of a topic and a group with usual names. A cluster in use has thousands.
+#: Memory for the offsets that clients commit, bytes, as consumer_offset.py counts: 200,000 pairs of
+#: a topic and a group with usual names. A cluster in use has thousands.
 OFFSETS_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # --- the reactor
@@ -211,29 +212,32 @@ OFFSETS_BYTES_MAX: Final = 128 * 1024 * 1024
 #: How long the requests of one read may run before other connections have their turn, seconds.
 #: Sends are one piece of work and not cut.
 TURN_SECONDS: Final = 0.005
-#: Bytes of replies that end a turn too: who asks for much gets the rest when it took this.
+#: Bytes of replies that end a turn too: a client that asks for more gets the rest once it has read
+#: these.
 TURN_REPLY_BYTES_MAX: Final = 1024 * 1024
 
-#: Work on the reactor that takes longer is counted, seconds (design of twistmq).
+#: Work that blocks the reactor longer than this is counted as a stall, seconds.
 STALL_SECONDS: Final = 0.010
-#: What takes longer is worth a warning: a busy machine alone makes the lesser ones.
+#: A stall longer than this is logged as a warning, seconds: shorter ones also happen on a busy
+#: machine.
 STALL_WARN_SECONDS: Final = 0.100
 
 # --- name server
 
 #: Bytes of a namespace or a key of the key-value configuration: four times what a topic's name has.
 KV_NAME_SIZE_MAX: Final = 1024
-#: What a key or a namespace counts beside its bytes: without it, empty ones would cost nothing.
+#: Bytes that a key or a namespace counts in addition to its length, so that empty ones are limited
+#: too.
 KV_ENTRY_BYTES: Final = 32
 #: Bytes of values that a registering broker is sent; the rest of the frame is for the header.
 KV_REPLY_SIZE_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
 #: Bytes of registrations that may wait for their turn, over all hosts.
 CHANGES_BYTES_MAX: Final = 128 * 1024 * 1024
-#: A registration of so few bytes always waits: that of a broker with hundreds of topics.
+#: A registration of at most this size is always queued: one of a broker with hundreds of topics.
 CHANGES_BYTES_FREE: Final = 128 * 1024
-#: The longest silence that a broker may ask for, ms: one that is gone is forgotten then.
+#: The longest heartbeat timeout a broker may ask for, ms: a lost broker is removed after it.
 BROKER_TIMEOUT_MS_MAX: Final = 3_600_000
-#: Brokers that a name server knows at most: what comes beyond is no cluster of anybody's.
+#: Brokers that a name server keeps at most: no real cluster has so many.
 NAMESRV_BROKERS_MAX: Final = 10_000
 #: Brokers of one name: a master and its slaves. Apache's groups have a few; each route lists all.
 BROKERS_OF_NAME_MAX: Final = 128
@@ -242,13 +246,13 @@ BROKERS_OF_NAME_MAX: Final = 128
 ROUTE_TEXT_SIZE_MAX: Final = 512
 #: Filter servers of one broker; Apache starts none unless told (filterServerNums @5.3.3).
 FILTER_SERVERS_MAX: Final = 8
-#: What a topic of one broker name takes beside its own name, bytes: objects and places in tables,
-#: as measured where no two brokers have the same topics.
+#: Memory of one broker name's route for a topic beside the names, bytes: objects and table slots,
+#: measured with brokers that share no topic.
 ROUTE_ROW_BYTES: Final = 400
 #: The same of a static topic's mapping, and of each queue in it.
 ROUTE_MAPPING_BYTES: Final = 640
 ROUTE_MAPPING_QUEUE_BYTES: Final = 112
-#: How long the place and the bytes of a broker that left are kept, ms: it starts again meanwhile.
+#: How long the place and the bytes of a broker that left are reserved, ms, so that it can restart.
 PLACE_KEPT_MS_MAX: Final = 3_600_000
 #: Bytes of a data version (322, and in a registration): three numbers.
 DATA_VERSION_SIZE_MAX: Final = 1024
@@ -359,13 +363,13 @@ CLIENT_ID_LENGTH_MAX: Final = 1024
 #: Bytes of a heartbeat; reading so many takes some 20 ms. A group with a subscription is 300, the
 #: longest expression with its tags and their hashes 400,000.
 HEARTBEAT_SIZE_MAX: Final = 1024 * 1024
-#: Bytes that one connection's heartbeats may have the broker keep, as client_space.py counts: 2,000
-#: groups, or one with 4,000 subscriptions. A process has a few groups, all on one connection.
+#: Bytes that one connection's heartbeats may have the broker keep, as client_quotas.py counts:
+#: 2,000 groups, or one with 4,000 subscriptions. A process has a few groups, all on one connection.
 CONNECTION_CLIENT_BYTES_MAX: Final = 2 * 1024 * 1024
 #: The same over all connections: 100,000 clients of one group and one subscription each.
 CLIENTS_BYTES_TOTAL_MAX: Final = 192 * 1024 * 1024
-#: Bytes that a connection may have even then: a producer, and a group with a few subscriptions. Who
-#: is usual goes on while others want all there is.
+#: Bytes that a connection may have even then, enough for a producer and a group with a few
+#: subscriptions. Usual clients keep working while large ones use up the total.
 CONNECTION_CLIENT_BYTES_FREE: Final = 8 * 1024
 
 # --- pops

@@ -106,7 +106,7 @@ class StoreClosed(StoreError):
 class StoreGone(StoreClosed):
     """The folder or the commit log of the running store was removed, renamed, replaced or cut.
 
-    Differs from Apache, whose broker writes on into files that nobody finds.
+    Differs from Apache, whose broker keeps writing into the removed files.
     """
 
 

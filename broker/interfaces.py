@@ -1,4 +1,4 @@
-"""The interfaces of what can be replaced: providers that plugins supply, and the store's parts."""
+"""Interfaces of the replaceable parts: providers that plugins supply, and the store's disk."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class IResourceValidator(IAccessValidator):
         request: Request[Any], publishes: Collection[str], consumes: Collection[str],
         groups: Collection[str],
     ) -> None:
-        """Let the request, which passed ``validate``, touch these by returning.
+        """Check that a request which passed ``validate`` may use these topics and groups.
 
         :param publishes: topics that it writes to, or where it ends or deletes a message.
         :param consumes: topics whose messages it reads.
@@ -97,18 +97,18 @@ class IResourceValidator(IAccessValidator):
         """
 
 
-#: Who pulls for a broadcast group: its client id, and whether a proxy asks for it.
+#: A client that pulls for a broadcast group: its client id, and whether a proxy asks for it.
 BroadcastClient = tuple[str, bool]
 
 
 class IBroadcastOffsets(Interface):
-    """Knows how far each client of a broadcast group has come. Source: BroadcastOffsetManager."""
+    """Keeps consumer offsets for broadcast groups, by client. Source: BroadcastOffsetManager."""
 
     def client_of(request: Request[Any]) -> BroadcastClient | None:
-        """Say who pulls; None: no client of a broadcast group. Asked at each pull."""
+        """Return the client of a broadcast group that pulls, or None. Called at each pull."""
 
     def begin_offset(request: Request[Any], client: BroadcastClient) -> int | None:
-        """Say where the client has to pull from instead; None: from where it does."""
+        """Return the offset the client must pull from; None: the one it asks for."""
 
     def pulled(request: Request[Any], client: BroadcastClient, offset: int) -> None:
         """The client's pull from ``offset`` is answered, or it is sent there."""
@@ -120,9 +120,10 @@ class IFilterLanguage(Interface):
     def compile(expression: str) -> Callable[[Mapping[str, str]], bool]:
         """Make a function that says whether properties match.
 
-        Where asking it takes longer than some microseconds it has an attribute ``cost``: how many
-        times longer. A pull looks at so many times fewer messages in one turn. The mapping finds
-        a property when it is asked for; who lists it, or asks for more than a few, has all split.
+        A function that takes longer than some microseconds has an attribute ``cost``: how many
+        times longer. A pull then looks at that many times fewer messages in one turn. The mapping
+        finds a property on demand; listing it, or asking for more than a few, parses all
+        properties.
 
         :raises ValueError: when the expression is not of the language; the text says where.
         """
@@ -139,11 +140,11 @@ class IConsumerFilters(Interface):
     ) -> MessageFilter:
         """Make the filter of a pull that brings its own expression.
 
-        :raises RequestRefused: when the expression is wrong, or nobody knows its language.
+        :raises RequestRefused: when the expression is wrong, or no plugin supports its language.
         """
 
     def group_filter(group: str, topic: str, sub_version: int) -> MessageFilter:
-        """Make the filter of what a group subscribed to in its heartbeats.
+        """Make the filter of the subscription in a group's heartbeats.
 
         :param sub_version: of the subscription the pull means.
         :raises RequestRefused: when the group's expression was not taken, or not that one yet.
@@ -154,7 +155,7 @@ class IConsumerFilters(Interface):
 
 
 class WaitingRequests(Protocol):
-    """What waits for its turn, of all connections."""
+    """The requests of all connections that wait for their turn."""
 
     #: Requests, and their bytes.
     request_count: int
@@ -165,7 +166,7 @@ class WaitingRequests(Protocol):
         """Connections that have some of them."""
 
     def head_wait_ms(self) -> int:
-        """How long the request that waits longest does, ms."""
+        """How long the oldest request has waited, ms."""
 
     def frames(self) -> Iterator[Frame]:
         """The requests, each connection's by themselves."""
@@ -174,8 +175,8 @@ class WaitingRequests(Protocol):
 class IFlowControl(Interface):
     """Refuses requests when more come than can be served.
 
-    Each question is about frames of one connection, in order, and is answered by those that may be
-    served and the replies to the others, as frames. Source: BrokerFastFailure,
+    Each call gets frames of one connection, in order. It returns the frames that may be served and,
+    as frames, the refusals of the rest. Source: BrokerFastFailure,
     NettyRemotingAbstract.processRequestCommand @5.3.3.
     """
 
@@ -264,14 +265,14 @@ class IStoreFile(Interface):
     def begin_sync(position: int, size: int) -> None:
         """Let the disk begin to write a range, so that a sync that follows soon waits less.
 
-        It promises nothing and does not fail: what the disk has to say is said by the sync.
+        It promises nothing and does not fail: an error of the disk is raised by the sync.
         """
 
     def length() -> int:
-        """How long the file is on disk, bytes: ``size``, unless somebody else changed that."""
+        """The file's length on disk, bytes: ``size``, unless another process changed it."""
 
     def is_there() -> bool:
-        """Whether its path still leads to this file: not so once it is removed or renamed."""
+        """Whether its path still leads to this file: false once it is removed or renamed."""
 
     def close() -> None:
         """Close the file; a second time does nothing."""
@@ -284,7 +285,7 @@ class IHeldDirectory(Interface):
         """Whether a path leads to it, by whatever links."""
 
     def release() -> None:
-        """Let others use it."""
+        """Release the directory, so that another store can take it."""
 
 
 class IStoreIO(Interface):
@@ -299,7 +300,7 @@ class IStoreIO(Interface):
         """
 
     def allocate(path: str, size: int) -> IStoreFile:
-        """Open a file and give it this length; what it did not hold before reads as zeros.
+        """Open a file and give it this length; bytes it did not hold before read as zeros.
 
         The file is sparse: space is taken when bytes are written.
 
@@ -312,8 +313,8 @@ class IStoreIO(Interface):
     def rewrite(path: str) -> None:
         """Write again all that was ever written to a file, so that the next sync writes it too.
 
-        After a sync that failed the kernel may take what it could not write for written. Nobody
-        may write to the file meanwhile.
+        After a failed sync the kernel may count pages as clean that it could not write. The file
+        must not be written meanwhile.
 
         :raises OSError: when it cannot be read or written.
         """
@@ -338,7 +339,7 @@ class IStoreIO(Interface):
         """
 
     def list_directory(path: str) -> list[str]:
-        """List names in a directory, sorted; none when nothing is there.
+        """List the names in a directory, sorted; empty if the directory does not exist.
 
         :raises NotADirectoryError: when a file is.
         """
@@ -367,13 +368,13 @@ class IStoreIO(Interface):
     def lock(path: str) -> Callable[[], None]:
         """Take the exclusive lock of a store and write "lock" into the file.
 
-        :returns: what gives it up.
+        :returns: a function that releases the lock.
         :raises StoreError: when another process, or another store of this one, holds it.
         """
 
     def hold_directory(path: str) -> IHeldDirectory:
-        """Take a directory for one store, without a file in it. Where the file system has no such
-        locks, that others do not use it is not known.
+        """Lock a directory for one store, without a file in it. Some file systems have no such
+        locks: there, a second store is not noticed.
 
         :raises StoreError: when another process, or another store of this one, holds it.
         :raises OSError: when it does not exist or may not be read.

@@ -68,7 +68,7 @@ class Kernel:
         self.identity = Identity(settings, host.now_ms())
         #: Gives slices to long work; it has half of the reactor's time at most.
         self.background = Scheduler(steady_ms)
-        #: Gives slices to work that clients wait for, as soon as others had their turn.
+        #: Gives slices to work that clients wait for, once other connections had their turn.
         self.foreground = Scheduler(steady_ms, lambda run: host.run_soon(run))
         #: Runs long work that must be finished, in slices.
         self.slices = self.background.lane()

@@ -1,7 +1,6 @@
 """The features that plugins provide by an interface; the kernel asks the hooks for them once.
 
-The order matters: the expression languages are there before the store loads, the others once it
-has loaded. Before, there is no provider of anything.
+Expression languages are added before the store loads, all other providers once it has loaded.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ __all__ = [
 
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
-#: What names of light queues begin with.
+#: Prefix of the names of light queues.
 LMQ_PREFIX: Final = "%LMQ%"
 #: The topic whose settings an auto-created topic copies.
 TEMPLATE_TOPIC: Final = "TBW102"
@@ -39,7 +39,7 @@ SYSTEM_TOPICS: Final = frozenset({
     TEMPLATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, TRACE_TOPIC, OP_HALF_TOPIC,
     CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, "CHECKPOINT_TOPIC",
 })
-#: Topics no client may send to: what is in them has a meaning to the broker.
+#: Topics no client may send to: the broker itself interprets the messages in them.
 SEND_FORBIDDEN_TOPICS: Final = frozenset({
     SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC,
     OFFSET_MOVED_TOPIC, TIMER_TOPIC,
@@ -61,14 +61,14 @@ GROUP_LENGTH_MAX: Final = FILE_NAME_SIZE_MAX - len(RETRY_GROUP_TOPIC_PREFIX)
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _SUGGESTION = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
-#: What Apache adds to these remarks; clients show them.
+#: The suffix Apache adds to these remarks; clients show it.
 APPLY_TOPIC_SUGGESTION: Final = _SUGGESTION
 SAME_GROUP_SUGGESTION: Final = _SUGGESTION
 SUBSCRIPTION_GROUP_SUGGESTION: Final = _SUGGESTION
 
 
 def topic_fault(topic: str) -> str | None:
-    """What is wrong with a topic's name, as Apache says it; None when nothing is."""
+    """The fault of a topic's name, in Apache's words; None if it is valid."""
     if not topic or topic.isspace():
         return "The specified topic is blank."
     if not _LEGAL.fullmatch(topic):
@@ -80,7 +80,7 @@ def topic_fault(topic: str) -> str | None:
 
 
 def can_be_directory(topic: str) -> bool:
-    """Whether the store can name a topic's directory so."""
+    """Whether a topic's name can be the name of its directory."""
     try:
         size = len(topic.encode("utf-8"))
     except UnicodeEncodeError:
@@ -90,7 +90,7 @@ def can_be_directory(topic: str) -> bool:
 
 
 def is_light(name: str) -> bool:
-    """Whether a topic is that of a light queue, or a group one for them."""
+    """Whether a topic is a light queue, or a group is one for light queues."""
     return name.startswith(LMQ_PREFIX)
 
 
@@ -104,7 +104,7 @@ def allows_light_queues(topic: str) -> bool:
 
 
 def group_fault(group: str) -> str | None:
-    """What is wrong with a group's name; None when nothing is."""
+    """The fault of a group's name; None if it is valid."""
     if not group or group.isspace():
         return "the specified group is blank"
     if not _LEGAL.fullmatch(group):

@@ -102,7 +102,9 @@ def reset_flush_offset(session: Session, *, broker: str, offset: int) -> Iterato
 def replication_status(
     session: Session, *, broker: str | None, cluster: str | None
 ) -> Iterator[Row]:
-    """How far slaves are behind their masters: a row for each connection, or for who has none."""
+    """How far slaves are behind their masters: a row for each connection, or for a broker without
+    one.
+    """
     places = session.brokers(broker, cluster, slaves=True)
     for place, info in session.each(places, lambda each: HARuntimeInfo.decode(
             session.ask(each.address, RequestCode.GET_BROKER_HA_STATUS).body)):
@@ -124,7 +126,7 @@ def replication_status(
 # --- clusters
 
 def cluster_list(session: Session, *, cluster: str | None, more: bool) -> Result:
-    """All brokers of clusters, and what goes in and out."""
+    """All brokers of clusters, with their rates of messages in and out."""
     places = session.all_brokers(cluster)
     if more:
         return Table(("cluster", "broker", "id", "in_yesterday", "out_yesterday", "in_today",
@@ -133,7 +135,7 @@ def cluster_list(session: Session, *, cluster: str | None, more: bool) -> Result
 
 
 def _number(text: str | None) -> float | None:
-    """The first of the numbers in a figure; None where there is none."""
+    """The first number of a figure; None if it does not begin with a number."""
     try:
         return float((text or "").split(" ")[0])
     except ValueError:

@@ -1,8 +1,8 @@
 """``twistmq admin``: the table of commands as a command line.
 
-The exit status is 0 when all was done, 1 when something was not, which one line of standard error
-each says, and 141 when nobody reads what is printed. The command's module is imported when it runs,
-tables when one is printed, so that help and completion take no longer than they must.
+The exit status is 0 when all was done, 1 when something failed, and 141 when the reader of the
+output has closed it. Each failure is one line of standard error. The command's module is imported
+when it runs, tables when one is printed, so that help and completion take no longer than they must.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _run(row: Command, given: dict[str, Any]) -> int:
         _say(str(error))
         return EXIT_FAILED
     except BrokenPipeError:
-        # What is still to be written would fail again when the interpreter ends.
+        # The rest of the output would fail again when the interpreter ends.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -237,10 +237,10 @@ def _run(row: Command, given: dict[str, Any]) -> int:
 
 
 def _completing_session(given: Mapping[str, Any], timeout_s: float) -> Session:
-    """A client for completion: nobody can be asked for anything.
+    """A client for completion, which cannot prompt for a secret key.
 
     :param given: the options so far.
-    :raises ValueError: when a secret key would have to be asked for.
+    :raises ValueError: when a secret key would have to be prompted for.
     """
     from twistmq.broker.admin.session import Session
 
@@ -254,7 +254,7 @@ def _completing_session(given: Mapping[str, Any], timeout_s: float) -> Session:
 
 
 def _print(table: Table, output: str, session: Session) -> int:
-    """Print rows, also those that came before one that could not be had."""
+    """Print rows, including the rows before a failure."""
     from twistmq.broker.admin.output import as_json, as_table, is_coloured
     from twistmq.broker.errors import BrokerError
 
@@ -278,13 +278,13 @@ def _collect(rows: Iterable[Row], found: list[Row]) -> None:
 
 
 def _say(text: str) -> None:
-    """One line of standard error, however many there are in it."""
+    """Print a text as one line of standard error."""
     line = " ".join(text.split())
     click.echo(click.style("twistmq: ", fg="red") + line, err=True)
 
 
 def _tls(file: str | None) -> ssl.SSLContext:
-    """What connections are wrapped in; :param file: None: where tls.config.file is by default."""
+    """The TLS settings of connections; :param file: None: where tls.config.file is by default."""
     from twistmq.broker.client.tls_context import ssl_context
     from twistmq.broker.config.setting_rows import broker_rows
     from twistmq.broker.config.settings import Settings
@@ -295,7 +295,7 @@ def _tls(file: str | None) -> ssl.SSLContext:
 
 
 def _credentials(access_key: str | None) -> Credentials | None:
-    """What requests are signed with; :raises ValueError: when there is half of it."""
+    """The keys that sign requests; :raises ValueError: when one of the two is missing."""
     home = os.environ.get("ROCKETMQ_HOME")
     path = os.path.join(home, _TOOLS_FILE) if home else ""
     if access_key is None and not os.path.exists(path):

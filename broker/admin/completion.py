@@ -1,7 +1,8 @@
-"""What a shell is told while a name is typed: topics, groups, clusters, of the servers there are.
+"""Shell completion of the names of topics, groups and clusters, as the servers know them.
 
-The servers are those that the line names so far, or NAMESRV_ADDR. They have half a second all
-together; what came by then is told. Whatever fails fails in silence: somebody is typing.
+The servers are those of the options typed so far, or NAMESRV_ADDR. All of them together have half a
+second; the names found by then are offered. Failures are silent: an error message would disturb the
+typing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["completer"]
 #: How long servers may take, seconds.
 _SECONDS: Final = 0.5
 _NAME_SERVERS: Final = "127.0.0.1:9876"
-#: Puts names where they are told from.
+#: Asks the servers for names and adds them to the set.
 Find = Callable[["Session", "set[str]"], None]
 
 
@@ -62,10 +63,10 @@ _NOT: Final = "--producerGroup"
 def completer(
     option: Option, session: Callable[[Mapping[str, Any], float], Session]
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]] | None:
-    """What completes an option's value; None: nothing does.
+    """The completion of an option's value; None if there is no completion for it.
 
-    :param session: makes a client from what the line has so far; what it is asked is bounded by
-        the seconds given.
+    :param session: makes a client from the options typed so far; its requests end after the given
+        seconds.
     """
     find = _FINDS.get(option.name)
     if find is None or option.kind != "text" or _NOT in option.flags:
@@ -81,7 +82,7 @@ def completer(
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the line; a line that is not whole has no defaults."""
+    """The options of the line; while it is incomplete, click fills in no defaults."""
     servers = params.get("name_servers") or os.environ.get("NAMESRV_ADDR") or _NAME_SERVERS
     return {**params, "name_servers": servers}
 
@@ -94,7 +95,8 @@ def _ask(make: Callable[[], Session], find: Find) -> list[str]:
         with contextlib.suppress(Exception), session:
             find(session, found)
 
-    # Whatever goes wrong, nobody asked for it. Modules are imported here, before time counts.
+    # Every error is ignored: the user did not ask for a request. Imports happen here, before the
+    # time starts.
     with contextlib.suppress(Exception):
         session = make()
         asking = threading.Thread(target=ask, daemon=True)
@@ -104,6 +106,6 @@ def _ask(make: Callable[[], Session], find: Find) -> list[str]:
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> list[str]:
-    """Those that go on as was begun; names with % are wanted only when one was typed."""
+    """The names that begin with the typed text; names with % only if a % was typed."""
     return sorted(name for name in names if name.startswith(incomplete)
                   and ("%" in incomplete or not name.startswith("%")))

@@ -40,7 +40,7 @@ __all__ = ["WRITTEN", "export_configs", "export_metadata", "export_metrics"]
 
 #: Columns when a file is written.
 WRITTEN: Final = ("file",)
-#: Settings that say what a cluster promises; the others are exported by getBrokerConfig.
+#: Settings that describe a cluster's guarantees; getBrokerConfig exports the rest.
 _SETTINGS: Final = (
     "brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime",
     "filterServerNums", "flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName",
@@ -132,7 +132,7 @@ def export_metadata(
 
 
 def export_metrics(session: Session, *, cluster: str, folder: str | None) -> Result:
-    """How much a cluster does, for who plans its size."""
+    """A cluster's throughput and sizes, for capacity planning."""
     reports = {place.name: report for place, report in session.each(
         session.brokers(None, cluster), lambda each: _report(session, each))
         if isinstance(report, dict)}

@@ -16,7 +16,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read_list(file: str, kind: type[T]) -> list[T]:
-    """Read a JSON list; :raises AdminError: when it cannot be read, or is none of these."""
+    """Read a JSON list
+
+    :raises AdminError: when it cannot be read, or has members of other types.
+    """
     try:
         return msgspec.json.decode(Path(file).read_bytes(), type=list[kind])  # type: ignore[valid-type]
     except OSError as error:

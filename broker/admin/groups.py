@@ -62,9 +62,9 @@ def update_group(
     session: Session, *, broker: str | None, cluster: str | None, group: str,
     retry_policy: str | None, attributes: str | None, **settings: Any,
 ) -> Iterator[Row]:
-    """Create a group, or change it: what is not given gets its default.
+    """Create a group, or change it: a setting that is not given gets its default.
 
-    :raises AdminError: when the policy is none.
+    :raises AdminError: when the retry policy is malformed.
     """
     config = SubscriptionGroupConfig(
         group_name=group, attributes=attribute_changes(attributes), **settings)
@@ -209,7 +209,7 @@ def _progress_of_all(session: Session) -> Iterator[Row]:
         try:
             stats = consume_stats(session, group)
         except BrokerError as error:
-            # Its topic may be there and the group not; the others are shown.
+            # The retry topic may exist without the group; the remaining groups are still shown.
             session.failures += [] if isinstance(error, RequestRefused) else [str(error)]
             stats = ConsumeStats()
         try:
@@ -232,7 +232,7 @@ def _progress_of_all(session: Session) -> Iterator[Row]:
 def running_info(
     session: Session, group: str, client: str, broker: str | None = None, *, stack: bool = False
 ) -> ConsumerRunningInfo:
-    """What a client says of itself; the broker asks it, and it may take its time."""
+    """A client's report on itself. The broker asks the client, which may answer slowly."""
     address = broker or session.brokers_of(retry_topic(group))[0].address
     reply = session.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO,
                         GetConsumerRunningInfoRequestHeader(
@@ -244,7 +244,7 @@ def running_info(
 def consumer_status(
     session: Session, *, group: str, client: str | None, broker: str | None, stack: bool
 ) -> Result:
-    """What a group's clients do, or all one of them says."""
+    """The state of a group's clients, or the full report of one of them."""
     if client is not None:
         return Table(STATUS, _status(running_info(session, group, client, broker, stack=stack)))
     return _status_of_all(session, group, broker, stack)

@@ -59,7 +59,7 @@ def _walk(
     session: Session, address: str, queue: MessageQueue, begin: int | None, begin_ms: int | None,
     end_ms: int | None, expression: str,
 ) -> Iterator[StoredMessage]:
-    """The messages of a queue, of a span of time."""
+    """The messages of a queue within a span of time."""
     if begin is not None:
         offset = begin
     elif begin_ms is not None:
@@ -67,7 +67,7 @@ def _walk(
     else:
         offset = session.ask(address, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id)).header(GetMinOffsetResponseHeader).offset
-    # What is stored after this is not shown: a walk ends.
+    # Messages stored after this point are not shown, so that the walk ends.
     end = offset_at(session, address, queue, -1)
     while offset < end:
         found, offset, is_end = pull(session, address, queue, offset, _PULL_COUNT, expression)
@@ -122,9 +122,9 @@ def consume_messages(
     session: Session, *, topic: str, broker: str | None, queue: int | None, offset: int | None,
     group: str | None, begin_ms: int | None, end_ms: int | None, count: int,
 ) -> Iterator[Row]:
-    """So many messages, of a topic or of one queue; nobody's offset changes.
+    """Show ``count`` messages of a topic or of one queue; no group's offset changes.
 
-    :param group: taken as mqadmin takes it, which pulls in its name and commits nothing.
+    :param group: as with mqadmin: the group pulls, but commits no offset.
     """
     if queue is not None and broker is None:
         raise AdminError("-i needs -b: a broker's queue")

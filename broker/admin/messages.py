@@ -75,14 +75,14 @@ def find_messages(
 def _by_either_id(
     session: Session, topic: str, text: str, route_topic: str | None
 ) -> list[StoredMessage]:
-    """The message with an id of either kind; the newer where there are two.
+    """The message with an id of either kind; the newer if there are two.
 
-    :raises AdminError: when there is none.
+    :raises AdminError: when no message has the id.
     """
     try:
         ip, port, offset = parse_offset_message_id(text)
         brackets = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        # An id of a client's looks the same; what is no broker's address is one.
+        # A client's id looks the same: if the address is not a broker's, it is a client's id.
         known = {each.address for each in session.all_brokers()}
         if brackets in known:
             return records_of(session.ask(
@@ -180,7 +180,7 @@ def _detail(session: Session, messages: list[StoredMessage], charset: str) -> It
 
 
 def _tracks(session: Session, message: StoredMessage) -> Iterator[tuple[str, str]]:
-    """What each group of its topic made of a message."""
+    """The state of a message in each group of its topic."""
     try:
         groups = groups_of(session, message.topic)
     except BrokerError as error:

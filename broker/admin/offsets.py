@@ -1,7 +1,7 @@
 """Commands of the offsets of consumer groups: reset, skip, clone.
 
-A reset asks the broker, which tells the group's clients. Of a group that has none, the offsets are
-set by what clients send themselves.
+A reset asks the broker, which informs the group's clients. For a group without clients, the command
+commits the offsets with a client's own requests.
 
 Source: ResetOffsetByTimeCommand, SkipAccumulationSubCommand, CloneGroupOffsetCommand,
 DefaultMQAdminExtImpl.resetOffsetByTimestampOld @5.3.3.
@@ -93,7 +93,8 @@ def _reset_queue(
 def _reset(
     session: Session, group: str, topic: str, at_ms: int, force: bool, route_topic: str | None
 ) -> Iterator[Row]:
-    """Reset all queues of a topic, by its brokers or, without clients, by what clients send."""
+    """Reset all queues of a topic, by its brokers or, without clients, by a client's own requests.
+    """
     header = ResetOffsetRequestHeader(group=group, topic=topic, timestamp=at_ms, is_force=force)
     found: dict[MessageQueue, int] = {}
 
@@ -138,16 +139,16 @@ def _without_clients(
 def skip_messages(
     session: Session, *, group: str, topic: str, force: bool, route_topic: str | None
 ) -> Iterator[Row]:
-    """Let a group go on at the end of every queue."""
+    """Move a group to the end of every queue."""
     return _reset(session, group, topic, _END, force, route_topic)
 
 
 def clone_offsets(
     session: Session, *, source: str, destination: str, topic: str, offline: bool
 ) -> Iterator[Row]:
-    """Let a group go on where another one is.
+    """Give a group the offsets of another group.
 
-    :param offline: taken as mqadmin takes it, which asks whoever is there all the same.
+    :param offline: accepted as by mqadmin, and without effect: the brokers are asked in both cases.
     """
     addresses = {each.name: each.address for each in session.brokers_of(topic)}
     stats = consume_stats(session, source, topic)

@@ -1,4 +1,4 @@
-"""What a command, an option and a cell of a result are."""
+"""The types of a command, an option and a cell of a result."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GROUPS: Final[dict[str, str]] = {
     "ha": "Replication",
 }
 
-#: What the text of an option is read as. ``path`` names a file to read, ``time``
-#: is ms since 1970, ``secret`` is asked for when it is "-".
+#: The type of an option's value. ``path`` names a file to read, ``time`` is ms since 1970,
+#: ``secret`` is prompted for when it is "-".
 Kind: TypeAlias = Literal["text", "int", "float", "bool", "flag", "time", "path", "choice",
                           "secret"]
 
@@ -33,7 +33,7 @@ Row: TypeAlias = "tuple[Cell, ...]"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A result whose columns are others than the command's first ones."""
+    """A result with columns other than the command's own."""
 
     columns: tuple[str, ...]
     rows: Iterable[Row]
@@ -66,12 +66,12 @@ class Command:
     """A command.
 
     :param name: mqadmin's.
-    :param group: mqadmin's, of ``GROUPS``; plugins may bring others.
+    :param group: mqadmin's, of ``GROUPS``; plugins may add groups.
     :param function: "module:function", imported when the command is run.
     :param requests: the codes it sends.
     :param columns: of its rows.
     :param other_columns: when an option is given, these instead.
-    :param one_of: options of which just one is to be given.
+    :param one_of: options of which exactly one must be given.
     """
 
     name: str

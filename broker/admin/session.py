@@ -1,4 +1,4 @@
-"""What a command asks servers by: name servers, brokers by address, name, topic or cluster.
+"""The client of the commands: it finds brokers by address, name, topic or cluster.
 
 It is the blocking client, because that starts quickest: a command is a handful of requests, one
 after the other, and a reactor would double what the process takes to start.
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class AdminError(BrokerError):
-    """A command cannot be done; the text is what is told."""
+    """A command cannot be done; its text is shown to the user."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,7 +45,7 @@ class Broker:
 class Session(BlockingCluster):
     """A client for commands; parameters are those of :class:`BlockingCluster`.
 
-    ``failures`` tells of servers that did not do what was asked, where others did.
+    ``failures`` has the errors of single servers, if the request succeeded on the rest.
     """
 
     def __init__(
@@ -115,7 +115,10 @@ class Session(BlockingCluster):
         return self._cluster_info
 
     def cluster_names(self, cluster: str | None = None) -> list[str]:
-        """The names of all clusters, or the given one; :raises AdminError: when there is none."""
+        """The names of all clusters, or the given one.
+
+        :raises AdminError: when it does not exist.
+        """
         names = sorted(self.cluster_info().cluster_addr_table)
         if cluster is None:
             return names
@@ -141,7 +144,7 @@ class Session(BlockingCluster):
         """The broker at an address, or a cluster's, or all.
 
         :param slaves: whether slaves too.
-        :raises AdminError: when there is none.
+        :raises AdminError: when no broker is found.
         """
         if address is not None:
             # It may be one that no name server knows.
@@ -158,7 +161,7 @@ class Session(BlockingCluster):
         return found
 
     def named(self, name: str) -> Broker:
-        """The master of a name; :raises AdminError: when there is none."""
+        """The master of a name; :raises AdminError: when the name has no master."""
         for each in self.all_brokers():
             if each.name == name and each.broker_id == MASTER_ID:
                 return each
@@ -166,7 +169,7 @@ class Session(BlockingCluster):
         raise AdminError(f"there is no broker {name}; the name server knows {names}")
 
     def brokers_of(self, topic: str, route_topic: str | None = None) -> list[Broker]:
-        """The brokers that have a topic, for each name the master, or a slave when there is none.
+        """The brokers that have a topic: for each name the master, or a slave if it has no master.
 
         :param route_topic: whose route is taken instead.
         """

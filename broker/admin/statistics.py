@@ -39,17 +39,17 @@ def figures(session: Session, broker: Broker, table: str, key: str) -> BrokerSta
 
 
 def minute_rate(found: BrokerStatsData) -> float:
-    """What came a second in the last minute."""
+    """Events a second in the last minute."""
     return found.stats_minute.tps
 
 
 def day_sum(found: BrokerStatsData) -> int:
-    """What came in a day, or for as long as it is counted."""
+    """Events of the last day, or since counting began."""
     return found.stats_day.sum or found.stats_hour.sum or found.stats_minute.sum
 
 
 def stats_all(session: Session, *, topic: str | None, active_only: bool) -> Iterator[Row]:
-    """What goes into topics and out to groups."""
+    """Messages into topics and out to groups."""
     for each in session.topics() if topic is None else [topic]:
         if each.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)):
             continue

@@ -90,7 +90,8 @@ def _put_order(
 ) -> None:
     """Tell the name servers how many ordered queues a topic has on brokers.
 
-    :param whole: whether these are all; else what is known of others stays.
+    :param whole: whether these are all its brokers; if not, the counts of the remaining brokers
+        stay.
     """
     known = {} if whole else dict(
         part.split(":", 1) for part in _order(session, topic).split(";") if ":" in part)
@@ -101,7 +102,7 @@ def _put_order(
 
 
 def _order(session: Session, topic: str) -> str:
-    """What name servers say of a topic's order; empty when nothing."""
+    """The name servers' value for a topic's order; empty if they have no value."""
     try:
         reply = session.ask_name_server(RequestCode.GET_KV_CONFIG, GetKVConfigRequestHeader(
             namespace=_ORDER_NAMESPACE, key=topic))

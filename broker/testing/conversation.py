@@ -34,7 +34,7 @@ from twistmq.broker.wire.frame import FrameDecoder
 
 __all__ = ["Conversation", "MemoryConnection", "make_server", "read_commands"]
 
-#: When conversations begin, Unix ms; any time that is none of the special ones.
+#: When conversations begin, Unix ms; an arbitrary time.
 BEGIN_MS = 1_700_000_000_000
 
 
@@ -64,7 +64,7 @@ def make_server(
 
 
 class _Selector:
-    """What a descriptor asks of a reactor: to be told when it can read and write."""
+    """The part of a reactor that a descriptor uses: notice of readiness to read and write."""
 
     def __init__(self) -> None:
         self.reading = False
@@ -117,7 +117,7 @@ class MemoryConnection(FileDescriptor):
         return self._selector.reading
 
     def deliver(self, data: bytes) -> None:
-        """What a read brings; :raises AssertionError: when the protocol does not read."""
+        """Deliver the data of a read; :raises AssertionError: when the protocol does not read."""
         assert self.is_reading, "reading is paused"
         self.protocol.dataReceived(data)
         self.pump()

@@ -20,7 +20,7 @@ __all__ = ["FaultyDisk", "FileContents", "MemoryDisk", "MemoryFile"]
 
 
 class FileContents:
-    """What a file holds; pages that were never written take no memory."""
+    """The contents of a file; pages that were never written take no memory."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -138,7 +138,7 @@ class MemoryDisk:
         self.sync_count += 1
 
     def forget_locks(self) -> None:
-        """What the end of a process does: its locks are free."""
+        """Release all locks, as the end of a process does."""
         self._locks.clear()
 
     def open_file(self, path: str) -> MemoryFile:
@@ -275,7 +275,7 @@ class MemoryDisk:
         return self._files.get(path) is contents
 
     def cut(self, path: str, size: int) -> None:
-        """Cut a file, as somebody else does: who has it open finds it shorter."""
+        """Cut a file, as another process would: a store that has it open finds it shorter."""
         contents = self._contents(path)
         contents.size = size
         contents.data[size:] = bytes(len(contents.data) - size)

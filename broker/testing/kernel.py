@@ -94,7 +94,7 @@ class Peer:
         self.held_bytes -= size_bytes
 
     def waited(self, requests: Sequence[Request[Any]]) -> None:
-        """Nobody measures how long."""
+        """Does nothing: waiting times are not measured."""
 
     def may_go_on(self, reply_bytes: int) -> bool:
         return True

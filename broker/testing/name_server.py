@@ -58,11 +58,11 @@ def make_registration(
     name: str = "a", broker_id: int = 0, cluster: str = "C", counter: int = 1, state: int = 0,
     **others: Any,
 ) -> Registration:
-    """What a broker says of itself.
+    """A broker's registration.
 
     :param topics: each topic's ``perm``; two topics when None.
     :param counter: with ``state``, the version of its data.
-    :param others: further fields of a Registration.
+    :param others: more fields of a Registration.
     """
     perms = {"T": 6, "U": 6} if topics is None else topics
     wrapper = TopicConfigSerializeWrapper(
@@ -77,9 +77,10 @@ class PortlessNameServer(NameServer):
     """A started name server.
 
     :param overrides: settings, as on a command line; KV configuration is in ``/ns/kvConfig.json``.
-    :param disk: what an earlier one left, to start from.
+    :param disk: the disk of an earlier one, to start from.
     :param settings: all of them, in place of ``overrides``.
-    :param clock: says when long registrations let others have their turn; None: they never do.
+    :param clock: the clock by which long registrations pause for other requests; None: they never
+        pause.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class PortlessNameServer(NameServer):
 
 
 def _fired(answer: Deferred[Reply]) -> Reply:
-    """What a Deferred fired with already; :raises BrokerError: when it failed with one."""
+    """The result of a Deferred that has fired; :raises BrokerError: when it failed with one."""
     results: list[Reply | Failure] = []
     answer.addBoth(results.append)
     [result] = results

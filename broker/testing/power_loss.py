@@ -6,10 +6,10 @@
 
 What a disk may do, and this one does at random:
 
-* of each sector, any of the states it went through since the file was synced is kept. What was
-  synced is never lost;
+* of each sector, any of the states it went through since the file was synced is kept. Synced data
+  is never lost;
 * the sector that is being written when the power goes may be torn at any byte, if there was nothing
-  before where the write goes to; then none behind it is written. Others are whole, as on disks;
+  before where the write goes to; then no sector behind it is written. All other sectors are whole;
 * a file that was never synced may have no length;
 * names of files that were made, renamed or removed are lost from some change on, for each
   directory by itself, if the directory was not synced since. The order is kept because every
@@ -70,10 +70,10 @@ class _File(MemoryFile):
 
 
 class _Directory:
-    """One life of a directory: one that is made again has none of the names it had."""
+    """One life of a directory: a directory that is made again starts empty."""
 
 
-#: What a name is given: (path, what is there now; None: nothing; the directory that has the name).
+#: A change of a name: (path; the file or directory it leads to now, or None; its directory).
 _Change = tuple[str, TrackedContents | _Directory | None, _Directory]
 
 
@@ -95,7 +95,7 @@ class PowerLossDisk(FaultyDisk):
         root = _Directory()
         #: The directories there are.
         self._lives = {"/": root}
-        #: What is there on the disk, and in which directory.
+        #: By path: the file or directory on the disk, and the directory that contains it.
         self._durable: dict[str, tuple[TrackedContents | _Directory, _Directory]] = {
             "/": (root, root)}
         #: By directory, in order.

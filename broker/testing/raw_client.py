@@ -56,8 +56,8 @@ class RawClient(BlockingConnection):
     ) -> list[StoredMessage]:
         """Pull messages of one queue.
 
-        :param hold_ms: how long the broker may wait for a message when there is none.
-        :returns: none when there is none.
+        :param hold_ms: how long the broker may hold the pull until a message arrives.
+        :returns: empty when no message arrived.
         :raises RequestRefused: with the broker's code and remark.
         """
         header = pull_header(topic, offset, queue_id=queue_id, group=group, expression=expression,

@@ -129,7 +129,7 @@ class RunningBroker:
 
     @property
     def namesrv_address(self) -> str:
-        """What clients are configured with: "127.0.0.1:port"."""
+        """The address for the configuration of clients: "127.0.0.1:port"."""
         return f"127.0.0.1:{self.service.namesrv.port}"
 
     @property

@@ -34,9 +34,9 @@ class SimulatedStore:
     """
 
     def __init__(self, settings: StoreSettings, chance: random.Random) -> None:
-        #: What was done so far, for people.
+        #: The steps so far, as texts for the report.
         self.steps: list[str] = []
-        #: Told of each when it is done.
+        #: Called with each step when it is done.
         self.on_step: Callable[[str], object] = lambda step: None
         self.settings = settings
         self.chance = chance
@@ -50,14 +50,14 @@ class SimulatedStore:
         self.jobs_wait = chance.random() < 0.6
         #: Topics whose queues are batch queues.
         self.batch_topics: set[str] = set()
-        #: What is being given to the store.
+        #: The records of the append under way.
         self.giving: list[MessageRecord] = []
         #: The removal of files that is going on.
         self.removing: Deferred[None] | None = None
         self._jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
 
     def wall_ms(self) -> int:
-        """What the wall clock says, Unix ms."""
+        """The time of the wall clock, Unix ms."""
         return self.now_ms + self.jumped_ms
 
     def note(self, text: str) -> None:
@@ -103,7 +103,7 @@ class SimulatedStore:
     def _cut_power(self, ending: Ending) -> Ending:
         """End the process, and perhaps more; :returns: how it ended."""
         self.store.close()
-        # What a sync dropped reads as if it were there until the machine starts anew.
+        # Data that a failed sync dropped can still be read until the machine restarts.
         if self.disk.has_dropped or self.chance.random() < 0.2:
             ending = Ending.POWER_LOSS
         if ending is Ending.POWER_LOSS:

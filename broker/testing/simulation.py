@@ -39,7 +39,7 @@ _QUEUE_DIRECTORIES: Final = (
 _TAGS: Final = ("", "", "red", "grün")
 _SYS_FLAGS: Final = (0, 0, 0, 0, 0, SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _BODY_SIZES: Final = (0, 1, 20, 100, 300, 700)
-#: What the wall clock is set by: a little, by hand, by a host that had no time when it started.
+#: Jumps of the wall clock: a correction, a change by hand, a host without the time at its start.
 _JUMPS_MS: Final = (-1, -700, -2500, -10_000, -3_600_000, 5000, 7_200_000)
 #: Steps of time: within a batch, past the flush of the log, of the checkpoint, of index and queues.
 _ELAPSED_MS: Final = (0, 1, 60, 600, 1100, 4000, 11_000, 61_000)

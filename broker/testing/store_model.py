@@ -1,4 +1,4 @@
-"""What a store must hold: the model a simulation compares a message store with.
+"""The expected contents of a store: the model a simulation compares a message store with.
 
 The model knows the bytes of every record that was ever given to the store, at the place it was
 given, and which of them are in the commit log. ``check`` reads everything there is by place, by
@@ -79,7 +79,7 @@ def require(holds: bool, *text: object) -> None:
 
 
 class StoreModel:
-    """What one store was told and what it promised.
+    """The records given to one store, and those it acknowledged.
 
     :param file_size: bytes of a commit-log file.
     :param keeps_keys: whether the index must be complete after a crash too (messageIndexSafe).
@@ -153,7 +153,7 @@ class StoreModel:
             for each in self.log:
                 require((each.start, each.data) in known, each, "was refused and is there")
         if ending is Ending.POWER_LOSS:
-            # What is there now was read from the disk itself.
+            # The recovered records were read from the disk itself.
             self.promised(store.max_offset)
         if ending is not Ending.STOP and not self._keeps_keys:
             self.keys_from = store.max_offset

@@ -1,4 +1,4 @@
-"""What a file of a PowerLossDisk holds: for the process, and on the disk.
+"""The contents of a file of a PowerLossDisk: as the process reads them, and on the disk.
 
 The writes since the last sync are kept in order, so that a loss of power can leave each sector in
 any state it went through.
@@ -30,7 +30,7 @@ class Copies:
 
 
 class TrackedContents(FileContents):
-    """What a file holds for the process, and what of it is on the disk."""
+    """A file's bytes as the process reads them, and its bytes on the disk."""
 
     def __init__(self, size: int) -> None:
         self.size = size

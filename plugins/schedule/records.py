@@ -54,7 +54,7 @@ def delay_record(record: MessageRecord, level_most: int) -> None:
     Half messages and rollbacks do not wait; what they become may. Differs from Apache, which
     delays a half message and then drops it.
 
-    :raises RequestRefused: when its level is none.
+    :raises RequestRefused: when its property DELAY is not a level.
     """
     if not has_queue_entry(record.sys_flag) or record.topic == HALF_TOPIC:
         return
