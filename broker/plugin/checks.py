@@ -42,6 +42,10 @@ def require_hooks_that_run(manager: pluggy.PluginManager, plugin: object) -> Non
             if impl.wrapper or impl.hookwrapper:
                 raise pluggy.PluginValidationError(
                     plugin, f"{caller.name} is a wrapper: wrappers are not supported")
+            if inspect.isgeneratorfunction(impl.function) or (
+                    inspect.isasyncgenfunction(impl.function)):
+                raise pluggy.PluginValidationError(
+                    plugin, f"{caller.name} is a generator, and would never run: return the answer")
             if inspect.iscoroutinefunction(impl.function) and not KINDS[caller.name].may_wait:
                 raise pluggy.PluginValidationError(
                     plugin, f"{caller.name} is async, but nothing waits for this hook")

@@ -22,7 +22,7 @@ class HookKind:
     is_declaration: bool = False
     #: The Deferred or coroutine that an implementation returns is waited for.
     may_wait: bool = False
-    #: The call stops at the first plugin that returns something else than None.
+    #: The call stops at the first plugin that answers: one that returns something else than None.
     first_answer: bool = False
 
 

@@ -211,12 +211,6 @@ class Hooks:
             if is_declaration or not isinstance(impl.plugin, type)
         )
 
-    def _call_each(self, hook: str, *arguments: object) -> list[Any]:
-        """Call every implementation of a rare hook; what is not None, in call order."""
-        return [answer for answer in (self._call_one(hook, implementation, *arguments)
-                                      for implementation in self._implementations(hook))
-                if answer is not None]
-
     def _call_one(
         self, hook: str, implementation: Implementation, *arguments: object,
         passed: tuple[type[Exception], ...] = (),
@@ -232,12 +226,19 @@ class Hooks:
     def _tell(
         self, hook: str, implementations: tuple[Implementation, ...], *arguments: object
     ) -> None:
-        """Call every implementation of a hook whose answer has no meaning."""
+        """Call every implementation of a hook that has no answer, not even a Deferred."""
         for implementation in implementations:
             try:
-                implementation.call(*arguments)
+                answer = implementation.call(*arguments)
             except FAULTS:
                 self._raised(hook, implementation)
+            else:
+                if answer is not None:
+                    self._wrong_answer(hook, implementation, answer, "None")
+
+    def _tell_all(self, hook: str, *arguments: object) -> None:
+        """The same for a rare hook, whose implementations are not kept."""
+        self._tell(hook, self._implementations(hook), *arguments)
 
     def _raised(self, hook: str, implementation: Implementation) -> None:
         self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
@@ -471,6 +472,7 @@ class Hooks:
 
         :param passed: errors that are raised on.
         """
+        assert KINDS[hook].may_wait
         for implementation in self._implementations(hook):
             try:
                 await maybeDeferred(implementation.call)
@@ -550,16 +552,16 @@ class Hooks:
     def complete_topic_tables(
         self, tables: TopicConfigSerializeWrapper, registering: bool
     ) -> None:
-        self._call_each("complete_topic_tables", tables, registering)
+        self._tell_all("complete_topic_tables", tables, registering)
 
     def client_changed(self, change: ClientChange) -> None:
         self._tell("on_client_change", self._on_client_change, change)
 
     def role_changed(self, role: str, broker_id: int) -> None:
-        self._call_each("on_role_change", role, broker_id)
+        self._tell_all("on_role_change", role, broker_id)
 
     def half_message_discarded(self, record: bytes) -> None:
-        self._call_each("on_half_message_discarded", record)
+        self._tell_all("on_half_message_discarded", record)
 
     def metrics(self) -> dict[str, MetricFamily]:
         """The families of all plugins by name; the plugin called first wins."""

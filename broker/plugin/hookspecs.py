@@ -19,9 +19,11 @@ Order: the last plugin registered runs first; stock plugins are registered befor
 ones, both in the order of their names. ``tryfirst``/``trylast`` change that, as in pluggy.
 
 Faults: an implementation that raises, or returns what the hook does not allow, is logged with its
-plugin's name and counted as having returned None; the others still run. The exception is access:
+plugin's name and counted as having returned None; the others still run. A Deferred or a coroutine
+is allowed only where the hook says that it is waited for. The exception is access:
 a validator that raises denies, and so does a plugin that cannot supply its validators. A plugin
-with a hook or an argument that does not exist, or with a wrapper, is logged and left out whole.
+with a hook or an argument that does not exist, with a wrapper or a generator as a hook, or with an
+``async`` hook that is not waited for, is logged and left out whole.
 
 Cost: "once" hooks run at start; "rare" ones on events such as a client coming; "request" ones for
 each request; "batch" ones for each batch of messages one read brought. Nothing here is called for
@@ -241,11 +243,12 @@ def on_start() -> Deferred[None] | None:
 # --- 3. each request -----------------------------------------------------------------------
 
 
-@hookspec()
+@hookspec(first_answer=True)
 def before_request(request: Request[Any]) -> Reply | BrokerError | None:
     """Look at a request before its handler; return a reply or an error to answer it instead.
 
-    Cost class: request. Source: RPCHook.doBeforeRequest.
+    Plugins behind the first that answers are not called. Cost class: request.
+    Source: RPCHook.doBeforeRequest.
     """
 
 
@@ -308,11 +311,12 @@ def after_send(batch: SendBatch) -> None:
     """
 
 
-@hookspec()
+@hookspec(first_answer=True)
 def before_consume(context: ConsumeContext) -> BrokerError | None:
     """A consumer asks for messages; return an error to refuse it.
 
-    Cost class: request. Source: ConsumeMessageHook.consumeMessageBefore.
+    Plugins behind the first that refuses are not called. Cost class: request.
+    Source: ConsumeMessageHook.consumeMessageBefore.
     """
 
 

@@ -87,9 +87,15 @@ class RegistrationTests(LoggedTestCase):
                       "hook 'add_runtime_info' has no argument 'kernal'")
 
     def test_what_never_runs(self) -> None:
-        """A wrapper, and a coroutine nobody waits for, are reported."""
+        """A wrapper, a generator, and a coroutine that is not waited for are reported."""
         def wrapper() -> Any:
             return (yield)
+
+        def generator() -> Any:
+            yield {}
+
+        async def async_generator() -> Any:
+            yield {}
 
         async def coroutine() -> dict[str, str]:
             return {}
@@ -101,6 +107,10 @@ class RegistrationTests(LoggedTestCase):
              is_wrapper),
             (plugin(add_runtime_info=coroutine),
              "add_runtime_info is async, but nothing waits for this hook"),
+            (plugin(on_start=generator),
+             "on_start is a generator, and would never run: return the answer"),
+            (plugin(on_start=async_generator),
+             "on_start is a generator, and would never run: return the answer"),
         ):
             self.events.clear()
             self.left_out(broken, why)
@@ -401,24 +411,25 @@ class OrderTests(SynchronousTestCase):
 
     def test_the_first_answer_ends_the_call(self) -> None:
         """Of hooks with one answer no plugin is called behind the first that has one."""
-        calls = {"provide_consumer_filters": "consumer_filters",
-                 "provide_transaction_service": "transaction_service",
-                 "provide_broadcast_offsets": "broadcast_offsets",
-                 "provide_flow_control": "flow_control"}
-        self.assertEqual({name for name, kind in KINDS.items() if kind.first_answer},
-                         set(calls))
-        for hook, call in calls.items():
-            asked: list[str] = []
+        hooks_with_one = {name for name, kind in KINDS.items() if kind.first_answer}
+        self.assertEqual(hooks_with_one, {
+            "provide_consumer_filters", "provide_transaction_service",
+            "provide_broadcast_offsets", "provide_flow_control", "before_request",
+            "before_consume"})
+        for hook in hooks_with_one:
+            self.assertEqual(called_of_three(hook), ["c", "b"], msg=hook)
 
-            def answer(name: str, value: str | None, asked: list[str] = asked) -> object:
-                def implementation() -> str | None:
-                    asked.append(name)
-                    return value
-                return plugin(**{hook: implementation})  # noqa: B023
+    def test_all_plugins_are_called_where_each_answer_counts(self) -> None:
+        """Of every other hook the plugins behind one with an answer are called too."""
+        for hook, kind in KINDS.items():
+            if not kind.first_answer:
+                self.assertEqual(sorted(called_of_three(hook)), ["a", "b", "c"], msg=hook)
 
-            hooks = Hooks([("a", answer("a", "of a")), ("b", answer("b", "of b")),
-                           ("c", answer("c", None))])
-            self.assertEqual((getattr(hooks, call)(), asked), ("of b", ["c", "b"]))
+    def test_hooks_that_may_wait_are_those_with_a_deferred_as_answer(self) -> None:
+        """The mark of a hook and the answer that its specification allows agree."""
+        for name in spec_names():
+            answer = str(getattr(hookspecs, name).__annotations__["return"])
+            self.assertEqual("Deferred" in answer, KINDS[name].may_wait, msg=name)
 
     def test_refusals_of_several(self) -> None:
         """The refusals of all plugins count; for one index the first called decides."""
@@ -450,6 +461,23 @@ class OrderTests(SynchronousTestCase):
             waiting.callback(None)
             self.successResultOf(done)
             self.assertEqual(calls, ["coroutine", "plain"])
+
+
+def called_of_three(hook: str) -> list[str]:
+    """The plugins that are called, in order, when all but the first that is called answer."""
+    called: list[str] = []
+
+    def answers(name: str, value: object) -> object:
+        def implementation() -> object:
+            called.append(name)
+            return value
+        return plugin(**{hook: implementation})
+
+    refused = hook in ("before_request", "before_consume")
+    hooks = Hooks([("a", answers("a", OTHER if refused else [])),
+                   ("b", answers("b", REFUSED if refused else [])), ("c", answers("c", None))])
+    IsolationTests.CALLS[hook][0](hooks)
+    return called
 
 
 def raises(*arguments: Any, **named: Any) -> Any:
@@ -498,6 +526,7 @@ class IsolationTests(LoggedTestCase):
         "provide_flow_control": (lambda h: h.flow_control(), None),
         "collect_metrics": (lambda h: h.metrics(), {}),
         "provide_consumer_filters": (lambda h: h.consumer_filters(), None),
+        "provide_access_validators": (lambda h: h.collect_access_validators(), []),
         "on_namesrv_start": (
             lambda h: Deferred.fromCoroutine(h.start_namesrv()).result, None),
         "collect_namesrv_metrics": (lambda h: h.namesrv_metrics(), {}),
@@ -508,10 +537,12 @@ class IsolationTests(LoggedTestCase):
 
     def test_every_hook_is_isolated(self) -> None:
         """Raising counts as returning None, is logged with the plugin's name, in every hook."""
-        self.assertEqual(set(self.CALLS) | {"provide_access_validators"}, set(spec_names()))
+        self.assertEqual(set(self.CALLS), set(spec_names()))
         hooks = Hooks([("broken", raising_plugin())])
         self.assertEqual(hooks.plugin_names, ["broken"])
         for name, (call, expected) in self.CALLS.items():
+            if name == "provide_access_validators":
+                continue  # it denies: see test_access_is_denied
             self.events.clear()
             self.assertEqual(call(hooks), expected, msg=name)
             self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"],
@@ -592,7 +623,10 @@ class IsolationTests(LoggedTestCase):
             "register_request_handlers": [1], "register_tags_codes": 7, "claim_properties": "DELAY",
             "register_periodic_tasks": "often", "before_request": True,
             "before_send": {3: REFUSED}, "before_append": [REFUSED],
-            "before_consume": True, "add_runtime_info": "fine",
+            "before_consume": True, "add_runtime_info": "fine", "after_response": True,
+            "on_dispatch": Deferred(), "on_message_arrival": Deferred(), "after_send": [],
+            "after_consume": 0, "on_client_change": Deferred(), "on_role_change": Deferred(),
+            "complete_topic_tables": {}, "on_half_message_discarded": Deferred(),
         }
         for name, answer in wrong.items():
             hooks = Hooks([("wrong", plugin(**{name: lambda *ignored, given=answer: given}))])
