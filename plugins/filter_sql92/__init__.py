@@ -61,12 +61,15 @@ class Plugin:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._made: ConsumerFilters | None = None
+        self._filters: ConsumerFilters | None = None
+        if broker.settings.flag("enablePropertyFilter"):
+            from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
+
+            self._filters = ConsumerFilters(broker)
 
     def _in_use(self) -> ConsumerFilters | None:
         """The filters, unless another plugin keeps those of the broker."""
-        made = self._made
-        return made if made is not None and self._broker.filters.consumer_filters is made else None
+        return self._filters if self._broker.filters.consumer_filters is self._filters else None
 
     @staticmethod
     @hookimpl
@@ -84,12 +87,9 @@ class Plugin:
 
     @hookimpl
     def provide_consumer_filters(self) -> IConsumerFilters | None:
-        if not self._broker.settings.flag("enablePropertyFilter"):
-            return None
-        from twistmq.plugins.filter_sql92.consumer_filters import ConsumerFilters
-
-        self._made = ConsumerFilters(self._broker)
-        return self._made
+        if self._filters is not None:
+            self._filters.load()
+        return self._filters
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:

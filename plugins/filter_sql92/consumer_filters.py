@@ -58,30 +58,34 @@ class _Filter:
 
 @implementer(IConsumerFilters)
 class ConsumerFilters:
-    """The filters of one broker's groups.
-
-    :raises StoreDamaged: when consumerFilter.json cannot be read.
-    """
+    """The filters of one broker's groups; :meth:`load` reads those that were saved."""
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        self._now_ms = kernel.now_ms
-        settings = kernel.settings
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._now_ms = broker.now_ms
+        settings = broker.settings
         self.bloom_filter = BloomFilter.of(settings.int("maxErrorRateOfBloomFilter"),
                                            settings.int("expectConsumerNumUseFilter"))
         self._makes_bitmaps = settings.flag("enableCalcFilterBitMap")
         self._supports_retry = settings.flag("filterSupportRetry")
-        self._file = kernel.store.config_file("consumerFilter.json")
+        self._file = broker.store.config_file("consumerFilter.json")
         #: By topic and group, and the same by group and topic.
         self._topics: dict[str, dict[str, _Filter]] = {}
         self._groups: dict[str, dict[str, _Filter]] = {}
         self.bitmaps = BitmapMaker(
             self.bloom_filter.bit_num // 8, self._raised, _ANSWERS_MAX, self._forget_answers)
-        self._is_saved = self._file.load(self._decode)
+        self._is_saved = False
 
     # --- the file
+
+    def load(self) -> None:
+        """Read the filters that were saved; the expression languages must be known by then.
+
+        :raises StoreDamaged: when consumerFilter.json cannot be read.
+        """
+        self._is_saved = self._file.load(self._decode)
 
     def _decode(self, text: str) -> None:
         saved = ConsumerFilterTable.decode_saved(text.encode())
@@ -125,7 +129,7 @@ class ConsumerFilters:
             for topic, groups in self._topics.items()})
 
     def _clean(self, now_ms: int) -> None:
-        longest_ms = self._kernel.settings.int("filterDataCleanTimeSpan")
+        longest_ms = self._broker.settings.int("filterDataCleanTimeSpan")
         for each in [each for groups in self._topics.values() for each in groups.values()]:
             if each.is_dead and now_ms - each.data.dead_time >= longest_ms:
                 self.log.info("{group} filters {topic} no longer: nobody was there for long",
@@ -188,7 +192,7 @@ class ConsumerFilters:
     def _compile(self, topic: str, group: str, kind: str, expression: str) -> Matches | None:
         """Compile a group's expression; None, with a line in the log, when it is wrong."""
         try:
-            return self._kernel.filters.compile(kind, expression)
+            return self._broker.filters.compile(kind, expression)
         except UnknownLanguage:
             reason = "no plugin knows the language"
         except ValueError as error:
@@ -229,7 +233,7 @@ class ConsumerFilters:
             self.bitmaps.filters.pop(topic, None)
         else:
             self.bitmaps.filters[topic] = [each.asked for each in groups.values()]
-        self._kernel.store.make_filter_bitmap = (
+        self._broker.store.make_filter_bitmap = (
             self.bitmaps.bitmap if self._makes_bitmaps and self._topics else None)
 
     def _raised(self, topic: str) -> None:
@@ -249,7 +253,7 @@ class ConsumerFilters:
         self, group: str, topic: str, expression_type: str, expression: str
     ) -> MessageFilter:
         """See IConsumerFilters."""
-        made = self._kernel.filters.make_filter(expression_type, expression)
+        made = self._broker.filters.make_filter(expression_type, expression)
         assert made is not None
         return self._of_retries(group, topic) or made
 
