@@ -94,8 +94,8 @@ class AccountRequests:
     :param table: None while aclEnable is false: then all of them refuse.
     """
 
-    def __init__(self, kernel: Broker, table: AccountTable | None) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, table: AccountTable | None) -> None:
+        self._broker = broker
         self._table = table
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -160,11 +160,11 @@ class AccountRequests:
 
     def _versions(self, request: Request[EmptyHeader]) -> Reply:
         table = self._need_table(ResponseCode.SYSTEM_ERROR)
-        kernel = self._kernel
+        broker = self._broker
         return Reply(header=GetBrokerAclConfigResponseHeader(
             version=table.default_version().encode_standard().decode(),
-            all_acl_file_version=_json(table.versions()), broker_name=kernel.broker_name,
-            broker_addr=kernel.broker_address, cluster_name=kernel.cluster_name))
+            all_acl_file_version=_json(table.versions()), broker_name=broker.broker_name,
+            broker_addr=broker.broker_address, cluster_name=broker.cluster_name))
 
     def _configs(self, request: Request[EmptyHeader]) -> Reply:
         table = self._need_table(ResponseCode.SYSTEM_ERROR)

@@ -62,8 +62,8 @@ class BroadcastOffsets:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, expire_ms: int, expire_max_ms: int) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, expire_ms: int, expire_max_ms: int) -> None:
+        self._broker = broker
         self._expire_ms = expire_ms
         self._expire_max_ms = expire_max_ms
         #: By (topic, group), then by client id.
@@ -79,7 +79,7 @@ class BroadcastOffsets:
         if header.request_source == _PROXY_FOR_BROADCAST:
             name = header.proxy_froward_client_id
             return (name, True) if name and len(name) <= CLIENT_ID_LENGTH_MAX else None
-        group = self._kernel.clients.consumers.get(header.consumer_group)
+        group = self._broker.clients.consumers.get(header.consumer_group)
         if group is None or not group.is_broadcast:
             return None
         client = group.clients.get(request.channel.channel_id)
@@ -113,8 +113,8 @@ class BroadcastOffsets:
                 return
             self.client_count += 1
             known = self._table.setdefault(key, {})[client_id] = _Client(
-                from_proxy, self._kernel.steady.awake_ms())
-        known.pulled_ms = self._kernel.steady.awake_ms()
+                from_proxy, self._broker.steady.awake_ms())
+        known.pulled_ms = self._broker.steady.awake_ms()
         known.from_proxy = from_proxy
         known.offsets[header.queue_id] = max(offset, known.offsets.get(header.queue_id, offset))
 
@@ -123,11 +123,11 @@ class BroadcastOffsets:
         topic, queue_id = header.topic, header.queue_id
         offset = -1 if known is None else known.offsets.get(queue_id, -1)
         if offset < 0:
-            offset = self._kernel.consumer_offset.query(
+            offset = self._broker.consumer_offset.query(
                 header.consumer_group + _SUFFIX, topic, queue_id)
         if offset >= 0:
             return offset
-        store = self._kernel.store
+        store = self._broker.store
         if store.is_in_memory(topic, queue_id, 0):
             return 0
         return store.max_offset_in_queue(topic, queue_id)
@@ -145,7 +145,7 @@ class BroadcastOffsets:
         for key in [key for key in self._table if key[1] == group]:
             self._forget(key)
         if clean_offset:
-            self._kernel.consumer_offset.clean_group(group + _SUFFIX)
+            self._broker.consumer_offset.clean_group(group + _SUFFIX)
 
     def _forget(self, key: tuple[str, str]) -> None:
         clients = self._table.pop(key)
@@ -156,7 +156,7 @@ class BroadcastOffsets:
 
     def scan(self, _: int) -> None:
         """Commit the least offsets, and forget clients that are gone; in slices."""
-        if self._is_scanning or self._kernel.is_slave:
+        if self._is_scanning or self._broker.is_slave:
             return
         self._is_scanning = True
 
@@ -164,7 +164,7 @@ class BroadcastOffsets:
             self._is_scanning = False
             return result
 
-        scanning = self._kernel.slices.run(self._scan(self._kernel.steady.awake_ms()))
+        scanning = self._broker.slices.run(self._scan(self._broker.steady.awake_ms()))
         scanning.addBoth(finished)
         scanning.addErrback(lambda failure: self.log.failure(
             "offsets of broadcast groups were not looked at", failure=failure))
@@ -173,7 +173,7 @@ class BroadcastOffsets:
         for key, clients in list(self._table.items()):
             topic, group = key
             least: dict[int, int] = {}
-            members = self._kernel.clients.consumers.get(group)
+            members = self._broker.clients.consumers.get(group)
             there = set(members.client_ids) if members is not None else set()
             for client_id, client in list(clients.items()):
                 if client_id not in clients:
@@ -193,7 +193,7 @@ class BroadcastOffsets:
             if not clients:
                 del self._table[key]
             for queue_id, offset in least.items():
-                self._kernel.consumer_offset.commit(
+                self._broker.consumer_offset.commit(
                     "BroadcastOffset", group + _SUFFIX, topic, queue_id, offset)
 
 

@@ -38,13 +38,13 @@ class ColdConsumers:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._is_looking = False
 
     def protect(self, now_ms: int) -> None:
         """Stop the groups that are too far behind, when they are to be; in slices; periodic."""
-        if self._is_looking or not self._kernel.settings.flag(SWITCH):
+        if self._is_looking or not self._broker.settings.flag(SWITCH):
             return
         self._is_looking = True
 
@@ -52,30 +52,30 @@ class ColdConsumers:
             self._is_looking = False
             return result
 
-        looking = self._kernel.slices.run(self._look())
+        looking = self._broker.slices.run(self._look())
         looking.addBoth(finished)
         looking.addErrback(lambda failure: self.log.failure(
             "how far groups are behind was not looked at", failure=failure))
 
     def _look(self) -> Generator[None, None, None]:
-        kernel = self._kernel
-        threshold = kernel.settings.int(THRESHOLD)
-        for topic, group, offsets in kernel.consumer_offset.last_pulls():
-            if kernel.clients.consumer_group(group) is None:
+        broker = self._broker
+        threshold = broker.settings.int(THRESHOLD)
+        for topic, group, offsets in broker.consumer_offset.last_pulls():
+            if broker.clients.consumer_group(group) is None:
                 continue
             for queue_id, offset in list(offsets.items()):
                 behind = self.behind_bytes(topic, queue_id, offset)
                 yield
-                if behind > threshold and kernel.subscription_group.disable_consume(group):
+                if behind > threshold and broker.subscription_group.disable_consume(group):
                     self.log.warn(
                         "group {group} may not consume any more: in {topic}-{queue_id} it is "
                         "{behind} bytes of the log behind, more than {threshold}", group=group,
                         topic=topic, queue_id=queue_id, behind=behind, threshold=threshold)
-                    kernel.saves.save_if_changed(kernel.subscription_group)
+                    broker.saves.save_if_changed(broker.subscription_group)
 
     def behind_bytes(self, topic: str, queue_id: int, offset: int) -> int:
         """How much of the log lies between a queue's offset and the end."""
-        store = self._kernel.store
+        store = self._broker.store
         offset = max(offset, store.min_offset_in_queue(topic, queue_id))
         place = store.commit_log_offset(topic, queue_id, offset)
         return store.max_offset - place if place >= 0 else 0

@@ -220,8 +220,8 @@ class LockRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, age_max_ms: int) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, age_max_ms: int) -> None:
+        self._broker = broker
         self.locks = QueueLocks(age_max_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -240,8 +240,8 @@ class LockRequests:
             self.log.warn("{peer} does not get {count} queues of topics that are not there",
                           peer=request.channel.remote_address,
                           count=len(body.mq_set) - len(queues))
-        held = self.locks.lock(group, client_id, queues, self._kernel.steady.awake_ms(),
-                               self._kernel.subscription_group.has(group))
+        held = self.locks.lock(group, client_id, queues, self._broker.steady.awake_ms(),
+                               self._broker.subscription_group.has(group))
         return Reply(body=LockBatchResponseBody(held).encode())
 
     def unlock(self, request: Request[EmptyHeader]) -> Reply:
@@ -253,7 +253,7 @@ class LockRequests:
     def _is_there(self, queue: MessageQueue) -> bool:
         """Whether there may be such a queue; those of a static topic have numbers of their own."""
         return (len(queue.broker_name) <= _BROKER_NAME_LENGTH_MAX
-                and self._kernel.topic_config.get(queue.topic) is not None)
+                and self._broker.topic_config.get(queue.topic) is not None)
 
 
 def _required(body: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:

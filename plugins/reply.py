@@ -81,15 +81,15 @@ class ReplyRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        self._region = kernel.settings.text("regionId")
-        self._topics = SendTopics(kernel.settings, kernel.topic_config, kernel.subscription_group,
-                                  kernel.send_forbidden_topics)
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._region = broker.settings.text("regionId")
+        self._topics = SendTopics(broker.settings, broker.topic_config, broker.subscription_group,
+                                  broker.send_forbidden_topics)
 
     @property
     def _trace_on(self) -> bool:
-        return self._kernel.settings.flag("traceOn")
+        return self._broker.settings.flag("traceOn")
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -119,21 +119,21 @@ class ReplyRequests:
         """:raises RequestRefused: when nothing may be sent to its topic and queue."""
         header = request.header
         # Any consumer answers there: Apache's brokers ask for no permission.
-        if header.topic != f"{self._kernel.cluster_name}_REPLY_TOPIC":
-            self._kernel.require_access(request, publishes=(header.topic,))
-        most = self._kernel.settings.int("maxMessageSize")
+        if header.topic != f"{self._broker.cluster_name}_REPLY_TOPIC":
+            self._broker.require_access(request, publishes=(header.topic,))
+        most = self._broker.settings.int("maxMessageSize")
         if len(request.body) > most:
             raise MessageIllegal(
                 f"the message body has {len(request.body)} bytes, more than {most}")
         config = self._topics.find(request)
         if self._topics.made:
             self._topics.made = False
-            self._kernel.topics_changed()
+            self._broker.topics_changed()
         queue_id = header.queue_id
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
             raise queue_refusal(request, config)
         if queue_id < 0:
-            queue_id = self._kernel.random.randrange(max(config.write_queue_nums, 1))
+            queue_id = self._broker.random.randrange(max(config.write_queue_nums, 1))
         properties = parse_properties(header.properties or "")
         properties[names.MSG_REGION] = self._region
         properties[names.TRACE_ON] = "true" if self._trace_on else "false"
@@ -151,7 +151,7 @@ class ReplyRequests:
             self.log.warn("a reply message from {peer} does not say who asked",
                           peer=answer.request.channel.remote_address)
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
-        client = self._kernel.clients.find_producer(client_id)
+        client = self._broker.clients.find_producer(client_id)
         if client is None:
             remark = f"push reply message fail, channel of <{client_id}> not found."
             self.log.warn("{remark}", remark=remark)
@@ -177,7 +177,7 @@ class ReplyRequests:
             answer.request.body, timeout_ms=PUSH_TIMEOUT_MS).addCallbacks(answered, failed)
 
     def _push_header(self, answer: _Answer) -> ReplyMessageRequestHeader:
-        header, now_ms = answer.request.header, self._kernel.now_ms()
+        header, now_ms = answer.request.header, self._broker.now_ms()
         properties = {**answer.properties, names.PUSH_REPLY_TIME: str(now_ms)}
         return ReplyMessageRequestHeader(
             producer_group=header.producer_group, topic=header.topic,
@@ -185,7 +185,7 @@ class ReplyRequests:
             default_topic_queue_nums=header.default_topic_queue_nums, queue_id=header.queue_id,
             sys_flag=header.sys_flag, born_timestamp=header.born_timestamp, flag=header.flag,
             born_host=answer.request.channel.remote_address,
-            store_host=self._kernel.broker_address, store_timestamp=now_ms,
+            store_host=self._broker.broker_address, store_timestamp=now_ms,
             properties=format_properties(properties), reconsume_times=header.reconsume_times,
             unit_mode=bool(header.unit_mode))
 
@@ -199,34 +199,34 @@ class ReplyRequests:
         :param refusal: why it did not arrive; None: it did.
         """
         record = None
-        if self._kernel.settings.flag("storeReplyMessageEnable"):
+        if self._broker.settings.flag("storeReplyMessageEnable"):
             record = self._append(answer)
         reply = self._result(answer, record, refusal)
         if record is None:
             return reply
-        safe = self._kernel.acknowledgement.wait(record.next_offset)
+        safe = self._broker.acknowledgement.wait(record.next_offset)
         return reply if safe is None else safe.addCallback(lambda _: reply)
 
     def _append(self, answer: _Answer) -> MessageRecord | None:
         """Append the record of a reply message; :returns: None when it is not stored."""
-        kernel, request = self._kernel, answer.request
+        broker, request = self._broker, answer.request
         header = request.header
         # Differs from Apache, which does not keep whether the body is compressed.
         record = MessageRecord(
             header.topic, answer.queue_id, request.body,
             format_properties(answer.properties), header.born_timestamp,
-            request.channel.remote_host, kernel.store_host, index_keys(answer.properties),
+            request.channel.remote_host, broker.store_host, index_keys(answer.properties),
             tags_code(answer.properties.get(names.TAGS)), header.flag,
             header.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_MASK),
             header.reconsume_times or 0)
         try:
-            for error in kernel.append([record]).values():
+            for error in broker.append([record]).values():
                 raise error
         except BrokerError as error:
             self.log.warn("a reply message from {peer} is not stored: {error}",
                           peer=request.channel.remote_address, error=str(error))
             return None
-        kernel.stats.messages_put([record])
+        broker.stats.messages_put([record])
         return record
 
     def _result(
@@ -237,7 +237,7 @@ class ReplyRequests:
             return Reply(code, self._short_header(), remark=refusal)
         message_id, queue_offset = _NO_MESSAGE_ID, 0
         if record is not None:
-            message_id = offset_message_id(self._kernel.store_host, record.physical_offset)
+            message_id = offset_message_id(self._broker.store_host, record.physical_offset)
             queue_offset = record.queue_offset
         return Reply(code, SendMessageResponseHeader(
             msg_id=message_id, queue_id=answer.queue_id, queue_offset=queue_offset,

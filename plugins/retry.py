@@ -72,8 +72,8 @@ _log = Logger()
 class SendBack:
     """The handler of messages that are sent back to one broker."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handle(
         self, request: Request[ConsumerSendMsgBackRequestHeader]
@@ -86,46 +86,46 @@ class SendBack:
         :returns: the answer, later under SYNC_FLUSH.
         :raises BrokerError: when it cannot be.
         """
-        kernel, header = self._kernel, request.header
-        if kernel.is_slave:
-            raise BrokerError(f"no master available along with {kernel.settings.text('brokerIP1')}")
-        group = _find_group(kernel, header.group)
-        if not kernel.settings.int("brokerPermission") & PERM_WRITE:
+        broker, header = self._broker, request.header
+        if broker.is_slave:
+            raise BrokerError(f"no master available along with {broker.settings.text('brokerIP1')}")
+        group = _find_group(broker, header.group)
+        if not broker.settings.int("brokerPermission") & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{kernel.settings.text('brokerIP1')}] sending message is forbidden")
+                f"the broker[{broker.settings.text('brokerIP1')}] sending message is forbidden")
         if group.retry_queue_nums <= 0:
             return Reply()
         topic = retry_topic(header.group)
-        config = kernel.topic_config.create_in_send_back(
+        config = broker.topic_config.create_in_send_back(
             topic, group.retry_queue_nums, PERM_READ_WRITE, UNIT_SUB if header.unit_mode else 0)
         if not config.perm & PERM_WRITE:
             raise RequestRefused(ResponseCode.NO_PERMISSION,
                                  f"the topic[{topic}] sending message is forbidden")
-        data = kernel.store.look_message(header.offset)
+        data = broker.store.look_message(header.offset)
         if data is None:
             raise BrokerError(f"look message by offset failed, {header.offset}")
         message = decode_record(data)
-        kernel.require_readable(request, message, (header.group,))
+        broker.require_readable(request, message, (header.group,))
         tries_most = _tries_most(request, group)
         is_dead = message.reconsume_times >= tries_most or header.delay_level < 0
-        queue_id = kernel.random.randrange(group.retry_queue_nums)
+        queue_id = broker.random.randrange(group.retry_queue_nums)
         level = header.delay_level or _FIRST_LEVEL + message.reconsume_times
         if is_dead:
-            topic, queue_id, level = _dead_letter_queue(kernel, header.group), 0, 0
+            topic, queue_id, level = _dead_letter_queue(broker, header.group), 0, 0
         properties = message.properties_map()
         record = self._again(message, properties, topic, queue_id, level)
-        for error in kernel.append([record]).values():
+        for error in broker.append([record]).values():
             raise BrokerError(str(error))
-        kernel.stats.messages_put([record])
-        origin = _counted_topic(kernel, header.group, properties)
-        kernel.stats.message_sent_back(header.group, origin)
+        broker.stats.messages_put([record])
+        origin = _counted_topic(broker, header.group, properties)
+        broker.stats.message_sent_back(header.group, origin)
         if is_dead:
-            kernel.stats.dead_letter(header.group, origin)
+            broker.stats.dead_letter(header.group, origin)
             _log.info("message {key} of {topic} goes to {dlq}: {group} tried it {times} times",
                       key=properties.get(names.UNIQ_KEY), topic=header.origin_topic, dlq=topic,
                       group=header.group, times=message.reconsume_times)
-        safe = kernel.acknowledgement.wait(record.next_offset)
+        safe = broker.acknowledgement.wait(record.next_offset)
         return Reply() if safe is None else safe.addCallback(_reply_when_safe)
 
     def _again(
@@ -144,7 +144,7 @@ class SendBack:
         record = record_again(message, properties)
         record.topic, record.queue_id = topic, queue_id
         record.properties = format_properties(properties)
-        record.store_host = self._kernel.store_host
+        record.store_host = self._broker.store_host
         record.reconsume_times = min(record.reconsume_times + 1, _INT_MAX)
         record.prepared_transaction_offset = 0
         return record
@@ -157,9 +157,9 @@ def _reply_when_safe(code: ResponseCode) -> Reply:
     return Reply(code, remark="the message is stored, but it may not be on disk yet")
 
 
-def _find_group(kernel: Broker, name: str) -> SubscriptionGroupConfig:
+def _find_group(broker: Broker, name: str) -> SubscriptionGroupConfig:
     """:raises RequestRefused: when there is no such group."""
-    group = kernel.subscription_group.find(name)
+    group = broker.subscription_group.find(name)
     if group is None:
         raise RequestRefused(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -175,21 +175,21 @@ def _tries_most(request: Request[Any], group: SubscriptionGroupConfig) -> int:
     return said
 
 
-def _counted_topic(kernel: Broker, group: str, properties: Mapping[str, str]) -> str:
+def _counted_topic(broker: Broker, group: str, properties: Mapping[str, str]) -> str:
     """The topic under which a try of a group is counted: its message's, where there is such a one.
 
     Differs from Apache, which counts under any name that a sender writes there.
     """
     topic = properties.get(names.RETRY_TOPIC)
-    if topic is not None and kernel.topic_config.get(topic) is not None:
+    if topic is not None and broker.topic_config.get(topic) is not None:
         return topic
     return retry_topic(group)
 
 
-def _dead_letter_queue(kernel: Broker, group: str) -> str:
+def _dead_letter_queue(broker: Broker, group: str) -> str:
     """The topic of a group's dead letters, made when it is not there."""
     topic = dlq_topic(group)
-    kernel.topic_config.create_in_send_back(topic, _DLQ_QUEUE_NUMS, PERM_READ_WRITE, 0)
+    broker.topic_config.create_in_send_back(topic, _DLQ_QUEUE_NUMS, PERM_READ_WRITE, 0)
     return topic
 
 
@@ -200,20 +200,20 @@ class Plugin:
         self._broker = broker
 
     def _redirect(self, request: Request[Any], record: MessageRecord) -> None:
-        kernel = self._broker
+        broker = self._broker
         name = record.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-        group = _find_group(kernel, name)
-        locks: IQueueLocks | None = kernel.hooks.provider(IQueueLocks)
+        group = _find_group(broker, name)
+        locks: IQueueLocks | None = broker.hooks.provider(IQueueLocks)
         keeps_order = locks is not None and locks.keeps_order(name)
         if record.reconsume_times <= _tries_most(request, group) and not keeps_order:
             return
         _log.info("message {key} goes to the dead letters of {group} after {times} tries",
                   key=record.keys[0] if record.keys else None, group=name,
                   times=record.reconsume_times)
-        record.topic = _dead_letter_queue(kernel, name)
+        record.topic = _dead_letter_queue(broker, name)
         record.queue_id = 0
         properties = parse_properties(record.properties)
-        kernel.stats.dead_letter(name, _counted_topic(kernel, name, properties))
+        broker.stats.dead_letter(name, _counted_topic(broker, name, properties))
         properties[names.DELAY] = "-1"
         record.properties = format_properties(properties)
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from twistmq.broker import hookimpl
-from twistmq.broker.config.settings import Setting
+from twistmq.broker.api import Setting, hookimpl
 from twistmq.spark_bridge.export_config import EXPORT_TOPICS, EXPORT_TRACES
 
 if TYPE_CHECKING:
     import click
 
-    from twistmq.broker.kernel import Kernel
+    from twistmq.broker.api import Broker
 
 __all__ = ["Plugin"]
 
@@ -36,7 +35,7 @@ _SETTINGS: Final = (
 class Plugin:
     """The exports that one broker names."""
 
-    def __init__(self, broker: Kernel) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     @staticmethod

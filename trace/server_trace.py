@@ -87,17 +87,17 @@ class ServerTrace:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        settings = kernel.settings
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        settings = broker.settings
+        self._broker = broker
         self._topics = frozenset(filter(None, settings.text("trace.topics").split(";")))
         self._trace_topic = settings.text("msgTraceTopicName")
         #: The topics looked up so far: requests ask for each.
         self._wanted: dict[str, bool] = {}
         self._region = settings.text("regionId")
         self._maker = RecordMaker(
-            self._region, "true" if settings.flag("traceOn") else "false", kernel.cluster_name,
-            kernel.unique_ids)
+            self._region, "true" if settings.flag("traceOn") else "false", broker.cluster_name,
+            broker.unique_ids)
         self._most = settings.int("trace.buffer_max")
         #: Records that wait: the client, its address and port, what to write.
         self._buffer: deque[tuple[ClientKey, bytes, Sent | TraceRecord]] = deque()
@@ -107,7 +107,7 @@ class ServerTrace:
         self.deliveries = Deliveries(self._most)
         self.written = self.dropped = 0
         self._dropped_logged = 0
-        self._logged_ms = kernel.steady.now_ms()
+        self._logged_ms = broker.steady.now_ms()
         self._looked_ms = 0
 
     # --- what requests bring
@@ -116,10 +116,10 @@ class ServerTrace:
         known = self._wanted.get(topic)
         if known is None:
             known = topic in self._topics if self._topics else (
-                topic[:1] != "%" and not self._kernel.topic_config.is_system_topic(topic))
+                topic[:1] != "%" and not self._broker.topic_config.is_system_topic(topic))
             if len(self._wanted) >= _TOPICS_MAX:
                 self._wanted.clear()
-            if topic in self._kernel.topic_config.table:
+            if topic in self._broker.topic_config.table:
                 # A refused client may name anything.
                 self._wanted[topic] = known
         return known
@@ -155,7 +155,7 @@ class ServerTrace:
             if is_trace:
                 for record in records:
                     self.clients.traced(
-                        host, record.body, self._kernel.steady.now_ms())
+                        host, record.body, self._broker.steady.now_ms())
             elif not wanted or _NO_TRACE in (header.properties or ""):
                 continue
             elif room <= 0:
@@ -186,12 +186,12 @@ class ServerTrace:
         if self._waiting >= self._most:
             self.dropped += len(context.messages)
             return
-        kernel = self._kernel
-        members = kernel.clients.consumer_group(group)
+        broker = self._broker
+        members = broker.clients.consumer_group(group)
         is_broadcast = members is not None and members.is_broadcast
-        host, now_ms = context.channel.remote_host, kernel.now_ms()
+        host, now_ms = context.channel.remote_host, broker.now_ms()
         client = client_key(host, group, True)
-        request_id = kernel.unique_ids.make(now_ms)
+        request_id = broker.unique_ids.make(now_ms)
         for data in context.messages:
             message = decode_record(data, 0, False)
             properties = message.properties_map()
@@ -227,7 +227,7 @@ class ServerTrace:
 
     def write(self, now_ms: int, most: int = WRITE_MAX) -> None:
         """Write records that wait, those of watched clients once they are decided on."""
-        steady_ms = self._kernel.steady.now_ms()
+        steady_ms = self._broker.steady.now_ms()
         if steady_ms - self._looked_ms >= PERIOD_MS:
             self._looked_ms = steady_ms
             self._look_for_consumed(now_ms)
@@ -236,16 +236,16 @@ class ServerTrace:
             self._look_back(steady_ms)
 
     def _look_for_consumed(self, now_ms: int) -> None:
-        timeout_ms = self._kernel.settings.int("trace.consume_timeout")
+        timeout_ms = self._broker.settings.int("trace.consume_timeout")
         for host, ended in self.deliveries.ended(
-            self._kernel.consumer_offset.query, now_ms, timeout_ms
+            self._broker.consumer_offset.query, now_ms, timeout_ms
         ):
             assert ended.group is not None
             self._keep(client_key(host, ended.group, True), host, ended)
 
     def write_all(self, now_ms: int) -> None:
         """Write all records of all clients; at the end."""
-        steady_ms = self._kernel.steady.now_ms()
+        steady_ms = self._broker.steady.now_ms()
         self._buffer.extendleft(reversed(self._watched))
         self._watched.clear()
         while self._buffer:
@@ -292,34 +292,34 @@ class ServerTrace:
             kind = MessageType.DELAY
         stored = entry.physical_offset >= 0
         offset_id = offset_message_id(
-            self._kernel.store_host, entry.physical_offset) if stored else ""
+            self._broker.store_host, entry.physical_offset) if stored else ""
         return Pub(
             entry.born_timestamp, self._region, entry.group, entry.topic,
             properties.get(names.UNIQ_KEY) or offset_id, properties.get(names.TAGS),
-            properties.get(names.KEYS), self._kernel.broker_address, entry.body_length,
+            properties.get(names.KEYS), self._broker.broker_address, entry.body_length,
             max(entry.store_timestamp - entry.born_timestamp, 0), kind, offset_id, stored)
 
     def _append(self, pages: Pages, now_ms: int) -> None:
         closed = pages.close()
         if not closed:
             return
-        kernel = self._kernel
-        config = kernel.topic_config.create_in_send_back(self._trace_topic, 1, PERM_READ_WRITE, 0)
-        queue_id = kernel.random.randrange(max(config.write_queue_nums, 1))
+        broker = self._broker
+        config = broker.topic_config.create_in_send_back(self._trace_topic, 1, PERM_READ_WRITE, 0)
+        queue_id = broker.random.randrange(max(config.write_queue_nums, 1))
         records = [self._message(page, queue_id, now_ms) for page in closed]
-        refusals = kernel.append(records)
+        refusals = broker.append(records)
         for index, page in enumerate(closed):
             if index in refusals:
                 self.dropped += len(page.parts)
             else:
                 self.written += len(page.parts)
-        kernel.stats.messages_put(
+        broker.stats.messages_put(
             [record for index, record in enumerate(records) if index not in refusals])
 
     def _message(self, page: Page, queue_id: int, now_ms: int) -> MessageRecord:
         return self._maker.make(
             self._trace_topic, queue_id, page.body, {names.KEYS: " ".join(page.keys)}, "", 0, 0, 0,
-            now_ms, page.host, self._kernel.store_host, now_ms)
+            now_ms, page.host, self._broker.store_host, now_ms)
 
     # --- what is told of it
 

@@ -77,15 +77,15 @@ class HalfQueue:
     log = Logger()
 
     def __init__(
-        self, kernel: Broker, batches: OpBatches, metrics: TransactionMetrics, queue_id: int,
+        self, broker: Broker, batches: OpBatches, metrics: TransactionMetrics, queue_id: int,
         offset: int, op_offset: int,
     ) -> None:
-        self._kernel = kernel
+        self._broker = broker
         self._batches = batches
         self._metrics = metrics
         self.queue_id = queue_id
         self.offset = offset
-        self.ops = KnownOps(kernel, queue_id, op_offset)
+        self.ops = KnownOps(broker, queue_id, op_offset)
         #: Where the queue ended when the check began: what is behind that was put back by it.
         self._end = 0
         self._entries: list[tuple[int, int, int]] = []
@@ -100,18 +100,18 @@ class HalfQueue:
 
     def begin(self) -> None:
         """Begin a check; :meth:`step` goes on with it."""
-        self._end = self._kernel.store.max_offset_in_queue(HALF_TOPIC, self.queue_id)
+        self._end = self._broker.store.max_offset_in_queue(HALF_TOPIC, self.queue_id)
         self._without_producer.clear()
         self._unasked_full = False
 
     def step(self) -> bool:
         """Do some of the check; :returns: whether there is more to do."""
-        begin_ms = self._kernel.steady.now_ms()
+        begin_ms = self._broker.steady.now_ms()
         self._bytes = 0
         for _ in range(STEP_COUNT):
             if not self._one():
                 return False
-            if self._bytes >= STEP_BYTES or self._kernel.steady.now_ms() - begin_ms >= STEP_MS:
+            if self._bytes >= STEP_BYTES or self._broker.steady.now_ms() - begin_ms >= STEP_MS:
                 break
         return True
 
@@ -124,8 +124,8 @@ class HalfQueue:
         message = self._read()
         if message is None:
             return True
-        now_ms = self._kernel.now_ms()
-        settings = self._kernel.settings
+        now_ms = self._broker.now_ms()
+        settings = self._broker.settings
         properties = message.properties_map()
         timeout_ms = settings.int("transactionTimeOut")
         age_ms = now_ms - born_ms(message)
@@ -192,7 +192,7 @@ class HalfQueue:
 
     def _read(self) -> StoredMessage | None:
         """The half message the check is at; one that cannot be read is passed, and None."""
-        store = self._kernel.store
+        store = self._broker.store
         if not self._entries:
             least = store.min_offset_in_queue(HALF_TOPIC, self.queue_id)
             if self.offset < least:
@@ -223,9 +223,9 @@ class HalfQueue:
 
         :raises BrokerError: when it cannot be stored.
         """
-        for error in self._kernel.append([copy]).values():
+        for error in self._broker.append([copy]).values():
             raise error
-        self._kernel.stats.messages_put([copy])
+        self._broker.stats.messages_put([copy])
         self._advance()
 
     def _check(self, message: StoredMessage, properties: dict[str, str], checks: int) -> None:
@@ -236,7 +236,7 @@ class HalfQueue:
         copy = half_again(message, properties, checks=checks)
         self._put_back(copy)
         group = properties.get(names.PGROUP, "")
-        producer = self._kernel.clients.available_producer(group)
+        producer = self._broker.clients.available_producer(group)
         if producer is None:
             if group not in self._without_producer:
                 self._without_producer.add(group)
@@ -249,7 +249,7 @@ class HalfQueue:
             topic=HALF_TOPIC, tran_state_table_offset=copy.queue_offset,
             commit_log_offset=copy.physical_offset, msg_id=unique_key, transaction_id=unique_key,
             offset_msg_id=offset_message_id(copy.store_host, copy.physical_offset),
-            broker_name=self._kernel.broker_name)
+            broker_name=self._broker.broker_name)
         try:
             body = check_body(message, copy, properties)
         except BrokerError as error:
@@ -262,25 +262,25 @@ class HalfQueue:
 
     def _discard(self, message: StoredMessage, properties: dict[str, str]) -> bool:
         """Give a half message up; :returns: False when that cannot be stored now."""
-        kernel = self._kernel
-        if kernel.topic_config.get(CHECK_MAX_TIME_TOPIC) is None:
-            kernel.topic_config.create_in_send_back(CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, 0)
-            kernel.topics_changed()
+        broker = self._broker
+        if broker.topic_config.get(CHECK_MAX_TIME_TOPIC) is None:
+            broker.topic_config.create_in_send_back(CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, 0)
+            broker.topics_changed()
         record = discarded_record(message)
-        for error in kernel.append([record]).values():
+        for error in broker.append([record]).values():
             self.log.error("half message {offset} of queue {queue_id} cannot be given up: {error}",
                            offset=self.offset, queue_id=self.queue_id, error=str(error))
             if error.response_code != ResponseCode.MESSAGE_ILLEGAL:
                 return False
             self._advance()
             return True
-        kernel.stats.messages_put([record])
+        broker.stats.messages_put([record])
         self.log.warn("half message {key} of {topic} is given up: its producers were asked "
                       "{checks} times", key=properties.get(names.UNIQ_KEY),
                       topic=properties.get(names.REAL_TOPIC), checks=checks_of(properties))
         self._metrics.add({properties.get(names.REAL_TOPIC, ""): -1})
         self._advance()
-        data = kernel.store.look_message(message.physical_offset)
+        data = broker.store.look_message(message.physical_offset)
         assert data is not None, "it was read in this turn"
-        kernel.hooks.half_message_discarded(data)
+        broker.hooks.half_message_discarded(data)
         return True

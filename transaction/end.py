@@ -71,8 +71,8 @@ class EndTransaction:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, service: TransactionService) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, service: TransactionService) -> None:
+        self._broker = broker
         self._service = service
 
     def handle(self, request: Request[EndTransactionRequestHeader]) -> Handled:
@@ -115,7 +115,7 @@ class EndTransaction:
         :raises BrokerError: when there is no such half message, or it ended otherwise.
         """
         header = request.header
-        if self._kernel.is_slave:
+        if self._broker.is_slave:
             raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions")
         how = header.commit_or_rollback
         if how not in _ENDS:
@@ -128,7 +128,7 @@ class EndTransaction:
         if names.CHECK_IMMUNITY_TIME_IN_SECONDS in properties:
             self._require_in_time(header, message, properties, request.now_ms)
         require_same(message, properties, header.producer_group, offset, place)
-        self._kernel.require_access(
+        self._broker.require_access(
             request, publishes=(properties.get(names.REAL_TOPIC, ""),))
         key = message.queue_id, origin_of(message, properties)
         before = self._service.how_ended(key)
@@ -148,9 +148,9 @@ class EndTransaction:
         refused: dict[int, BrokerError] = {}
         ended: list[End] = []
         if commits:
-            refusals = self._kernel.append([record for _, record in commits])
+            refusals = self._broker.append([record for _, record in commits])
             refused = {commits[number][0]: error for number, error in refusals.items()}
-            self._kernel.stats.messages_put(
+            self._broker.stats.messages_put(
                 [record for index, record in commits if index not in refused])
         for index, end in ends.values():
             error = refused.get(index)
@@ -163,7 +163,7 @@ class EndTransaction:
 
     def _read(self, place: int) -> Half:
         """:raises BrokerError: when there is no half message at this place."""
-        data = self._kernel.store.look_message(place)
+        data = self._broker.store.look_message(place)
         message = None if data is None else decode_record(data)
         if message is None or message.topic != HALF_TOPIC:
             raise BrokerError("Find prepared transaction message failed")
@@ -176,7 +176,7 @@ class EndTransaction:
         """:raises RequestRefused: when a producer that set its own time for the first check has
             let it pass; it is asked.
         """
-        timeout_ms = self._kernel.settings.int("transactionTimeOut")
+        timeout_ms = self._broker.settings.int("transactionTimeOut")
         own_ms = immunity_ms(properties, timeout_ms)
         if (own_ms is not None and not header.from_transaction_check
                 and now_ms - born_ms(message) > max(own_ms, timeout_ms)):

@@ -34,8 +34,8 @@ class ResumeCheck:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, metrics: TransactionMetrics) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, metrics: TransactionMetrics) -> None:
+        self._broker = broker
         self._metrics = metrics
 
     def handle(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Reply:
@@ -45,11 +45,11 @@ class ResumeCheck:
         """
         message = self._find(request.header.msg_id or "")
         record = resumed_record(message)
-        for error in self._kernel.append([record]).values():
+        for error in self._broker.append([record]).values():
             self.log.warn("half message at {place} cannot be put back: {error}",
                           place=message.physical_offset, error=str(error))
             raise BrokerError(_FAILED)
-        self._kernel.stats.messages_put([record])
+        self._broker.stats.messages_put([record])
         if message.topic == CHECK_MAX_TIME_TOPIC:
             self._metrics.add({message.properties_map()[names.REAL_TOPIC]: 1})
         self.log.info("half message at {place} is put back, at {offset}",
@@ -62,7 +62,7 @@ class ResumeCheck:
             place = parse_offset_message_id(message_id)[2]
         except MessageIllegal:
             raise BrokerError(_NOT_FOUND) from None
-        data = self._kernel.store.look_message(place)
+        data = self._broker.store.look_message(place)
         message = None if data is None else decode_record(data)
         if message is None or message.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
             raise BrokerError(_NOT_FOUND)

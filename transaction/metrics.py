@@ -45,13 +45,13 @@ class TransactionMetrics:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        self._file = kernel.store.config_file("transactionMetrics")
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._file = broker.store.config_file("transactionMetrics")
         self._outage = Outage()
         #: Half messages that were ended since the start, by topic and how.
         self.ends: Counter[tuple[str, int]] = Counter()
-        self.saved = TransactionMetricsSerializeWrapper(DataVersion(timestamp=kernel.now_ms()))
+        self.saved = TransactionMetricsSerializeWrapper(DataVersion(timestamp=broker.now_ms()))
 
     def load(self) -> None:
         """Take over what was saved; what cannot be read is logged and begins at nothing."""
@@ -67,7 +67,7 @@ class TransactionMetrics:
         """Count half messages that came, or below zero those that are ended, by topic."""
         if not counts:
             return
-        now_ms = self._kernel.now_ms()
+        now_ms = self._broker.now_ms()
         for topic, count in counts.items():
             metric = self.saved.transaction_count.setdefault(topic, Metric())
             metric.count += count
@@ -86,7 +86,7 @@ class TransactionMetrics:
         """
         counts = self.saved.transaction_count
         gone = {topic for topic in (*counts, *(topic for topic, _ in self.ends))
-                if self._kernel.topic_config.get(topic) is None}
+                if self._broker.topic_config.get(topic) is None}
         for topic in gone:
             counts.pop(topic, None)
         for key in [key for key in self.ends if key[0] in gone]:

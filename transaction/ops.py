@@ -32,7 +32,7 @@ READ_COUNT: Final = 32
 _OFFSET: Final = re.compile(rb"\d{1,18}")
 
 
-def op_record(kernel: Broker, queue_id: int, offsets: Iterable[int]) -> MessageRecord:
+def op_record(broker: Broker, queue_id: int, offsets: Iterable[int]) -> MessageRecord:
     """Make the op message of half messages that are ended.
 
     :param offsets: their queue offsets.
@@ -40,8 +40,8 @@ def op_record(kernel: Broker, queue_id: int, offsets: Iterable[int]) -> MessageR
     properties = {TAGS: REMOVE_TAG, WAIT: "true"}
     body = "".join([f"{offset}," for offset in offsets]).encode()
     return MessageRecord(
-        OP_HALF_TOPIC, queue_id, body, format_properties(properties), kernel.now_ms(),
-        kernel.store_host, kernel.store_host, [], tags_code(REMOVE_TAG))
+        OP_HALF_TOPIC, queue_id, body, format_properties(properties), broker.now_ms(),
+        broker.store_host, broker.store_host, [], tags_code(REMOVE_TAG))
 
 
 class OpBatches:
@@ -49,8 +49,8 @@ class OpBatches:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         #: Queue offsets by half queue, and the bytes they will take.
         self._waiting: dict[int, list[int]] = {}
         self._sizes: dict[int, int] = {}
@@ -65,19 +65,19 @@ class OpBatches:
         self._waiting.setdefault(queue_id, []).extend(offsets)
         size = self._sizes.get(queue_id, 0) + sum([len(str(each)) + 1 for each in offsets])
         self._sizes[queue_id] = size
-        if size > self._kernel.settings.int("transactionOpMsgMaxSize"):
+        if size > self._broker.settings.int("transactionOpMsgMaxSize"):
             self.write()
 
     def write(self) -> bool:
         """Write all that waits; :returns: False when some of it still does."""
-        size_max = self._kernel.settings.int("transactionOpMsgMaxSize")
+        size_max = self._broker.settings.int("transactionOpMsgMaxSize")
         for queue_id in list(self._waiting):
             parts = _parts(self._waiting.pop(queue_id), size_max)
             del self._sizes[queue_id]
-            records = [op_record(self._kernel, queue_id, part) for part in parts]
-            refusals = self._kernel.append(records)
+            records = [op_record(self._broker, queue_id, part) for part in parts]
+            refusals = self._broker.append(records)
             stored = [each for index, each in enumerate(records) if index not in refusals]
-            self._kernel.stats.messages_put(stored)
+            self._broker.stats.messages_put(stored)
             for index, error in refusals.items():
                 if not self._failing:
                     self.log.error("ends of half messages cannot be written: {error}",
@@ -111,8 +111,8 @@ class KnownOps:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, queue_id: int, offset: int) -> None:
-        self._store = kernel.store
+    def __init__(self, broker: Broker, queue_id: int, offset: int) -> None:
+        self._store = broker.store
         self._queue_id = queue_id
         #: The first op message that is not consumed, and the next to read.
         self.offset = offset

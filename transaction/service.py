@@ -46,10 +46,10 @@ class TransactionService:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        self.metrics = TransactionMetrics(kernel)
-        self.batches = OpBatches(kernel)
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.metrics = TransactionMetrics(broker)
+        self.batches = OpBatches(broker)
         #: Half messages of the sends that are handled now, with their properties, as text and
         #: parsed; those that are stored are counted, and kept for a while.
         self._prepared: dict[MessageRecord, tuple[str, dict[str, str]]] = {}
@@ -121,7 +121,7 @@ class TransactionService:
 
     def write_ends(self, now_ms: int) -> None:
         """Write what waits as op messages."""
-        if not self._kernel.is_slave:
+        if not self._broker.is_slave:
             self.batches.write()
 
     # --- the check
@@ -130,11 +130,11 @@ class TransactionService:
         """When to go on with the check, or begin the next one."""
         if self._checking is not None:
             return 1
-        return max(self._kernel.settings.int("transactionCheckInterval"), 1)
+        return max(self._broker.settings.int("transactionCheckInterval"), 1)
 
     def step(self, now_ms: int) -> Deferred[None] | None:
         """Begin a check or do some of it; waits at its end until what it stored is durable."""
-        if self._kernel.is_slave:
+        if self._broker.is_slave:
             self._queues.clear()
             self._checking = None
             return None
@@ -150,12 +150,12 @@ class TransactionService:
         if progress is None:
             return None
         # A crash before it is saved would have what was put back checked twice.
-        kernel = self._kernel
-        return progress.addCallback(lambda _: kernel.saves.save(kernel.consumer_offset))
+        broker = self._broker
+        return progress.addCallback(lambda _: broker.saves.save(broker.consumer_offset))
 
     def _begin(self) -> list[HalfQueue]:
         """Begin a check of every half queue."""
-        config = self._kernel.topic_config.get(HALF_TOPIC)
+        config = self._broker.topic_config.get(HALF_TOPIC)
         queues = [self._queue(queue_id)
                   for queue_id in range(config.read_queue_nums if config else 0)]
         for queue in queues:
@@ -166,17 +166,17 @@ class TransactionService:
         queue = self._queues.get(queue_id)
         if queue is None:
             queue = self._queues[queue_id] = HalfQueue(
-                self._kernel, self.batches, self.metrics, queue_id,
+                self._broker, self.batches, self.metrics, queue_id,
                 self._saved_offset(HALF_TOPIC, queue_id),
                 self._saved_offset(OP_HALF_TOPIC, queue_id))
         return queue
 
     def _saved_offset(self, topic: str, queue_id: int) -> int:
         """How far the last broker over this store has come in a queue, if it goes that far."""
-        store = self._kernel.store
+        store = self._broker.store
         least = store.min_offset_in_queue(topic, queue_id)
         most = store.max_offset_in_queue(topic, queue_id)
-        saved = self._kernel.consumer_offset.query(SYSTEM_GROUP, topic, queue_id)
+        saved = self._broker.consumer_offset.query(SYSTEM_GROUP, topic, queue_id)
         offset = max(least, min(saved, most))
         if saved not in (-1, offset):
             self.log.error("checks of {topic}-{queue_id} go on at {offset}: they were at {saved}, "
@@ -192,28 +192,28 @@ class TransactionService:
         offsets = {(topic, queue.queue_id): offset for queue in self._queues.values()
                    for topic, offset in ((HALF_TOPIC, queue.offset),
                                          (OP_HALF_TOPIC, queue.ops.consume(queue.offset)))}
-        table = self._kernel.consumer_offset
+        table = self._broker.consumer_offset
         changed = {key: offset for key, offset in offsets.items()
                    if table.query(SYSTEM_GROUP, *key) != offset}
         if not changed:
             return None
-        durable = self._kernel.store.flushed(self._kernel.store.max_offset) or succeed(None)
+        durable = self._broker.store.flushed(self._broker.store.max_offset) or succeed(None)
         return durable.addCallbacks(
             lambda _: self._set_offsets(changed),
             lambda failure: self.log.error("how far checks have come is not saved: {error}",
                                            error=failure.getErrorMessage()))
 
     def _set_offsets(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        kernel = self._kernel
+        broker = self._broker
         for (topic, queue_id), offset in offsets.items():
-            kernel.consumer_offset.commit(
-                kernel.broker_address, SYSTEM_GROUP, topic, queue_id, offset)
+            broker.consumer_offset.commit(
+                broker.broker_address, SYSTEM_GROUP, topic, queue_id, offset)
 
     # --- stop
 
     def stop(self) -> Deferred[None] | None:
         """Write the ends that wait, set how far checks have come: the kernel saves it."""
-        if self._kernel.is_slave:
+        if self._broker.is_slave:
             return None
         self.batches.write()
         self.metrics.save()

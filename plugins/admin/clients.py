@@ -67,8 +67,8 @@ class ClientQuestions:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -87,7 +87,7 @@ class ClientQuestions:
 
     def _consumers(self, request: Request[GetConsumerConnectionListRequestHeader]) -> Reply:
         name = request.header.consumer_group
-        group = self._kernel.clients.consumer_group(name)
+        group = self._broker.clients.consumer_group(name)
         if group is None:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE,
                                  f"the consumer group[{name}] not online")
@@ -97,18 +97,18 @@ class ClientQuestions:
 
     def _producers(self, request: Request[GetProducerConnectionListRequestHeader]) -> Reply:
         name = request.header.producer_group
-        clients = self._kernel.clients.producers.get(name)
+        clients = self._broker.clients.producers.get(name)
         if clients is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"the producer group[{name}] not exist")
         return Reply(body=ProducerConnection(_connections(clients.values())).encode())
 
     def _all_producers(self, request: Request[EmptyHeader]) -> Handled:
-        return self._kernel.long_answers.answer(self._read_producers(), request.channel)
+        return self._broker.long_answers.answer(self._read_producers(), request.channel)
 
     def _read_producers(self) -> Work:
         rows = []
-        for group, clients in list(self._kernel.clients.producers.items()):
+        for group, clients in list(self._broker.clients.producers.items()):
             rows.append(map_row(group, [
                 ProducerInfo(client.client_id, f"/{client.channel.remote_address}",
                              client.language, client.version, client.last_heartbeat_ms)
@@ -124,7 +124,7 @@ class ClientQuestions:
         Differs from Apache, which asks one after the other, and fails where there is no group.
         """
         header = request.header
-        group = self._kernel.clients.consumer_group(header.group)
+        group = self._broker.clients.consumer_group(header.group)
         if group is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"No Any Consumer online in the consumer group: [{header.group}]")
@@ -142,7 +142,7 @@ class ClientQuestions:
         answered: Deferred[Any] = DeferredList(answers, consumeErrors=True)
 
         def read(results: Sequence[tuple[bool, Any]]) -> Any:
-            return self._kernel.long_answers.answer(
+            return self._broker.long_answers.answer(
                 self._read_status(clients, results), request.channel)
 
         return answered.addCallback(read)
@@ -174,21 +174,21 @@ class ClientQuestions:
 
     def _consume(self, request: Request[ConsumeMessageDirectlyResultRequestHeader]) -> Handled:
         """Hand a message of the log to a consumer, with what it has to know to consume it."""
-        header, kernel = request.header, self._kernel
+        header, broker = request.header, self._broker
         try:
             _, _, offset = parse_offset_message_id(header.msg_id or "")
         except MessageIllegal as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        record = kernel.store.look_message(offset)
+        record = broker.store.look_message(offset)
         if record is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"can not find message by the offset, {offset}")
-        kernel.require_readable(request, decode_record(record, 0, False))
-        header.broker_name = kernel.broker_name
-        topic = kernel.topic_config.get(header.topic or "")
+        broker.require_readable(request, decode_record(record, 0, False))
+        header.broker_name = broker.broker_name
+        topic = broker.topic_config.get(header.topic or "")
         if topic is not None:
             header.topic_sys_flag = topic.topic_sys_flag
-        group = kernel.subscription_group.find(header.consumer_group)
+        group = broker.subscription_group.find(header.consumer_group)
         if group is not None:
             header.group_sys_flag = group.group_sys_flag
         return self._call_consumer(RequestCode.CONSUME_MESSAGE_DIRECTLY, header.consumer_group,
@@ -207,7 +207,7 @@ class ClientQuestions:
 
         :raises RequestRefused: when it is not there or too old.
         """
-        client = self._kernel.clients.find_consumer(group, client_id)
+        client = self._broker.clients.find_consumer(group, client_id)
         if client is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"The Consumer <{group}> <{client_id}> not online")

@@ -51,8 +51,8 @@ _READING: Final = 2
 class GroupQuestions:
     """The handlers about groups."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -70,11 +70,11 @@ class GroupQuestions:
         ]
 
     def _all(self, request: Request[EmptyHeader]) -> Handled:
-        return self._kernel.long_answers.answer(self._read_all(), request.channel)
+        return self._broker.long_answers.answer(self._read_all(), request.channel)
 
     def _read_all(self) -> Work:
         """The version is that of the beginning, so a client that compares versions asks again."""
-        table = self._kernel.subscription_group
+        table = self._broker.subscription_group
         version = copy(table.data_version)
         rows = []
         for name, config in list(table.table.items()):
@@ -85,19 +85,19 @@ class GroupQuestions:
 
     def _config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Reply:
         """A group's settings; asking for one creates it where consuming with it would."""
-        config = self._kernel.subscription_group.find(request.header.group)
+        config = self._broker.subscription_group.find(request.header.group)
         if config is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                                  "No group in this broker")
         return Reply(body=config.encode_standard())
 
     def _topics_of(self, request: Request[QueryTopicsByConsumerRequestHeader]) -> Reply:
-        topics = self._kernel.consumer_offset.topics_of_group(request.header.group)
-        return Reply(body=TopicList(topics, self._kernel.broker_address).encode())
+        topics = self._broker.consumer_offset.topics_of_group(request.header.group)
+        return Reply(body=TopicList(topics, self._broker.broker_address).encode())
 
     def _subscription(self, request: Request[QuerySubscriptionByConsumerRequestHeader]) -> Reply:
         header = request.header
-        group = self._kernel.clients.consumer_group(header.group)
+        group = self._broker.clients.consumer_group(header.group)
         subscription = group.subscriptions.get(header.topic or "") if group else None
         return Reply(body=QuerySubscriptionResponseBody(
             subscription, header.group, header.topic).encode())
@@ -107,7 +107,7 @@ class GroupQuestions:
 
         Differs from Apache, which keeps names that no group or topic can have.
         """
-        header, table = request.header, self._kernel.subscription_group
+        header, table = request.header, self._broker.subscription_group
         if header.readable is not None:
             fault = group_fault(header.group) or topic_fault(header.topic)
             if fault is not None:
@@ -117,12 +117,12 @@ class GroupQuestions:
         reply = Reply(body=GroupForbidden(header.topic, header.group, readable).encode())
         if header.readable is None:
             return reply
-        return now_or_later(self._kernel.saves.save(table).addCallback(lambda _: reply))
+        return now_or_later(self._broker.saves.save(table).addCallback(lambda _: reply))
 
     # --- progress
 
     def _progress(self, request: Request[GetConsumeStatsRequestHeader]) -> Handled:
-        return self._kernel.long_answers.answer(
+        return self._broker.long_answers.answer(
             self._read_progress(request.header), request.channel)
 
     def _topics(self, header: GetConsumeStatsRequestHeader) -> list[str]:
@@ -130,29 +130,29 @@ class GroupQuestions:
         listed = [topic for topic in (header.topic_list or "").split(";") if topic.strip()]
         if listed:
             # Those that there are not have nothing to tell, and need not be kept.
-            return sorted({topic for topic in listed if self._kernel.topic_config.get(topic)})
+            return sorted({topic for topic in listed if self._broker.topic_config.get(topic)})
         if header.topic and header.topic.strip():
             topics = {header.topic}
         else:
-            topics = self._kernel.consumer_offset.topics_of_group(header.consumer_group)
-        group = self._kernel.clients.consumer_group(header.consumer_group)
+            topics = self._broker.consumer_offset.topics_of_group(header.consumer_group)
+        group = self._broker.clients.consumer_group(header.consumer_group)
         if group is not None and group.subscriptions:
             topics &= group.subscriptions.keys()
         return sorted(topics)
 
     def _read_progress(self, header: GetConsumeStatsRequestHeader) -> Work:
         """The group is read when this answer has its turn: many may wait."""
-        kernel, group = self._kernel, header.consumer_group
+        broker, group = self._broker, header.consumer_group
         rows = []
         tps = 0.0
         for topic in self._topics(header):
-            config = kernel.topic_config.get(topic)
+            config = broker.topic_config.get(topic)
             if config is None:
                 continue
             for queue_id in range(config.read_queue_nums):
-                rows.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id),
-                                    queue_progress(kernel, group, topic, queue_id)))
+                rows.append(map_row(MessageQueue(topic, broker.broker_name, queue_id),
+                                    queue_progress(broker, group, topic, queue_id)))
                 yield
-            tps += kernel.stats.group_get_tps(group, topic, kernel.steady.now_ms())
+            tps += broker.stats.group_get_tps(group, topic, broker.steady.now_ms())
         stats = ConsumeStats(consume_tps=tps)
         return Reply(body=encode_with_rows(stats, b'"offsetTable":{}', rows))

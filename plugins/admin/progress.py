@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["ProgressRequests", "queue_progress"]
 
 
-def queue_progress(kernel: Broker, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+def queue_progress(broker: Broker, group: str, topic: str, queue_id: int) -> OffsetWrapper:
     """How far a group has come in a queue."""
-    store, offsets = kernel.store, kernel.consumer_offset
+    store, offsets = broker.store, broker.consumer_offset
     consumed = max(offsets.query(group, topic, queue_id), 0)
     pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
     time_ms = store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
@@ -56,8 +56,8 @@ def queue_progress(kernel: Broker, group: str, topic: str, queue_id: int) -> Off
 class ProgressRequests:
     """The handlers of groups' progress."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -75,10 +75,10 @@ class ProgressRequests:
 
     def _time_span(self, request: Request[QueryConsumeTimeSpanRequestHeader]) -> Handled:
         header = request.header
-        config = self._kernel.topic_config.get(header.topic)
+        config = self._broker.topic_config.get(header.topic)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        return self._kernel.long_answers.answer(
+        return self._broker.long_answers.answer(
             self._read_time_span(config, header.group, request.now_ms), request.channel)
 
     def _read_time_span(self, config: TopicConfig, group: str, now_ms: int) -> Work:
@@ -93,17 +93,17 @@ class ProgressRequests:
     def _queue_time_span(
         self, topic: str, queue_id: int, group: str, now_ms: int
     ) -> QueueTimeSpan:
-        store = self._kernel.store
+        store = self._broker.store
         begin, end = (store.min_offset_in_queue(topic, queue_id),
                       store.max_offset_in_queue(topic, queue_id))
-        consumed = self._kernel.consumer_offset.query(group, topic, queue_id)
+        consumed = self._broker.consumer_offset.query(group, topic, queue_id)
         earliest_ms = store.earliest_store_time(topic, queue_id)
         consumed_ms = store.store_time(topic, queue_id, consumed - 1)
         # Differs from Apache, where a message that is gone has waited since 1970.
         following = max(consumed, begin)
         waits = following < end
         return QueueTimeSpan(
-            MessageQueue(topic, self._kernel.broker_name, queue_id), earliest_ms,
+            MessageQueue(topic, self._broker.broker_name, queue_id), earliest_ms,
             store.store_time(topic, queue_id, end - 1),
             consumed_ms if consumed > 0 else earliest_ms,
             now_ms - store.store_time(topic, queue_id, following) if waits else 0)
@@ -116,12 +116,12 @@ class ProgressRequests:
         Differs from Apache: the groups that do not count are left out of the answer, and keep
         their offsets; a queue that only the compared group knows is no error.
         """
-        header, offsets = request.header, self._kernel.consumer_offset
+        header, offsets = request.header, self._broker.consumer_offset
         least: dict[int, int] = {}
         left_out = (header.filter_groups or "").split(",")
         for group in offsets.groups_of_topic(header.topic) - set(left_out):
             for queue_id, offset in offsets.offsets_in(group, header.topic).items():
-                if offset >= self._kernel.store.min_offset_in_queue(header.topic, queue_id):
+                if offset >= self._broker.store.min_offset_in_queue(header.topic, queue_id):
                     least[queue_id] = min(offset, least.get(queue_id, offset))
         for queue_id, offset in offsets.offsets_in(header.compare_group, header.topic).items():
             if least.get(queue_id, offset) > offset:
@@ -132,15 +132,15 @@ class ProgressRequests:
 
     def _clone(self, request: Request[CloneGroupOffsetRequestHeader]) -> Reply:
         """Differs from Apache, which clones nothing when no topic is named."""
-        header, offsets = request.header, self._kernel.consumer_offset
-        if self._kernel.subscription_group.find(header.dest_group) is None:
+        header, offsets = request.header, self._broker.consumer_offset
+        if self._broker.subscription_group.find(header.dest_group) is None:
             # Differs from Apache, which keeps the offsets of groups that there are not.
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                                  f"Group {header.dest_group} not exist!")
         is_named = bool(header.topic and not header.topic.isspace())
         topics = {header.topic or ""} if is_named else offsets.topics_of_group(header.src_group)
         for topic in topics:
-            if self._kernel.topic_config.get(topic) is None:
+            if self._broker.topic_config.get(topic) is None:
                 continue
             if header.offline or self._subscribes(header.src_group, topic):
                 offsets.clone(header.src_group, header.dest_group, topic)
@@ -148,40 +148,40 @@ class ProgressRequests:
 
     def _subscribes(self, group: str, topic: str) -> bool:
         """Whether a group wants a topic, as far as its members say anything."""
-        members = self._kernel.clients.consumer_group(group)
+        members = self._broker.clients.consumer_group(group)
         return members is None or not members.subscriptions or topic in members.subscriptions
 
     # --- all groups
 
     def _all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Handled:
-        return self._kernel.long_answers.answer(
+        return self._broker.long_answers.answer(
             self._read_all(request.header.is_order), request.channel)
 
     def _read_all(self, is_order: bool) -> Work:
         """Differs from Apache: it knows what is pulled, so those in flight are not negative."""
-        kernel = self._kernel
+        broker = self._broker
         rows = []
         diff = inflight = 0
-        topics_of = yield from kernel.consumer_offset.reading_topics()
-        for group in list(kernel.subscription_group.table):
+        topics_of = yield from broker.consumer_offset.reading_topics()
+        for group in list(broker.subscription_group.table):
             stats = []
             for topic in sorted(topics_of.get(group, ())):
-                config = kernel.topic_config.get(topic)
+                config = broker.topic_config.get(topic)
                 if config is None or (is_order and not config.order):
                     continue
                 if not self._subscribes(group, topic):
                     continue
                 queues = []
                 for queue_id in range(config.write_queue_nums):
-                    row = queue_progress(kernel, group, topic, queue_id)
-                    queues.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id), row))
+                    row = queue_progress(broker, group, topic, queue_id)
+                    queues.append(map_row(MessageQueue(topic, broker.broker_name, queue_id), row))
                     diff += row.broker_offset - row.consumer_offset
                     inflight += row.pull_offset - row.consumer_offset
                     yield
-                tps = kernel.stats.group_get_tps(group, topic, kernel.steady.now_ms())
+                tps = broker.stats.group_get_tps(group, topic, broker.steady.now_ms())
                 stats.append(encode_with_rows(
                     ConsumeStats(consume_tps=tps), b'"offsetTable":{}', queues))
             rows.append(b"{" + map_row(group, [])[:-1] + b",".join(stats) + b"]}")
             yield
-        body = ConsumeStatsList([], kernel.broker_address, diff, inflight)
+        body = ConsumeStatsList([], broker.broker_address, diff, inflight)
         return Reply(body=encode_with_rows(body, b'"consumeStatsList":[]', rows))

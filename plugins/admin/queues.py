@@ -107,8 +107,8 @@ class QueryConsumeQueueResponseBody(Body):
 class QueueQuestions:
     """The handlers about consume queues."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [RequestHandler(RequestCode.QUERY_CONSUME_QUEUE, self._entries,
@@ -116,7 +116,7 @@ class QueueQuestions:
 
     def _entries(self, request: Request[QueryConsumeQueueRequestHeader]) -> Handled:
         header = request.header
-        queue = self._kernel.store.queue(header.topic or "", header.queue_id)
+        queue = self._broker.store.queue(header.topic or "", header.queue_id)
         if queue is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"{header.queue_id}@{header.topic} is not exist!")
@@ -128,17 +128,17 @@ class QueueQuestions:
         if not queue.min_offset <= header.index < queue.max_offset:
             return Reply(remark=f"Index {header.index} of {header.queue_id}@{header.topic} "
                                 "is not exist!")
-        return self._kernel.long_answers.answer(self._read(
+        return self._broker.long_answers.answer(self._read(
             queue, header.index, header.count, body, message_filter), request.channel)
 
     def _describe_group(
         self, body: QueryConsumeQueueResponseBody, name: str, topic: str
     ) -> MessageFilter | None:
         """Say what a group subscribes to; :returns: its filter."""
-        group = self._kernel.clients.consumer_group(name)
+        group = self._broker.clients.consumer_group(name)
         subscription = group.subscriptions.get(topic) if group else None
         body.subscription_data = subscription
-        filters = self._kernel.filters
+        filters = self._broker.filters
         body.filter_data = (filters.describe(name, topic) if subscription
                             else f"{name}@{topic} is not online!")
         if group is None or subscription is None:
@@ -158,7 +158,7 @@ class QueueQuestions:
         rows: list[bytes] = []
         wanted = min(count, ENTRIES_MAX)
         while len(rows) < wanted:
-            entries, index = self._kernel.store.extended_entries(
+            entries, index = self._broker.store.extended_entries(
                 queue.topic, queue.queue_id, index,
                 min(wanted - len(rows), _ENTRIES_AT_A_TIME))
             if not entries:

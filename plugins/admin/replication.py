@@ -38,8 +38,8 @@ __all__ = ["ReplicationRequests"]
 class ReplicationRequests:
     """The handlers about masters and slaves."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -52,7 +52,7 @@ class ReplicationRequests:
 
     def _require_master(self) -> None:
         """:raises RequestRefused: at a slave: what it should do is not there yet."""
-        if self._kernel.is_slave:
+        if self._broker.is_slave:
             raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                                  "there is no replication here yet")
 
@@ -63,4 +63,4 @@ class ReplicationRequests:
     def _status(self, request: Request[EmptyHeader]) -> Reply:
         self._require_master()
         return Reply(body=HARuntimeInfo(
-            master=True, master_commit_log_max_offset=self._kernel.store.max_offset).encode())
+            master=True, master_commit_log_max_offset=self._broker.store.max_offset).encode())

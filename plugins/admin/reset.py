@@ -46,8 +46,8 @@ class ResetRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [RequestHandler(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self._reset,
@@ -59,19 +59,19 @@ class ResetRequests:
             "{peer} resets {group} in {topic}-{queue_id} to {timestamp} or {offset}",
             peer=request.channel.remote_address, group=header.group, topic=header.topic,
             queue_id=header.queue_id, timestamp=header.timestamp, offset=header.offset)
-        by_broker = self._kernel.settings.flag("useServerSideResetOffset")
+        by_broker = self._broker.settings.flag("useServerSideResetOffset")
         work = self._by_broker(header) if by_broker else self._by_clients(header)
-        return self._kernel.long_answers.answer(work, request.channel)
+        return self._broker.long_answers.answer(work, request.channel)
 
     # --- by the broker
 
     def _by_broker(self, header: ResetOffsetRequestHeader) -> Work:
-        kernel, topic, group = self._kernel, header.topic, header.group
-        if kernel.is_slave:
+        broker, topic, group = self._broker, header.topic, header.group
+        if broker.is_slave:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  "Can not reset offset in slave broker")
         config = self._config(topic, f"Topic {topic} does not exist")
-        if not kernel.subscription_group.has(group):
+        if not broker.subscription_group.has(group):
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                                  f"Group {group} does not exist")
         offsets = {}
@@ -85,11 +85,11 @@ class ResetRequests:
         if not offsets:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         for queue_id, offset in offsets.items():
-            kernel.consumer_offset.reset(group, topic, queue_id, offset)
+            broker.consumer_offset.reset(group, topic, queue_id, offset)
         return self._answer(topic, offsets)
 
     def _config(self, topic: str, missing: str) -> TopicConfig:
-        config = self._kernel.topic_config.get(topic)
+        config = self._broker.topic_config.get(topic)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, missing)
         return config
@@ -98,7 +98,7 @@ class ResetRequests:
         """Differs from Apache, which keeps offsets in queues that there are not."""
         count = max(config.read_queue_nums, config.write_queue_nums)
         topic = config.topic_name
-        if queue_id >= count and not self._kernel.store.max_offset_in_queue(topic, queue_id):
+        if queue_id >= count and not self._broker.store.max_offset_in_queue(topic, queue_id):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"topic {topic} has no queue {queue_id}")
 
@@ -107,7 +107,7 @@ class ResetRequests:
         topic, queue_id, offset = header.topic, header.queue_id, header.offset
         if offset is None or offset == -1:
             return self._offset_at(topic, queue_id, header.timestamp)
-        store = self._kernel.store
+        store = self._broker.store
         begin, end = (store.min_offset_in_queue(topic, queue_id),
                       store.max_offset_in_queue(topic, queue_id))
         # Differs from Apache, which takes the offset behind the next message's too, where nothing
@@ -120,7 +120,7 @@ class ResetRequests:
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The first message stored then or later; a negative time means the queue's end."""
-        store = self._kernel.store
+        store = self._broker.store
         if timestamp_ms < 0:
             return store.max_offset_in_queue(topic, queue_id)
         return max(store.offset_by_time(topic, queue_id, timestamp_ms), 0)
@@ -129,18 +129,18 @@ class ResetRequests:
         return Reply(body=ResetOffsetBody(self._by_queue(topic, offsets)).encode())
 
     def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[MessageQueue, int]:
-        return {MessageQueue(topic, self._kernel.broker_name, queue_id): offset
+        return {MessageQueue(topic, self._broker.broker_name, queue_id): offset
                 for queue_id, offset in offsets.items()}
 
     # --- by the group's members
 
     def _by_clients(self, header: ResetOffsetRequestHeader) -> Work:
-        kernel, topic, group = self._kernel, header.topic, header.group
+        broker, topic, group = self._broker, header.topic, header.group
         config = self._config(
             topic, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}")
         offsets = {}
         for queue_id in range(config.write_queue_nums):
-            consumed = kernel.consumer_offset.query(group, topic, queue_id)
+            consumed = broker.consumer_offset.query(group, topic, queue_id)
             if consumed == -1:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                      f"THe consumer group <{group}> not exist")
@@ -160,7 +160,7 @@ class ResetRequests:
 
         :raises RequestRefused: without any client, or when one is too old.
         """
-        members = self._kernel.clients.consumer_group(header.group)
+        members = self._broker.clients.consumer_group(header.group)
         if members is None:
             raise RequestRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE,
@@ -183,5 +183,5 @@ class ResetRequests:
         if client.language != _CPP:
             return ResetOffsetBody(self._by_queue(topic, offsets)).encode()
         return ResetOffsetBodyForC(
-            [MessageQueueForC(topic, self._kernel.broker_name, queue_id, offset)
+            [MessageQueueForC(topic, self._broker.broker_name, queue_id, offset)
              for queue_id, offset in offsets.items()]).encode()

@@ -25,8 +25,8 @@ class RetentionRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -37,21 +37,21 @@ class RetentionRequests:
         ]
 
     def _clean_queues(self, request: Request[EmptyHeader]) -> Handled:
-        return self._kernel.long_answers.answer(
+        return self._broker.long_answers.answer(
             self._remove_queues(), request.channel, is_wanted=True)
 
     def _remove_queues(self) -> Work:
         """Remove the queues whose messages are all gone; those of system topics stay."""
-        kernel = self._kernel
-        kept = SYSTEM_TOPICS | kernel.topic_config.system_topics
-        for queue in kernel.store.clean_expired_queues(kept):
+        broker = self._broker
+        kept = SYSTEM_TOPICS | broker.topic_config.system_topics
+        for queue in broker.store.clean_expired_queues(kept):
             self.log.info("queue {topic}-{queue_id} had no message left and is removed",
                           topic=queue.topic, queue_id=queue.queue_id)
             yield
         return Reply()
 
     def _clean_topics(self, request: Request[EmptyHeader]) -> Handled:
-        return self._kernel.long_answers.answer(
+        return self._broker.long_answers.answer(
             self._remove_topics(), request.channel, is_wanted=True)
 
     def _remove_topics(self) -> Work:
@@ -59,14 +59,14 @@ class RetentionRequests:
 
         Those of system topics stay, and those of light queues, which never have any.
         """
-        kernel = self._kernel
-        for topic in kernel.store.queues():
-            table = kernel.topic_config
+        broker = self._broker
+        for topic in broker.store.queues():
+            table = broker.topic_config
             if (table.get(topic) is not None or is_system_topic(topic)
                     or table.is_system_topic(topic) or topic.startswith(LMQ_PREFIX)):
                 continue
-            count = kernel.store.delete_topic(topic)
-            kernel.stats.forget_topic(topic)
+            count = broker.store.delete_topic(topic)
+            broker.stats.forget_topic(topic)
             self.log.info("topic {topic} has no configuration: its {count} queues are removed",
                           topic=topic, count=count)
             yield
@@ -74,5 +74,5 @@ class RetentionRequests:
 
     def _delete_files(self, request: Request[EmptyHeader]) -> Reply:
         """Let the next rounds remove expired files; the answer does not wait for them."""
-        self._kernel.store.log_retention.remove_expired()
+        self._broker.store.log_retention.remove_expired()
         return Reply()

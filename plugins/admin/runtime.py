@@ -42,8 +42,8 @@ def readable_size(size: int) -> str:
 class RuntimeQuestions:
     """The handlers about the broker as a whole."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [RequestHandler(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime, EmptyHeader)]
@@ -51,27 +51,27 @@ class RuntimeQuestions:
     # --- figures
 
     def _runtime(self, request: Request[EmptyHeader]) -> Reply:
-        kernel = self._kernel
-        table = {**kernel.store.runtime_info(), **self._broker_rows(), **self._day_rows(),
+        broker = self._broker
+        table = {**broker.store.runtime_info(), **self._broker_rows(), **self._day_rows(),
                  **self._disk_rows(), **_timer_rows(), **_pool_rows(),
-                 **kernel.hooks.runtime_info()}
+                 **broker.hooks.runtime_info()}
         return Reply(body=KVTable(table).encode())
 
     def _broker_rows(self) -> dict[str, str]:
-        kernel = self._kernel
+        broker = self._broker
         return {
             # Whether what only a master does is being done.
-            "brokerActive": "false" if kernel.is_slave else "true",
+            "brokerActive": "false" if broker.is_slave else "true",
             "brokerVersionDesc": _VERSION_NAME,
             "brokerVersion": str(VERSION),
             # An append has the reactor for itself: there is no lock to wait for.
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(kernel.store.earliest_store_time()),
+            "earliestMessageTimeStamp": str(broker.store.earliest_store_time()),
             "startAcceptSendRequestTimeStamp": "0",
         }
 
     def _day_rows(self) -> dict[str, str]:
-        stats = self._kernel.stats
+        stats = self._broker.stats
         return {
             "msgPutTotalYesterdayMorning": str(stats.put_yesterday_morning),
             "msgPutTotalTodayMorning": str(stats.put_today_morning),
@@ -82,7 +82,7 @@ class RuntimeQuestions:
         }
 
     def _disk_rows(self) -> dict[str, str]:
-        store = self._kernel.store
+        store = self._broker.store
         rows = {
             # As Apache's broker has it without a pool of buffers in front of the log.
             "remainTransientStoreBufferNumbs": str(2**31 - 1),

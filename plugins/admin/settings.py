@@ -30,9 +30,9 @@ class SettingRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        self._version = DataVersion(timestamp=kernel.started_ms)
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._version = DataVersion(timestamp=broker.started_ms)
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -44,23 +44,23 @@ class SettingRequests:
     def _read(self, request: Request[EmptyHeader]) -> Reply:
         version = self._version.encode_standard().decode()
         return Reply(header=GetBrokerConfigResponseHeader(version=version),
-                     body=self._kernel.settings.format().encode())
+                     body=self._broker.settings.format().encode())
 
     def _update(self, request: Request[EmptyHeader]) -> Handled:
         """Change settings: all that are named, or none.
 
         A change of what clients may do is answered once the name servers know.
         """
-        kernel = self._kernel
-        changes, changed = change_settings(kernel.settings, request.body, _NEVER_CHANGED)
+        broker = self._broker
+        changes, changed = change_settings(broker.settings, request.body, _NEVER_CHANGED)
         # Values are not logged: what a plugin's setting holds may be a secret.
         self.log.info("{peer} changed the settings {names}", names=", ".join(sorted(changes)),
                       peer=request.channel.remote_address)
-        self._version.next_version(kernel.now_ms())
-        reply = changed_reply(kernel.settings, changes)
+        self._version.next_version(broker.now_ms())
+        reply = changed_reply(broker.settings, changes)
         if "brokerPermission" not in changed:
             return reply
-        told = kernel.topics_saved_and_registered()
+        told = broker.topics_saved_and_registered()
         if told is None:
             return reply
         answer: Deferred[Reply] = told.addCallback(lambda _: reply)

@@ -40,8 +40,8 @@ _STATS: Final = {
 class StatsQuestions:
     """The handler of figures."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [RequestHandler(RequestCode.VIEW_BROKER_STATS_DATA, self._view,
@@ -63,13 +63,13 @@ class StatsQuestions:
         table, names, _ = _STATS.get(name, ("", 0, False))
         # A topic's name has no @.
         parts = tuple(key.split("@", 1)) if names else ()
-        if len(parts) != names or (not names and key != self._kernel.cluster_name):
+        if len(parts) != names or (not names and key != self._broker.cluster_name):
             return None
         counted = (table, *parts)
-        return counted if self._kernel.stats.has(*counted) else None
+        return counted if self._broker.stats.has(*counted) else None
 
     def _item(self, seconds: int, counted: tuple[str, ...], is_size: bool) -> BrokerStatsItem:
-        window = self._kernel.stats.window(seconds, self._kernel.steady.now_ms(), *counted)
+        window = self._broker.stats.window(seconds, self._broker.steady.now_ms(), *counted)
         total = window.size if is_size else window.count
         return BrokerStatsItem(total, window.bytes_per_second if is_size else window.tps,
                                total / window.requests if window.requests else 0.0)

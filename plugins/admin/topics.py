@@ -44,8 +44,8 @@ __all__ = ["TopicQuestions"]
 class TopicQuestions:
     """The handlers about topics."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def handlers(self) -> list[RequestHandler[Any]]:
         return [
@@ -60,38 +60,38 @@ class TopicQuestions:
         ]
 
     def _offsets(self, request: Request[GetTopicStatsInfoRequestHeader]) -> Handled:
-        config = self._kernel.topic_config.get(request.header.topic)
+        config = self._broker.topic_config.get(request.header.topic)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST,
                                  f"topic[{request.header.topic}] not exist")
-        return self._kernel.long_answers.answer(self._read_offsets(config), request.channel)
+        return self._broker.long_answers.answer(self._read_offsets(config), request.channel)
 
     def _read_offsets(self, config: TopicConfig) -> Work:
-        kernel, topic = self._kernel, config.topic_name
+        broker, topic = self._broker, config.topic_name
         rows = []
         for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
-            end = kernel.store.max_offset_in_queue(topic, queue_id)
+            end = broker.store.max_offset_in_queue(topic, queue_id)
             offset = TopicOffset(
-                kernel.store.min_offset_in_queue(topic, queue_id), end,
-                kernel.store.store_time(topic, queue_id, end - 1) if end > 0 else 0)
-            rows.append(map_row(MessageQueue(topic, kernel.broker_name, queue_id), offset))
+                broker.store.min_offset_in_queue(topic, queue_id), end,
+                broker.store.store_time(topic, queue_id, end - 1) if end > 0 else 0)
+            rows.append(map_row(MessageQueue(topic, broker.broker_name, queue_id), offset))
             yield
-        tps = kernel.stats.topic_put_tps(topic, kernel.steady.now_ms())
+        tps = broker.stats.topic_put_tps(topic, broker.steady.now_ms())
         table = TopicStatsTable(topic_put_tps=tps)
         return Reply(body=encode_with_rows(table, b'"offsetTable":{}', rows))
 
     def _groups(self, request: Request[QueryTopicConsumeByWhoRequestHeader]) -> Reply:
         topic = request.header.topic
-        groups = {*self._kernel.clients.groups_consuming(topic),
-                  *self._kernel.consumer_offset.groups_of_topic(topic)}
+        groups = {*self._broker.clients.groups_consuming(topic),
+                  *self._broker.consumer_offset.groups_of_topic(topic)}
         return Reply(body=GroupList(groups).encode())
 
     def _system_topics(self, request: Request[EmptyHeader]) -> Reply:
-        topics = SYSTEM_TOPICS | self._kernel.topic_config.system_topics
+        topics = SYSTEM_TOPICS | self._broker.topic_config.system_topics
         return Reply(body=TopicList(set(topics)).encode())
 
     def _config(self, request: Request[GetTopicConfigRequestHeader]) -> Reply:
-        config = self._kernel.topic_config.get(request.header.topic)
+        config = self._broker.topic_config.get(request.header.topic)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST,
                                  f"No topic in this broker. topic: {request.header.topic}")

@@ -63,8 +63,8 @@ class FlowControl:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._waiting: WaitingRequests | None = None
         #: Refusals since the start, by the word their remarks begin with.
         self.refused: Counter[str] = Counter()
@@ -78,11 +78,11 @@ class FlowControl:
         self.rejects = False
         self._is_on = True
         self.settings_changed()
-        kernel.settings.on_change.append(self.settings_changed)
+        broker.settings.on_change.append(self.settings_changed)
 
     def settings_changed(self, changes: Mapping[str, SettingValue] | None = None) -> None:
         """Read the settings; again whenever one changed."""
-        settings = self._kernel.settings
+        settings = self._broker.settings
         self._bounds = read_bounds(settings)
         self._bytes_max = settings.int(QUEUE_BYTES)
         self._page_cache_ms = settings.int(PAGE_CACHE)
@@ -91,22 +91,22 @@ class FlowControl:
         self._set_rejects()
 
     def _set_rejects(self) -> None:
-        self.rejects = self._kernel.is_slave or self._is_busy
+        self.rejects = self._broker.is_slave or self._is_busy
 
     # --- what the connections ask
 
     def begin_round(self, waiting: WaitingRequests) -> None:
         """See IFlowControl: look whether an append was held up since."""
         self._waiting = waiting
-        stats = self._kernel.store.stats
+        stats = self._broker.store.stats
         slow_ms, stats.slow_put_ms = stats.slow_put_ms, 0
         if slow_ms > self._page_cache_ms:
-            self._slow_ms, self._slow_end_ms = slow_ms, self._kernel.steady.now_ms()
+            self._slow_ms, self._slow_end_ms = slow_ms, self._broker.steady.now_ms()
             self._is_busy = True
             self.log.warn("an append took {slow} ms, more than {limit}: sends that came meanwhile "
                           "are refused, {count} wait", slow=slow_ms, limit=self._page_cache_ms,
                           count=waiting.request_count)
-        elif self._is_busy and self._kernel.steady.now_ms() > self._slow_end_ms + _READ_AFTER_MS:
+        elif self._is_busy and self._broker.steady.now_ms() > self._slow_end_ms + _READ_AFTER_MS:
             self._is_busy = False
         self._set_rejects()
 
@@ -146,7 +146,7 @@ class FlowControl:
         bounds = self._bounds
         is_late = self._is_on and waited_ms >= bounds.least_wait_ms
         is_busy = self._is_on and bool(self._slow_ms) and (
-            self._kernel.steady.now_ms() - waited_ms <= self._slow_end_ms)
+            self._broker.steady.now_ms() - waited_ms <= self._slow_end_ms)
         if not is_late and not is_busy:
             return frames, ()
         passed: list[Frame] = []
@@ -182,7 +182,7 @@ class FlowControl:
 
     def reject(self, frames: Sequence[Frame]) -> Sorted:
         """See IFlowControl: sends while the page cache is busy; on a slave pulls, too."""
-        is_slave = self._kernel.is_slave
+        is_slave = self._broker.is_slave
         rejected = REJECTED_SENDS | PULLS if is_slave and not self._slave_read else REJECTED_SENDS
         passed: list[Frame] = []
         refusals: list[bytes] = []

@@ -47,18 +47,18 @@ def is_system_group(group: str) -> bool:
     return group.upper().startswith(SYSTEM_GROUP_PREFIX)
 
 
-def collect(kernel: Broker) -> Iterator[MetricFamily]:
+def collect(broker: Broker) -> Iterator[MetricFamily]:
     """Make the families."""
     yield single("rocketmq_broker_permission", "What clients may do: 4 read, 2 write, 6 both.",
-                 kernel.settings.int("brokerPermission"))
-    yield single("rocketmq_topic_number", "Topics.", len(kernel.topic_config.table))
+                 broker.settings.int("brokerPermission"))
+    yield single("rocketmq_topic_number", "Topics.", len(broker.topic_config.table))
     yield single("rocketmq_consumer_group_number", "Consumer groups that have settings.",
-                 len(kernel.subscription_group.table))
-    yield from _traffic(kernel)
-    yield _dead_letters(kernel)
-    yield _producers(kernel)
-    yield _consumers(kernel)
-    yield from _storage(kernel)
+                 len(broker.subscription_group.table))
+    yield from _traffic(broker)
+    yield _dead_letters(broker)
+    yield _producers(broker)
+    yield _consumers(broker)
+    yield from _storage(broker)
 
 
 def _is_counted(topic: str) -> bool:
@@ -66,22 +66,22 @@ def _is_counted(topic: str) -> bool:
     return not topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
 
 
-def _traffic(kernel: Broker) -> Iterator[MetricFamily]:
+def _traffic(broker: Broker) -> Iterator[MetricFamily]:
     """Messages and their bytes as stored, by topic, and by group where they go out."""
     labels = ("topic", "is_system")
     count = MetricFamily("rocketmq_messages_in", "counter", "Messages that were stored.", labels)
     size = MetricFamily("rocketmq_throughput_in", "counter", "Their bytes as stored.", labels)
-    for (topic,), sums in kernel.stats.all_sums("TOPIC_PUT"):
+    for (topic,), sums in broker.stats.all_sums("TOPIC_PUT"):
         if _is_counted(topic):
             values = (topic, flag(is_system_topic(topic)))
             count.add(sums.count, *values)
             size.add(sums.size, *values)
     yield count
     yield size
-    yield from _out(kernel)
+    yield from _out(broker)
 
 
-def _out(kernel: Broker) -> Iterator[MetricFamily]:
+def _out(broker: Broker) -> Iterator[MetricFamily]:
     """Messages to consumers: only popped ones are marked as retries or not.
 
     Pulls of retries do not count. Source: DefaultPullMessageResultHandler, PopMessageProcessor.
@@ -89,9 +89,9 @@ def _out(kernel: Broker) -> Iterator[MetricFamily]:
     labels = ("topic", "consumer_group", "is_system", "is_retry")
     count = MetricFamily("rocketmq_messages_out", "counter", "Messages sent to consumers.", labels)
     size = MetricFamily("rocketmq_throughput_out", "counter", "Their bytes as stored.", labels)
-    popped = kernel.stats.popped_sums()
+    popped = broker.stats.popped_sums()
     none = Sums()
-    for (topic, group), sums in kernel.stats.all_sums("GROUP_GET"):
+    for (topic, group), sums in broker.stats.all_sums("GROUP_GET"):
         pops = popped.get((topic, group, False), none)
         if _is_counted(topic) and sums.count > pops.count:
             values = (topic, group, flag(is_system_topic(topic) or is_system_group(group)), "")
@@ -106,11 +106,11 @@ def _out(kernel: Broker) -> Iterator[MetricFamily]:
     yield size
 
 
-def _dead_letters(kernel: Broker) -> MetricFamily:
+def _dead_letters(broker: Broker) -> MetricFamily:
     family = MetricFamily(
         "rocketmq_send_to_dlq_messages", "counter", "Messages that a group gave up.",
         ("topic", "consumer_group", "is_system"))
-    for (topic, group), sums in kernel.stats.all_sums("SNDBCK2DLQ_TIMES"):
+    for (topic, group), sums in broker.stats.all_sums("SNDBCK2DLQ_TIMES"):
         family.add(sums.count, topic, group,
                    flag(is_system_topic(topic) or is_system_group(group)))
     return family
@@ -127,22 +127,22 @@ def _version(client: Client) -> str:
     return name if number % 2 else f"{name}_snapshot"
 
 
-def _producers(kernel: Broker) -> MetricFamily:
+def _producers(broker: Broker) -> MetricFamily:
     family = MetricFamily("rocketmq_producer_connections", "gauge", "Producers, once a group.",
                           ("language", "version", "protocol_type"))
     counts = Counter((client.language.lower(), _version(client))
-                     for clients in kernel.clients.producers.values()
+                     for clients in broker.clients.producers.values()
                      for client in clients.values())
     for (language, version), count in counts.items():
         family.add(count, language, version, _PROTOCOL)
     return family
 
 
-def _consumers(kernel: Broker) -> MetricFamily:
+def _consumers(broker: Broker) -> MetricFamily:
     family = MetricFamily(
         "rocketmq_consumer_connections", "gauge", "Consumers.",
         ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"))
-    for name, group in kernel.clients.consumers.items():
+    for name, group in broker.clients.consumers.items():
         mode = _MODES.get(group.data.consume_type, "") if group.data.consume_type else ""
         counts = Counter((client.language.lower(), _version(client))
                          for client in group.clients.values())
@@ -152,8 +152,8 @@ def _consumers(kernel: Broker) -> MetricFamily:
     return family
 
 
-def _storage(kernel: Broker) -> Iterator[MetricFamily]:
-    store = kernel.store
+def _storage(broker: Broker) -> Iterator[MetricFamily]:
+    store = broker.store
     try:
         space = shutil.disk_usage(store.settings.store_path_root_dir)
     except OSError:
@@ -170,5 +170,5 @@ def _storage(kernel: Broker) -> Iterator[MetricFamily]:
     earliest_ms = store.earliest_store_time()
     if earliest_ms > 0:
         yield single("rocketmq_storage_message_reserve_time_milliseconds",
-                     "Since when the oldest message is stored.", kernel.now_ms() - earliest_ms,
+                     "Since when the oldest message is stored.", broker.now_ms() - earliest_ms,
                      labels=_STORAGE)

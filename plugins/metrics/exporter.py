@@ -106,43 +106,43 @@ class Exporter:
             answer.callback(result) if isinstance(result, bytes) else answer.errback(result)
 
 
-def broker_exporter(kernel: Broker, serve_http: ServeHttp) -> Exporter:
+def broker_exporter(broker: Broker, serve_http: ServeHttp) -> Exporter:
     """That of a broker, and of the name server in its process.
 
     :raises SettingsError: when a setting has no meaning, or the port cannot be had.
     """
-    labels = {"cluster": kernel.cluster_name, "node_type": "broker", "node_id": kernel.broker_name}
-    exposition = _exposition(kernel.settings, labels, _APACHES)
+    labels = {"cluster": broker.cluster_name, "node_type": "broker", "node_id": broker.broker_name}
+    exposition = _exposition(broker.settings, labels, _APACHES)
     latency: RpcLatency | None = None
-    if kernel.settings.flag("metrics.rpc_latency"):
-        latency = RpcLatency(kernel.now_ms)
-        kernel.hooks.add(_RPC_LATENCY, latency)
+    if broker.settings.flag("metrics.rpc_latency"):
+        latency = RpcLatency(broker.now_ms)
+        broker.hooks.add(_RPC_LATENCY, latency)
 
     def collecting() -> Making[dict[str, MetricFamily]]:
         families = {family.name: family for family in (
-            *broker_families.collect(kernel), *process_families.collect(kernel),
-            *process_families.of_store(kernel))}
+            *broker_families.collect(broker), *process_families.collect(broker),
+            *process_families.of_store(broker))}
         yield
-        for family in (yield from lag_families.collecting(kernel)):
+        for family in (yield from lag_families.collecting(broker)):
             families[family.name] = family
         if latency is not None:
             family = latency.family()
             families[family.name] = family
-        if kernel.host.name_server is not None:
-            families.update(kernel.host.name_server.hooks.namesrv_metrics())
-        families.update(kernel.hooks.metrics())
+        if broker.host.name_server is not None:
+            families.update(broker.host.name_server.hooks.namesrv_metrics())
+        families.update(broker.hooks.metrics())
         return families
 
     def checks() -> HealthChecks:
-        if kernel.host.name_server is None:
-            return kernel.health_checks
+        if broker.host.name_server is None:
+            return broker.health_checks
         # They are told under names of their own: both servers have one of whether they answer.
-        return kernel.health_checks | {
+        return broker.health_checks | {
             f"name server: {name}": check
-            for name, check in kernel.host.name_server.health_checks.items()}
+            for name, check in broker.host.name_server.health_checks.items()}
 
-    return Exporter(kernel.settings, serve_http, exposition, collecting, kernel.slices.run,
-                    {"broker": lambda: kernel.broker_name}, checks)
+    return Exporter(broker.settings, serve_http, exposition, collecting, broker.slices.run,
+                    {"broker": lambda: broker.broker_name}, checks)
 
 
 def namesrv_exporter(name_server: NameServer, serve_http: ServeHttp) -> Exporter:

@@ -36,7 +36,7 @@ class _Lag:
     next_pull_ms: int = 0
 
 
-def collecting(kernel: Broker) -> Generator[None, None, list[MetricFamily]]:
+def collecting(broker: Broker) -> Generator[None, None, list[MetricFamily]]:
     """Make the families; pauses after each queue, because each reads the store."""
     families = (
         MetricFamily("rocketmq_consumer_lag_messages", "gauge",
@@ -50,17 +50,17 @@ def collecting(kernel: Broker) -> Generator[None, None, list[MetricFamily]]:
         MetricFamily("rocketmq_consumer_ready_messages", "gauge",
                      "Messages it has not pulled.", _LABELS),
     )
-    for name, group in list(kernel.clients.consumers.items()):
+    for name, group in list(broker.clients.consumers.items()):
         for topic in list(group.subscriptions):
-            config = kernel.topic_config.get(topic)
+            config = broker.topic_config.get(topic)
             if config is None or topic.startswith(RETRY_GROUP_TOPIC_PREFIX) or not (
-                    config.perm & kernel.settings.int("brokerPermission") & PERM_READ_WRITE):
+                    config.perm & broker.settings.int("brokerPermission") & PERM_READ_WRITE):
                 continue
             lag = _Lag()
             for queue_id in range(config.write_queue_nums):
-                _add_queue(lag, kernel, name, topic, queue_id)
+                _add_queue(lag, broker, name, topic, queue_id)
                 yield
-            now_ms = kernel.now_ms()
+            now_ms = broker.now_ms()
             is_system = flag(is_system_topic(topic) or is_system_group(name))
             for family, value in zip(families, (
                 lag.behind, lag.next_ms and max(now_ms - lag.next_ms, 0), lag.in_flight,
@@ -70,9 +70,9 @@ def collecting(kernel: Broker) -> Generator[None, None, list[MetricFamily]]:
     return list(families)
 
 
-def _add_queue(lag: _Lag, kernel: Broker, group: str, topic: str, queue_id: int) -> None:
+def _add_queue(lag: _Lag, broker: Broker, group: str, topic: str, queue_id: int) -> None:
     """Add what a queue has for a group."""
-    store, offsets = kernel.store, kernel.consumer_offset
+    store, offsets = broker.store, broker.consumer_offset
     end = max(store.max_offset_in_queue(topic, queue_id), 0)
     committed = offsets.query(group, topic, queue_id)
     pulled = offsets.query_pulled(group, topic, queue_id)

@@ -40,13 +40,13 @@ def collect(server: Broker | NameServer) -> Iterator[MetricFamily]:
             yield single(f"twistmq_{name}", text, figure(), kind)
 
 
-def of_store(kernel: Broker) -> Iterator[MetricFamily]:
+def of_store(broker: Broker) -> Iterator[MetricFamily]:
     """Make those of a store."""
     yield single("twistmq_messages_not_stored", "Messages that the store refused.",
-                 kernel.store.stats.put_failed, "counter")
+                 broker.store.stats.put_failed, "counter")
     disks = MetricFamily("twistmq_disk_used_ratio", "gauge",
                          "Used part of the disks of commit log and queues, 0 to 1.", ("of",))
-    for of, ratio in zip(("commitlog", "store"), kernel.store.disk_ratios(), strict=True):
+    for of, ratio in zip(("commitlog", "store"), broker.store.disk_ratios(), strict=True):
         if ratio >= 0:
             disks.add(ratio, of)
     yield disks

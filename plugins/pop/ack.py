@@ -143,8 +143,8 @@ class AckRequests:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, state: PopState) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, state: PopState) -> None:
+        self._broker = broker
         self._state = state
         self._missing_lines = LineRate()
 
@@ -172,7 +172,7 @@ class AckRequests:
             try:
                 self._require_queue(request, ranges)
                 receipt = Receipt.parse(header.extra_info)
-                require_group(self._kernel, header.consumer_group)
+                require_group(self._broker, header.consumer_group)
                 if receipt.is_order:
                     self._ack_in_order(request, header.topic, header.consumer_group,
                                        header.queue_id, header.offset, receipt.pop_time)
@@ -195,7 +195,7 @@ class AckRequests:
         header = request.header
         found = ranges.get((header.topic, header.queue_id))
         if found is None:
-            found = require_range(self._kernel, request)
+            found = require_range(self._broker, request)
             ranges[header.topic, header.queue_id] = found
         require_offset(header.topic, header.queue_id, header.offset, *found)
 
@@ -223,7 +223,7 @@ class AckRequests:
         index: int,
     ) -> None:
         """:raises BrokerError: when it has no meaning."""
-        store = self._kernel.store
+        store = self._broker.store
         group, queue_id = ack.consumer_group, ack.queue_id
         topic = real_topic(ack.topic, group, ack.retry)
         if store.queue(topic, queue_id) is None:
@@ -234,7 +234,7 @@ class AckRequests:
                               peer=request.channel.remote_address, queue_id=queue_id,
                               left_out=left_out)
             return
-        require_group(self._kernel, group)
+        require_group(self._broker, group)
         least = store.min_offset_in_queue(topic, queue_id)
         most = store.max_offset_in_queue(topic, queue_id)
         offsets = [offset for offset in ack.offsets() if least <= offset <= most]
@@ -243,7 +243,7 @@ class AckRequests:
                 self._ack_in_order(request, topic, group, queue_id, offset, ack.pop_time)
         elif offsets:
             key = PointKey(topic, group, queue_id, ack.start_offset, ack.pop_time,
-                           require_broker_name(broker_name or self._kernel.broker_name))
+                           require_broker_name(broker_name or self._broker.broker_name))
             self._enter(groups, key, ack.revive_queue_id, ack.invisible_time, offsets, index)
 
     # --- of both
@@ -295,7 +295,7 @@ class AckRequests:
         answers: list[Handled],
     ) -> None:
         """Under SYNC_FLUSH an acknowledgement counts when it is durable."""
-        acknowledgement = self._kernel.acknowledgement
+        acknowledgement = self._broker.acknowledgement
         if not acknowledgement.stages:
             return
         safe = acknowledgement.wait(next_offset)
@@ -317,7 +317,7 @@ class AckRequests:
         pop_time: int,
     ) -> None:
         """:raises RequestRefused: when the message is not given out."""
-        table, state = self._kernel.consumer_offset, self._state
+        table, state = self._broker.consumer_offset, self._state
         old = table.query(group, topic, queue_id)
         if offset < old:
             return
@@ -343,17 +343,17 @@ def _batch_body(data: bytes) -> BatchAckMessageRequestBody:
     return body
 
 
-def require_range(kernel: Broker, request: Request[Any]) -> tuple[int, int]:
+def require_range(broker: Broker, request: Request[Any]) -> tuple[int, int]:
     """First and last offset of the queue a request names.
 
     :raises RequestRefused: when there is no such queue.
     """
     header = request.header
-    config = require_topic(kernel, header.topic)
+    config = require_topic(broker, header.topic)
     if not 0 <= header.queue_id < config.read_queue_nums:
         raise no_queue(request, config, ResponseCode.MESSAGE_ILLEGAL)
-    return (kernel.store.min_offset_in_queue(header.topic, header.queue_id),
-            kernel.store.max_offset_in_queue(header.topic, header.queue_id))
+    return (broker.store.min_offset_in_queue(header.topic, header.queue_id),
+            broker.store.max_offset_in_queue(header.topic, header.queue_id))
 
 
 def require_offset(topic: str, queue_id: int, offset: int, least: int, most: int) -> None:

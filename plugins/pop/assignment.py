@@ -113,8 +113,8 @@ class Assignments:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, modes: RequestModes) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, modes: RequestModes) -> None:
+        self._broker = broker
         self._modes = modes
         #: By topic: its queues, and since when, Unix ms.
         self._routes: OrderedDict[str, tuple[list[MessageQueue], int]] = OrderedDict()
@@ -124,7 +124,7 @@ class Assignments:
 
     def _query(self, request: Request[EmptyHeader]) -> Handled:
         body = QueryAssignmentRequestBody.decode(request.body)
-        queues = self._queues(body.topic, self._kernel.steady.now_ms())
+        queues = self._queues(body.topic, self._broker.steady.now_ms())
         if isinstance(queues, Deferred):
             return queues.addCallback(lambda found: self._answer(body, found))
         return self._answer(body, queues)
@@ -144,9 +144,9 @@ class Assignments:
     ) -> list[MessageQueue] | None:
         """The queues of the client; None: unknown."""
         if body.message_model is MessageModel.BROADCASTING or (
-                not self._kernel.settings.flag("serverLoadBalancerEnable")):
+                not self._broker.settings.flag("serverLoadBalancerEnable")):
             return queues
-        group = self._kernel.clients.consumer_group(body.consumer_group)
+        group = self._broker.clients.consumer_group(body.consumer_group)
         allocate = STRATEGIES.get(body.strategy_name)
         if group is None or allocate is None:
             self.log.warn("no queues of {topic} are assigned to {client} of {group} by {strategy}",
@@ -168,15 +168,15 @@ class Assignments:
     ) -> list[MessageQueue] | Deferred[list[MessageQueue] | None] | None:
         """All queues of a topic, in order; None when there is no such topic."""
         if is_light(topic):
-            return [MessageQueue(topic, self._kernel.broker_name, 0)]
-        host = self._kernel.host
+            return [MessageQueue(topic, self._broker.broker_name, 0)]
+        host = self._broker.host
         if not host.has_name_servers:
             return self._own_queues(topic)
         if not can_be_directory(topic):
             # No broker could have it.
             return None
         known = self._routes.get(topic)
-        most_ms = self._kernel.settings.int("loadBalancePollNameServerInterval")
+        most_ms = self._broker.settings.int("loadBalancePollNameServerInterval")
         if known is not None and now_ms - known[1] <= most_ms:
             return known[0]
         found = Deferred.fromCoroutine(host.find_route(topic))
@@ -209,8 +209,8 @@ class Assignments:
 
     def _own_queues(self, topic: str) -> list[MessageQueue] | None:
         """This broker's queues, where there is no name server."""
-        config = self._kernel.topic_config.get(topic)
+        config = self._broker.topic_config.get(topic)
         if config is None or not config.perm & PERM_READ:
             return None
-        return [MessageQueue(topic, self._kernel.broker_name, queue_id)
+        return [MessageQueue(topic, self._broker.broker_name, queue_id)
                 for queue_id in range(config.read_queue_nums)]

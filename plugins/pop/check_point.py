@@ -246,8 +246,8 @@ class ReviveRecords:
     :param topic: the revive topic.
     """
 
-    def __init__(self, kernel: Broker, topic: str, counts: PopCounts) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, topic: str, counts: PopCounts) -> None:
+        self._broker = broker
         self._counts = counts
         self.topic = topic
         self._codes = {tag: tags_code(tag) for tag in (CK_TAG, ACK_TAG, BATCH_ACK_TAG)}
@@ -256,7 +256,7 @@ class ReviveRecords:
         self, made: Sequence[ReviveRecord], owners: Sequence[int] | None = None
     ) -> dict[int, BrokerError]:
         """Append records and count them; see ``Kernel.append``."""
-        refusals = self._kernel.append([each.record for each in made], owners)
+        refusals = self._broker.append([each.record for each in made], owners)
         for index, each in enumerate(made):
             self._counts.put(each.key, each.kind, refusals.get(index))
         return refusals
@@ -294,8 +294,8 @@ class ReviveRecords:
     def _record(
         self, tag: str, revive_queue: int, body: bytes, unique: str, deliver_ms: int
     ) -> MessageRecord:
-        host = self._kernel.store_host
+        host = self._broker.store_host
         return MessageRecord(
             self.topic, revive_queue, body,
             f"TAGS\x01{tag}\x02UNIQ_KEY\x01{unique}\x02TIMER_DELIVER_MS\x01{deliver_ms}\x02",
-            self._kernel.now_ms(), host, host, [unique], self._codes[tag])
+            self._broker.now_ms(), host, host, [unique], self._codes[tag])

@@ -20,20 +20,20 @@ __all__ = ["require_attempt_id", "require_group", "require_readable", "require_t
 
 
 
-def require_topic(kernel: Broker, topic: str) -> TopicConfig:
+def require_topic(broker: Broker, topic: str) -> TopicConfig:
     """:raises RequestRefused: when there is no such topic."""
-    config = kernel.topic_config.get(topic)
+    config = broker.topic_config.get(topic)
     if config is None:
         raise no_topic(topic)
     return config
 
 
-def require_group(kernel: Broker, group: str) -> None:
+def require_group(broker: Broker, group: str) -> None:
     """Unlike a pop, what follows one makes no group.
 
     :raises RequestRefused: when there is no such group.
     """
-    if not kernel.subscription_group.has(group):
+    if not broker.subscription_group.has(group):
         raise no_group(group)
 
 
@@ -44,23 +44,23 @@ def require_attempt_id(attempt_id: str | None) -> None:
                              f"the attemptId is longer than {ATTEMPT_ID_LENGTH_MAX} characters")
 
 
-def require_readable(kernel: Broker, request: Request[Any], what: str) -> TopicConfig:
+def require_readable(broker: Broker, request: Request[Any], what: str) -> TopicConfig:
     """:raises RequestRefused: when the group may not pop the topic, or there is no such queue.
 
     :param what: popping or peeking, for the remark.
     """
     header = request.header
-    if not kernel.settings.int("brokerPermission") & PERM_READ:
+    if not broker.settings.int("brokerPermission") & PERM_READ:
         raise RequestRefused(
             ResponseCode.NO_PERMISSION,
-            f"the broker[{kernel.settings.text('brokerIP1')}] {what} message is forbidden")
-    config = require_topic(kernel, header.topic)
+            f"the broker[{broker.settings.text('brokerIP1')}] {what} message is forbidden")
+    config = require_topic(broker, header.topic)
     if not config.perm & PERM_READ:
         raise RequestRefused(ResponseCode.NO_PERMISSION,
                              f"the topic[{header.topic}] peeking message is forbidden")
     if header.queue_id >= config.read_queue_nums:
         raise no_queue(request, config, ResponseCode.INVALID_PARAMETER)
-    group = kernel.subscription_group.find(header.consumer_group)
+    group = broker.subscription_group.find(header.consumer_group)
     if group is None:
         raise no_group(header.consumer_group)
     if not group.consume_enable:

@@ -64,10 +64,10 @@ class PopCounts:
         """A message was stored for another try, or refused."""
         self.retried[key.group, key.topic, _status(refusal)] += 1
 
-    def forget_gone(self, kernel: Broker) -> None:
+    def forget_gone(self, broker: Broker) -> None:
         """Forget topics and groups that are not there any more."""
         for counts in (self.came, self.went, self.retried):
             for labels in [labels for labels in counts
-                           if kernel.topic_config.get(labels[1]) is None
-                           or not kernel.subscription_group.has(labels[0])]:
+                           if broker.topic_config.get(labels[1]) is None
+                           or not broker.subscription_group.has(labels[0])]:
                 del counts[labels]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["families"]
 
 def families(
-    kernel: Broker, state: PopState, queues: Sequence[ReviveQueue]
+    broker: Broker, state: PopState, queues: Sequence[ReviveQueue]
 ) -> list[MetricFamily]:
     """Make the families."""
     counts = state.counts
@@ -31,7 +31,7 @@ def families(
                        "Messages of the revive topic that are not done with.", ("queue_id",))
     latency = MetricFamily("rocketmq_pop_revive_latency_milliseconds", "gauge",
                            "How late the next of them is.", ("queue_id",))
-    now_ms = kernel.now_ms()
+    now_ms = broker.now_ms()
     for queue in queues:
         lag.add(queue.behind, str(queue.queue_id))
         latency.add(queue.late_ms(now_ms), str(queue.queue_id))

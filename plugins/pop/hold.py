@@ -71,8 +71,8 @@ class PopHold:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, newest_first: bool = False) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, newest_first: bool = False) -> None:
+        self._broker = broker
         self._newest_first = newest_first
         self._waiting: dict[QueueKey, WaitingByTag[Waiting]] = {}
         #: The groups that wait, by topic; for which queues.
@@ -85,7 +85,7 @@ class PopHold:
         self._due: OrderedDict[Waiting, None] = OrderedDict()
         #: Whether ``_look_at_due`` waits or runs.
         self._is_going_on = False
-        self._lane = kernel.foreground.lane()
+        self._lane = broker.foreground.lane()
         self.count = 0
 
     def waiting(self, key: QueueKey) -> int:
@@ -93,7 +93,7 @@ class PopHold:
         return len(self._waiting.get(key, ()))
 
     def is_full(self, key: QueueKey) -> bool:
-        settings = self._kernel.settings
+        settings = self._broker.settings
         return (self.count >= settings.int("maxPopPollingSize")
                 or self.waiting(key) > settings.int("popPollingSize"))
 
@@ -108,7 +108,7 @@ class PopHold:
         # The deadline is by the client's clock; how far that is holds whatever ours does.
         left_ms = waiting.deadline_ms - _AHEAD_MS - waiting.request.now_ms
         heappush(self._deadlines,
-                 (self._kernel.steady.now_ms() + left_ms, next(self._numbers), waiting))
+                 (self._broker.steady.now_ms() + left_ms, next(self._numbers), waiting))
         waiting.request.kept_bytes = (
             getattr(waiting.wants, "size_bytes", 0) + index_size(waiting.wants))
         return waiting.reply
@@ -143,7 +143,7 @@ class PopHold:
         """Messages can be read: wake one of each group that may want one."""
         if not self.count:
             return
-        groups, interval = self._groups, self._kernel.settings.int(
+        groups, interval = self._groups, self._broker.settings.int(
             "popLongPollingForceNotifyInterval")
         found: dict[tuple[str, int], list[MessageRecord]] = {}
         for record in records:
@@ -197,7 +197,7 @@ class PopHold:
 
     def check(self) -> None:
         """End the waits whose time is up or whose client is gone; run periodically."""
-        now_ms = self._kernel.steady.now_ms()
+        now_ms = self._broker.steady.now_ms()
         deadlines = self._deadlines
         while deadlines and (deadlines[0][0] <= now_ms or deadlines[0][2].is_over):
             waiting = heappop(deadlines)[2]

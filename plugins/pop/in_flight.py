@@ -22,8 +22,8 @@ class InFlightCounts:
     :param enabled: whether anything is counted.
     """
 
-    def __init__(self, kernel: Broker, enabled: bool) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, enabled: bool) -> None:
+        self._broker = broker
         self._enabled = enabled
         self._counts: dict[QueueKey, int] = {}
 
@@ -31,7 +31,7 @@ class InFlightCounts:
         return self._counts.get(key, 0)
 
     def is_too_many(self, key: QueueKey) -> bool:
-        return self._enabled and self.count(key) > self._kernel.settings.int(
+        return self._enabled and self.count(key) > self._broker.settings.int(
             "popInflightMessageThreshold")
 
     def add(self, key: QueueKey, count: int) -> None:
@@ -44,7 +44,7 @@ class InFlightCounts:
 
         :param pop_time: what was popped before the start, Unix ms, was never counted.
         """
-        if self._enabled and pop_time >= self._kernel.started_ms:
+        if self._enabled and pop_time >= self._broker.started_ms:
             left = self.count(key) - count
             if left > 0:
                 self._counts[key] = left
@@ -62,7 +62,7 @@ class InFlightCounts:
 
     def forget_gone(self) -> None:
         """Forget queues of topics and groups that are not there any more."""
-        kernel = self._kernel
-        for key in [key for key in self._counts if kernel.topic_config.get(key[0]) is None
-                    or not kernel.subscription_group.has(key[1])]:
+        broker = self._broker
+        for key in [key for key in self._counts if broker.topic_config.get(key[0]) is None
+                    or not broker.subscription_group.has(key[1])]:
             del self._counts[key]

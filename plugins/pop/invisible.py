@@ -40,8 +40,8 @@ __all__ = ["ChangeInvisibleTime"]
 class ChangeInvisibleTime:
     """The handler of one broker."""
 
-    def __init__(self, kernel: Broker, state: PopState, taker: Taker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, state: PopState, taker: Taker) -> None:
+        self._broker = broker
         self._state = state
         self._taker = taker
 
@@ -51,10 +51,10 @@ class ChangeInvisibleTime:
 
     def _change(self, request: Request[ChangeInvisibleTimeRequestHeader]) -> Handled:
         header = request.header
-        least, end = require_range(self._kernel, request)
+        least, end = require_range(self._broker, request)
         require_offset(header.topic, header.queue_id, header.offset, least, end - 1)
         receipt = Receipt.parse(header.extra_info)
-        require_group(self._kernel, header.consumer_group)
+        require_group(self._broker, header.consumer_group)
         if receipt.is_order:
             return self._change_in_order(request, receipt)
         if header.offset >= self._taker.peek_offset(
@@ -70,7 +70,7 @@ class ChangeInvisibleTime:
         state.require_revive_queue(receipt.revive_queue)
         # Differs from Apache: in the millisecond of the pop the two check points would be one, and
         # the acknowledgement that of both.
-        now_ms = max(self._kernel.now_ms(), receipt.pop_time + 1)
+        now_ms = max(self._broker.now_ms(), receipt.pop_time + 1)
         key = PointKey(header.topic, header.consumer_group, header.queue_id, header.offset, now_ms,
                        receipt.broker_name)
         point = CheckPoint(key, [header.offset], header.invisible_time)
@@ -88,7 +88,7 @@ class ChangeInvisibleTime:
         reply = Reply(header=ChangeInvisibleTimeResponseHeader(
             pop_time=now_ms, invisible_time=header.invisible_time,
             revive_qid=receipt.revive_queue))
-        safe = self._kernel.acknowledgement.wait(records[-1].next_offset)
+        safe = self._broker.acknowledgement.wait(records[-1].next_offset)
         if safe is None:
             return reply
 
@@ -100,13 +100,13 @@ class ChangeInvisibleTime:
     def _change_in_order(
         self, request: Request[ChangeInvisibleTimeRequestHeader], receipt: Receipt
     ) -> Reply:
-        header, kernel = request.header, self._kernel
+        header, broker = request.header, self._broker
         key = header.topic, header.consumer_group, header.queue_id
-        old = kernel.consumer_offset.query(header.consumer_group, header.topic, header.queue_id)
+        old = broker.consumer_offset.query(header.consumer_group, header.topic, header.queue_id)
         if header.offset < old:
             return Reply(header=ChangeInvisibleTimeResponseHeader(
                 pop_time=0, invisible_time=0, revive_qid=0))
-        visible_ms = kernel.now_ms() + header.invisible_time
+        visible_ms = broker.now_ms() + header.invisible_time
         if not self._state.orders.hide(key, header.offset, receipt.pop_time, visible_ms):
             raise _not_given_out(header)
         return Reply(header=ChangeInvisibleTimeResponseHeader(

@@ -30,8 +30,8 @@ __all__ = ["Notifications"]
 class Notifications:
     """The handlers of one broker."""
 
-    def __init__(self, kernel: Broker, state: PopState, taker: Taker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, state: PopState, taker: Taker) -> None:
+        self._broker = broker
         self._state = state
         self._taker = taker
         #: The notifications that wait.
@@ -50,7 +50,7 @@ class Notifications:
 
     def _notify(self, request: Request[NotificationRequestHeader]) -> Handled:
         header, hold = request.header, self._hold
-        require_readable(self._kernel, request, "peeking")
+        require_readable(self._broker, request, "peeking")
         require_attempt_id(header.attempt_id)
         if self._has_message(header):
             return _told(has_msg=True)
@@ -67,7 +67,7 @@ class Notifications:
         return _told(has_msg=has_msg) if has_msg or is_last else None
 
     def _has_message(self, header: NotificationRequestHeader) -> bool:
-        settings, table = self._state.settings, self._kernel.topic_config
+        settings, table = self._state.settings, self._broker.topic_config
         topic, group = header.topic, header.consumer_group
         retries = {pop_retry_topic(topic, group, settings.retry_v2)}
         if settings.retry_v1_too:
@@ -81,16 +81,16 @@ class Notifications:
         return any(self._queue_has(header, *queue) for queue in queues)
 
     def _queue_has(self, header: NotificationRequestHeader, topic: str, queue_id: int) -> bool:
-        kernel, state = self._kernel, self._state
+        broker, state = self._broker, self._state
         key = topic, header.consumer_group, queue_id
         if header.order and state.orders.is_blocked(
-                key, header.attempt_id, 0, kernel.now_ms()):
+                key, header.attempt_id, 0, broker.now_ms()):
             return False
-        return kernel.store.max_offset_in_queue(topic, queue_id) > self._taker.peek_offset(key)
+        return broker.store.max_offset_in_queue(topic, queue_id) > self._taker.peek_offset(key)
 
     def _polling_info(self, request: Request[PollingInfoRequestHeader]) -> Reply:
         header = request.header
-        require_readable(self._kernel, request, "peeking")
+        require_readable(self._broker, request, "peeking")
         return Reply(header=PollingInfoResponseHeader(polling_num=self._pops.waiting(
             (header.topic, header.consumer_group, header.queue_id))))
 

@@ -41,8 +41,8 @@ class Taken:
 class PopOffsets:
     """The queues of one broker that have parts which are not settled."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._queues: dict[QueueKey, deque[Taken]] = {}
 
     @property
@@ -81,7 +81,7 @@ class PopOffsets:
         """Make consumer offsets of what is settled."""
         if not self._queues:
             return
-        durable = self._kernel.store.flushed_offset
+        durable = self._broker.store.flushed_offset
         for key in list(self._queues):
             self._settle(key, durable)
 
@@ -93,7 +93,7 @@ class PopOffsets:
         if not queue:
             del self._queues[key]
         topic, group, queue_id = key
-        table = self._kernel.consumer_offset
+        table = self._broker.consumer_offset
         # An offset that an administrator set waits for the group's next pop.
         if offset > table.query(group, topic, queue_id) and not table.is_reset(
                 group, topic, queue_id):
@@ -106,7 +106,7 @@ class PopOffsets:
 
     def forget_gone(self) -> None:
         """Forget queues of topics and groups that are not there any more."""
-        kernel = self._kernel
-        for key in [key for key in self._queues if kernel.topic_config.get(key[0]) is None
-                    or not kernel.subscription_group.has(key[1])]:
+        broker = self._broker
+        for key in [key for key in self._queues if broker.topic_config.get(key[0]) is None
+                    or not broker.subscription_group.has(key[1])]:
             del self._queues[key]

@@ -94,9 +94,9 @@ class OrderInfos(SavedTable):
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, on_free: Callable[[QueueKey], None] | None) -> None:
-        super().__init__(kernel.store.config_file("consumerOrderInfo.json"))
-        self._kernel = kernel
+    def __init__(self, broker: Broker, on_free: Callable[[QueueKey], None] | None) -> None:
+        super().__init__(broker.store.config_file("consumerOrderInfo.json"))
+        self._broker = broker
         self._on_free = on_free
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._file_rows = FileRows(self._file_row)
@@ -120,7 +120,7 @@ class OrderInfos(SavedTable):
 
     def saving(self) -> Saving:
         """See SavedTable."""
-        yield from self._forgetting_old(self._kernel.now_ms())
+        yield from self._forgetting_old(self._broker.now_ms())
         yield from self._file_rows.write()
         return self._job(_OrderInfoTable(), {"table": self._file_rows.rows()})
 
@@ -130,7 +130,7 @@ class OrderInfos(SavedTable):
 
     def _forgetting_old(self, now_ms: int) -> Iterator[None]:
         """Forget topics, groups and queues that are gone, and who is gone for long, in steps."""
-        kernel = self._kernel
+        broker = self._broker
         for number, key in enumerate(list(self._table)):
             if not number % _KEYS_AT_ONCE:
                 yield
@@ -138,13 +138,13 @@ class OrderInfos(SavedTable):
             if queues is None:
                 continue
             topic, _, group = key.partition(_SEPARATOR)
-            config = kernel.topic_config.get(topic)
+            config = broker.topic_config.get(topic)
             old = [queue_id for queue_id, info in queues.items()
                    if config is None or queue_id >= config.read_queue_nums
                    or now_ms - info.last_consume_timestamp > _FORGET_MS]
             for queue_id in old:
                 del queues[queue_id]
-            if not queues or not kernel.subscription_group.has(group):
+            if not queues or not broker.subscription_group.has(group):
                 del self._table[key]
                 old.append(0)
             if old:
@@ -199,7 +199,7 @@ class OrderInfos(SavedTable):
         first = offsets[0]
         info = OrderInfo(pop_time, invisible_time,
                          [first, *[offset - first for offset in offsets[1:]]],
-                         last_consume_timestamp=self._kernel.now_ms(), attempt_id=attempt_id)
+                         last_consume_timestamp=self._broker.now_ms(), attempt_id=attempt_id)
         before = self._find(key)
         counts: dict[int, int] = {}
         if before is not None:
@@ -264,7 +264,7 @@ class OrderInfos(SavedTable):
 
     def _note_free(self, key: QueueKey, info: OrderInfo) -> None:
         if self._on_free is not None and info.offset_list:
-            until_ms = info.blocked_until(self._kernel.now_ms())
+            until_ms = info.blocked_until(self._broker.now_ms())
             if until_ms is not None:
                 heappush(self._free, (until_ms, key))
 

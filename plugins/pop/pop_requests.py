@@ -52,8 +52,8 @@ _FOUND, _NONE = GetMessageStatus.FOUND.name, GetMessageStatus.NO_MESSAGE_IN_QUEU
 class PopRequests:
     """The handlers of one broker."""
 
-    def __init__(self, kernel: Broker, state: PopState, taker: Taker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, state: PopState, taker: Taker) -> None:
+        self._broker = broker
         self._state = state
         self._hold = state.hold
         self._taker = taker
@@ -84,7 +84,7 @@ class PopRequests:
         header.born_time = header.born_time or request.now_ms
         late_ms = request.now_ms - header.born_time - header.poll_time
         if late_ms > _LATE_MAX_MS:
-            ip = self._kernel.settings.text("brokerIP1")
+            ip = self._broker.settings.text("brokerIP1")
             return Reply(ResponseCode.POLLING_TIMEOUT, PopMessageResponseHeader(
                 pop_time=0, invisible_time=0, revive_qid=0, rest_num=0),
                 remark=f"the broker[{ip}] pop message is timeout too much")
@@ -119,14 +119,14 @@ class PopRequests:
 
     def _check(self, request: Request[PopMessageRequestHeader]) -> None:
         """:raises RequestRefused: when the pop must not be served."""
-        kernel, header = self._kernel, request.header
-        ip = kernel.settings.text("brokerIP1")
+        broker, header = self._broker, request.header
+        ip = broker.settings.text("brokerIP1")
         if header.max_msg_nums > _COUNT_MAX:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"the broker[{ip}] pop message's num is greater than "
                                  f"{_COUNT_MAX}")
         require_attempt_id(header.attempt_id)
-        if names.TIMER_DELIVER_MS not in kernel.claimed_properties:
+        if names.TIMER_DELIVER_MS not in broker.claimed_properties:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{ip}] pop message is forbidden because timerWheelEnable is false")
@@ -134,7 +134,7 @@ class PopRequests:
             # Differs from Apache, where what is not acknowledged would be lost.
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  "the names of topic and group are too long for a topic of retries")
-        if is_batch_topic(require_readable(kernel, request, "pop")):
+        if is_batch_topic(require_readable(broker, request, "pop")):
             # Apache's broker gives out batches whose messages no client can acknowledge.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"topic[{header.topic}] has batch queues, it cannot be popped")
@@ -148,10 +148,10 @@ class PopRequests:
         """:raises RequestRefused: when the expression has no meaning."""
         if not header.exp:
             return None
-        kernel = self._kernel
-        message_filter = kernel.filters.own_filter(
+        broker = self._broker
+        message_filter = broker.filters.own_filter(
             header.consumer_group, header.topic, header.exp_type, header.exp)
-        if not is_tag_type(header.exp_type) and not kernel.settings.flag("enablePropertyFilter"):
+        if not is_tag_type(header.exp_type) and not broker.settings.flag("enablePropertyFilter"):
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter "
                 f"message by {header.exp_type}")
@@ -164,15 +164,15 @@ class PopRequests:
 
         :raises BrokerError: when it cannot be covered by check points, or a plugin forbids it.
         """
-        header, kernel = request.header, self._kernel
+        header, broker = request.header, self._broker
         context = self._context(request, header.queue_id)
         if context is not None:
-            refusal = kernel.hooks.refuse_consume(context)
+            refusal = broker.hooks.refuse_consume(context)
             if refusal is not None:
                 raise refusal
-        attempt = Attempt(header, kernel.now_ms(), self._revive_queue(header), message_filter)
-        chance = kernel.random.randrange(100)
-        retries_first = chance < kernel.settings.int("popFromRetryProbability")
+        attempt = Attempt(header, broker.now_ms(), self._revive_queue(header), message_filter)
+        chance = broker.random.randrange(100)
+        retries_first = chance < broker.settings.int("popFromRetryProbability")
         if retries_first and not header.order:
             self._take_retries(attempt, chance)
         if header.queue_id < 0:
@@ -202,7 +202,7 @@ class PopRequests:
     def _context(
         self, request: Request[PopMessageRequestHeader], queue_id: int, offset: int = -1
     ) -> ConsumeContext | None:
-        hooks, header = self._kernel.hooks, request.header
+        hooks, header = self._broker.hooks, request.header
         if not hooks.before_consume and not hooks.after_consume:
             return None
         return ConsumeContext(header.consumer_group, header.topic, queue_id, offset,
@@ -211,11 +211,11 @@ class PopRequests:
     # --- its answers
 
     def _found(self, request: Request[PopMessageRequestHeader], attempt: Attempt) -> Reply:
-        header, kernel = request.header, self._kernel
+        header, broker = request.header, self._broker
         for part in attempt.parts:
             topic, group, queue_id = part.key
             result = part.result
-            kernel.stats.messages_popped(
+            broker.stats.messages_popped(
                 group, header.topic, result.message_count, result.size,
                 retry_topic=None if topic == header.topic else topic)
             if not header.order:
@@ -225,7 +225,7 @@ class PopRequests:
                 context.topic = topic
                 context.message_count, context.size_bytes = result.message_count, result.size
                 context.messages = result.messages
-                kernel.hooks.consumed(context)
+                broker.hooks.consumed(context)
         if attempt.rest > 0:
             self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         return self._reply(attempt, ResponseCode.SUCCESS)
@@ -251,29 +251,29 @@ class PopRequests:
 
     def _peek(self, request: Request[PeekMessageRequestHeader]) -> Reply:
         """Messages as a pop would find them; they are not taken."""
-        kernel, header = self._kernel, request.header
-        config = require_readable(kernel, request, "peeking")
+        broker, header = self._broker, request.header
+        config = require_readable(broker, request, "peeking")
         retry = pop_retry_topic(header.topic, header.consumer_group, self._settings.retry_v2)
         queues = [(header.topic, each) for each in (
             range(config.read_queue_nums) if header.queue_id < 0 else (header.queue_id,))]
-        if kernel.topic_config.get(retry) is not None:
+        if broker.topic_config.get(retry) is not None:
             queues.append((retry, 0))
         messages: list[bytes] = []
         rest = size = 0
         for topic, queue_id in queues:
             offset = self._taker.peek_offset((topic, header.consumer_group, queue_id))
-            rest += max(kernel.store.max_offset_in_queue(topic, queue_id) - offset, 0)
+            rest += max(broker.store.max_offset_in_queue(topic, queue_id) - offset, 0)
             left = min(header.max_msg_nums, _COUNT_MAX) - len(messages)
             if left > 0:
-                result = kernel.store.get_message(topic, queue_id, offset, left)
+                result = broker.store.get_message(topic, queue_id, offset, left)
                 if result.status in (GetMessageStatus.OFFSET_TOO_SMALL,
                                      GetMessageStatus.OFFSET_OVERFLOW_BADLY):
-                    result = kernel.store.get_message(
+                    result = broker.store.get_message(
                         topic, queue_id, result.next_begin_offset, left)
                 messages += result.messages
                 size += result.size
         if messages:
-            kernel.stats.messages_got(header.consumer_group, header.topic, len(messages), size)
+            broker.stats.messages_got(header.consumer_group, header.topic, len(messages), size)
         answer = PopMessageResponseHeader(
             pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not messages:

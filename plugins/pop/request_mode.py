@@ -57,9 +57,9 @@ class _ModeTable(Body):
 class RequestModes:
     """The request modes that were set for groups of one broker."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        self._file = kernel.store.config_file("messageRequestMode.json")
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._file = broker.store.config_file("messageRequestMode.json")
         self._saved = _ModeTable()
 
     def load(self) -> None:
@@ -78,7 +78,7 @@ class RequestModes:
         found = self._saved.message_request_mode_map.get(topic, {}).get(group)
         if found is not None:
             return found
-        settings = self._kernel.settings
+        settings = self._broker.settings
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return SetMessageRequestModeRequestBody(topic, group)
         mode = RequestMode(settings.text("defaultMessageRequestMode"))
@@ -87,15 +87,15 @@ class RequestModes:
 
     def _set(self, request: Request[Any]) -> Reply:
         """It is answered when it is saved; :raises BrokerError: when it cannot be."""
-        kernel = self._kernel
+        broker = self._broker
         body = SetMessageRequestModeRequestBody.decode(request.body)
         topic, group = body.topic, body.consumer_group
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise RequestRefused(ResponseCode.NO_PERMISSION,
                                  "retry topic is not allowed to set mode")
-        if kernel.topic_config.get(topic) is None:
+        if broker.topic_config.get(topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        if kernel.subscription_group.find(group) is None:
+        if broker.subscription_group.find(group) is None:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                                  "subscription group does not exist")
         self._forget_gone()
@@ -105,11 +105,11 @@ class RequestModes:
 
     def _forget_gone(self) -> None:
         """Forget topics and groups that are not there any more."""
-        kernel, table = self._kernel, self._saved.message_request_mode_map
+        broker, table = self._broker, self._saved.message_request_mode_map
         for topic, groups in list(table.items()):
-            for group in [group for group in groups if not kernel.subscription_group.has(group)]:
+            for group in [group for group in groups if not broker.subscription_group.has(group)]:
                 del groups[group]
-            if not groups or kernel.topic_config.get(topic) is None:
+            if not groups or broker.topic_config.get(topic) is None:
                 del table[topic]
 
     def _all(self, request: Request[Any]) -> Reply:

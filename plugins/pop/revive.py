@@ -59,8 +59,8 @@ class ReviveQueue:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, state: PopState, queue_id: int) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, state: PopState, queue_id: int) -> None:
+        self._broker = broker
         self._state = state
         self.queue_id = queue_id
         self._topic = state.records.topic
@@ -97,7 +97,7 @@ class ReviveQueue:
         if first is not None:
             due_ms = first.revive_time
         elif self._next is not None and self._next < self._end():
-            due_ms = self._kernel.store.store_time(self._topic, self.queue_id, self._next)
+            due_ms = self._broker.store.store_time(self._topic, self.queue_id, self._next)
         else:
             return 0
         return max(now_ms - due_ms, 0) if due_ms > 0 else 0
@@ -121,8 +121,8 @@ class ReviveQueue:
 
     def _begin(self) -> int:
         """Where the last broker came to."""
-        store = self._kernel.store
-        saved = self._kernel.consumer_offset.query(REVIVE_GROUP, self._topic, self.queue_id)
+        store = self._broker.store
+        saved = self._broker.consumer_offset.query(REVIVE_GROUP, self._topic, self.queue_id)
         # It is the offset of the last message that is done, not of the next.
         offset = max(saved + 1, store.min_offset_in_queue(self._topic, self.queue_id))
         if offset > store.max_offset_in_queue(self._topic, self.queue_id):
@@ -134,7 +134,7 @@ class ReviveQueue:
 
     def _read(self) -> bool:
         """Read the next entries; :returns: whether there were any."""
-        store = self._kernel.store
+        store = self._broker.store
         if self._next is None:
             self._next = self._begin()
         if len(self._open) >= _OPEN_MAX:
@@ -165,7 +165,7 @@ class ReviveQueue:
     def _take(self, message: StoredMessage, offset: int) -> None:
         """:raises WireError: when a message has no meaning."""
         properties = message.properties_map()
-        tag, name = properties.get(names.TAGS), self._kernel.broker_name
+        tag, name = properties.get(names.TAGS), self._broker.broker_name
         due_text = properties.get(names.TIMER_DELIVER_MS, "")
         due_ms = int(due_text) if due_text.isdecimal() and len(due_text) < 19 else 0
         if tag == CK_TAG:
@@ -228,18 +228,18 @@ class ReviveQueue:
 
     def _retry_record(self, point: CheckPoint, offset: int) -> MessageRecord | None:
         """The retry of a message; None when it is gone, or no group is to get it."""
-        kernel, key = self._kernel, point.key
+        broker, key = self._broker, point.key
         normal = normal_topic(key.topic, key.group)
-        place = kernel.store.commit_log_offset(key.topic, key.queue_id, offset)
-        data = None if place < 0 else kernel.store.look_message(place)
+        place = broker.store.commit_log_offset(key.topic, key.queue_id, offset)
+        data = None if place < 0 else broker.store.look_message(place)
         if data is None:
             self.log.info("message {offset} of {topic}-{queue_id} is gone, {group} does not get it "
                           "again", offset=offset, topic=key.topic, queue_id=key.queue_id,
                           group=key.group)
             return None
         # A topic that a kill made forgotten has its queues.
-        if (kernel.topic_config.get(normal) is None and normal not in kernel.store.queues()) or (
-                kernel.subscription_group.find(key.group) is None):
+        if (broker.topic_config.get(normal) is None and normal not in broker.store.queues()) or (
+                broker.subscription_group.find(key.group) is None):
             self.log.warn("topic {topic} or group {group} is gone, what was popped is not revived",
                           topic=normal, group=key.group)
             return None
@@ -255,7 +255,7 @@ class ReviveQueue:
         record.topic = key.topic if is_retry(key.topic) else pop_retry_topic(
             key.topic, key.group, self._state.settings.retry_v2)
         record.queue_id = 0
-        record.born_host = record.store_host = kernel.store_host
+        record.born_host = record.store_host = broker.store_host
         record.reconsume_times = min(record.reconsume_times + 1, 2**31 - 1)
         record.prepared_transaction_offset = 0
         return record
@@ -264,7 +264,7 @@ class ReviveQueue:
         self, records: list[MessageRecord], owners: list[tuple[CheckPoint, int]]
     ) -> bool:
         """Store retries; :returns: False when that has to wait."""
-        kernel, state = self._kernel, self._state
+        broker, state = self._broker, self._state
         refusals: dict[int, BrokerError] = {}
         for index, (record, (point, _)) in enumerate(zip(records, owners, strict=True)):
             try:
@@ -272,7 +272,7 @@ class ReviveQueue:
             except BrokerError as error:
                 refusals[index] = error
         left = [index for index in range(len(records)) if index not in refusals]
-        for number, refusal in kernel.append([records[index] for index in left]).items():
+        for number, refusal in broker.append([records[index] for index in left]).items():
             refusals[left[number]] = refusal
         for index, (point, _) in enumerate(owners):
             state.counts.retry(point.key, refusals.get(index))
@@ -287,7 +287,7 @@ class ReviveQueue:
             self._stored_to = max(self._stored_to, record.next_offset)
             key = point.key
             state.in_flight.remove((key.topic, key.group, key.queue_id), 1, key.pop_time)
-        kernel.stats.messages_put(
+        broker.stats.messages_put(
             [record for index, record in enumerate(records) if index not in refusals])
         for topic, group in {(normal_topic(point.key.topic, point.key.group), point.key.group)
                              for point, _ in owners}:
@@ -308,12 +308,12 @@ class ReviveQueue:
         Differs from Apache, where the time of a message that became visible long ago is over at
         once.
         """
-        kernel, times = self._kernel, point.put_times
-        if times >= len(_AGAIN_MS) and kernel.settings.flag("skipWhenCKRePutReachMaxTimes"):
+        broker, times = self._broker, point.put_times
+        if times >= len(_AGAIN_MS) and broker.settings.flag("skipWhenCKRePutReachMaxTimes"):
             self.log.error("message {offset} of {key} is given up: {error}", offset=offset,
                            key=point.key, error=str(error))
             return
-        visible_ms = kernel.now_ms() + _AGAIN_MS[min(times, len(_AGAIN_MS) - 1)]
+        visible_ms = broker.now_ms() + _AGAIN_MS[min(times, len(_AGAIN_MS) - 1)]
         again = CheckPoint(point.key._replace(start_offset=offset), [offset],
                            visible_ms - point.key.pop_time, times + 1)
         record = self._state.records.check_point(again, self.queue_id)
@@ -328,7 +328,7 @@ class ReviveQueue:
     # --- how far it has come
 
     def _end(self) -> int:
-        return self._kernel.store.max_offset_in_queue(self._topic, self.queue_id)
+        return self._broker.store.max_offset_in_queue(self._topic, self.queue_id)
 
     def _done(self) -> int:
         """Offset of the last message that is done with."""
@@ -343,11 +343,11 @@ class ReviveQueue:
 
     def save_durable(self) -> None:
         """Make a consumer offset of what is done and durable."""
-        durable = self._kernel.store.flushed_offset
+        durable = self._broker.store.flushed_offset
         done = -1
         while self._unsaved and self._unsaved[0][0] <= durable:
             done = self._unsaved.popleft()[1]
         if done >= 0:
             self._saved = done
-            self._kernel.consumer_offset.commit(
-                self._kernel.broker_address, REVIVE_GROUP, self._topic, self.queue_id, done)
+            self._broker.consumer_offset.commit(
+                self._broker.broker_address, REVIVE_GROUP, self._topic, self.queue_id, done)

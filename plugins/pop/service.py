@@ -41,17 +41,17 @@ class PopService:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        state = self.state = PopState(kernel)
-        self.modes = RequestModes(kernel)
-        self.taker = Taker(kernel, state)
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        state = self.state = PopState(broker)
+        self.modes = RequestModes(broker)
+        self.taker = Taker(broker, state)
         self.queues: list[ReviveQueue] = []
         self._has_more = False
         self._was_slave = False
         self._is_syncing = False
         self._synced_ms = 0
-        kernel.on_topic_deletion.append(self._topic_deleted)
+        broker.on_topic_deletion.append(self._topic_deleted)
 
     # --- life
 
@@ -60,47 +60,47 @@ class PopService:
 
         :raises StoreError: when a file is damaged.
         """
-        kernel, topic = self._kernel, self.state.records.topic
+        broker, topic = self._broker, self.state.records.topic
         self.state.orders.load()
         self.modes.load()
-        config = kernel.topic_config.get(topic)
+        config = broker.topic_config.get(topic)
         count = self.state.settings.revive_queues
         if config is None or min(config.read_queue_nums, config.write_queue_nums) < count:
-            kernel.topic_config.update(TopicConfig(topic, count, count, PERM_READ_WRITE), {})
-            kernel.topics_changed()
-        kernel.topic_config.system_topics.add(topic)
+            broker.topic_config.update(TopicConfig(topic, count, count, PERM_READ_WRITE), {})
+            broker.topics_changed()
+        broker.topic_config.system_topics.add(topic)
         # Its content decides the messages that are given out again, and their groups.
-        kernel.send_forbidden_topics.add(topic)
-        config = kernel.topic_config.get(topic)
+        broker.send_forbidden_topics.add(topic)
+        config = broker.topic_config.get(topic)
         assert config is not None
         # Also those that a broker with more queues left something in.
         self.state.queue_count = config.read_queue_nums
-        self.queues = [ReviveQueue(kernel, self.state, queue_id)
+        self.queues = [ReviveQueue(broker, self.state, queue_id)
                        for queue_id in range(config.read_queue_nums)]
 
     def handlers(self) -> list[AnyHandler]:
-        kernel = self._kernel
-        parts = (PopRequests(kernel, self.state, self.taker), AckRequests(kernel, self.state),
-                 ChangeInvisibleTime(kernel, self.state, self.taker),
-                 Notifications(kernel, self.state, self.taker),
-                 Assignments(kernel, self.modes), self.modes)
+        broker = self._broker
+        parts = (PopRequests(broker, self.state, self.taker), AckRequests(broker, self.state),
+                 ChangeInvisibleTime(broker, self.state, self.taker),
+                 Notifications(broker, self.state, self.taker),
+                 Assignments(broker, self.modes), self.modes)
         return [row for part in parts for row in part.handlers()]
 
     def stop(self) -> Deferred[None] | None:
         """Write all that waits in memory, and save how far all has come."""
         self.state.hold.release_all()
         self.state.notified.release_all()
-        kernel = self._kernel
-        if kernel.is_slave or not self.queues:
+        broker = self._broker
+        if broker.is_slave or not self.queues:
             return None
         self.state.buffer.write_all()
         if self.state.orders.dirty:
-            kernel.saves.save(self.state.orders)
-        durable = kernel.store.flushed(kernel.store.max_offset)
+            broker.saves.save(self.state.orders)
+        durable = broker.store.flushed(broker.store.max_offset)
         if durable is None:
-            self.settle(kernel.now_ms())
+            self.settle(broker.now_ms())
             return None
-        return durable.addCallbacks(lambda _: self.settle(kernel.now_ms()), self._not_durable)
+        return durable.addCallbacks(lambda _: self.settle(broker.now_ms()), self._not_durable)
 
     def _not_durable(self, failure: Failure) -> None:
         failure.trap(StoreError)
@@ -111,7 +111,7 @@ class PopService:
 
     def _is_working(self) -> bool:
         """Whether this broker is a master; one that is no more forgets what it knew."""
-        if not self._kernel.is_slave:
+        if not self._broker.is_slave:
             self._was_slave = False
             return bool(self.queues)
         if not self._was_slave:
@@ -127,7 +127,7 @@ class PopService:
         self.state.notified.check()
         if self._is_working():
             self.state.orders.tell_free(now_ms)
-            steady_ms = self._kernel.steady.now_ms
+            steady_ms = self._broker.steady.now_ms
             begin_ms = steady_ms()
             self.state.buffer.write_due()
             self.settle(now_ms)
@@ -144,7 +144,7 @@ class PopService:
         if not waits or self._is_syncing or now_ms - self._synced_ms < _SYNC_MS:
             return
         self._synced_ms = now_ms
-        durable = self._kernel.store.flushed(self._kernel.store.max_offset)
+        durable = self._broker.store.flushed(self._broker.store.max_offset)
         if durable is not None:
             self._is_syncing = True
             durable.addCallbacks(lambda _: self.settle(now_ms), self._not_durable)
@@ -161,18 +161,18 @@ class PopService:
 
     def revive_period_ms(self) -> int:
         """When to look next: at once while there is more to do."""
-        return 1 if self._has_more else self._kernel.settings.int("reviveInterval")
+        return 1 if self._has_more else self._broker.settings.int("reviveInterval")
 
     def revive(self, now_ms: int) -> None:
         """Work off the revive topic, for some milliseconds."""
         self._has_more = False
         if not self._is_working() or self.state.delivered_ms() <= 0:
             return
-        end_ms = self._kernel.steady.now_ms() + _TURN_MS
+        end_ms = self._broker.steady.now_ms() + _TURN_MS
         waiting = list(self.queues)
         while waiting:
             waiting = [queue for queue in waiting if queue.step()]
-            if waiting and self._kernel.steady.now_ms() >= end_ms:
+            if waiting and self._broker.steady.now_ms() >= end_ms:
                 self._has_more = True
                 return
 
@@ -181,9 +181,9 @@ class PopService:
 
         Source: AdminBrokerProcessor.deleteTopic @5.3.3, by which groups have offsets there.
         """
-        table = self._kernel.topic_config
+        table = self._broker.topic_config
         retries = [] if is_retry(topic) else [
-            retry for group in self._kernel.consumer_offset.groups_of_topic(topic)
+            retry for group in self._broker.consumer_offset.groups_of_topic(topic)
             for retry in (pop_retry_topic(topic, group, True), pop_retry_topic(topic, group, False))
             if table.get(retry) is not None]
         gone = frozenset([topic, *retries])
@@ -197,4 +197,4 @@ class PopService:
         self.state.notified.forget_gone()
         self.state.offsets.forget_gone()
         self.state.in_flight.forget_gone()
-        self.state.counts.forget_gone(self._kernel)
+        self.state.counts.forget_gone(self._broker)

@@ -31,25 +31,25 @@ _RETRY_QUEUE_NUMS: Final = 1
 class PopState:
     """The shared state of one broker's pops, and the questions that several parts ask of it."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        settings = self.settings = PopSettings.read(kernel.settings)
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        settings = self.settings = PopSettings.read(broker.settings)
         #: Counts since the start, for metrics.
         self.counts = PopCounts()
-        self.records = ReviveRecords(kernel, revive_topic(kernel.cluster_name), self.counts)
-        self.offsets = PopOffsets(kernel)
-        self.buffer = MergeBuffer(settings, self.records, kernel.steady.now_ms)
-        self.in_flight = InFlightCounts(kernel, settings.has_threshold)
-        self.orders = OrderInfos(kernel, self._queue_is_free if settings.order_notify else None)
+        self.records = ReviveRecords(broker, revive_topic(broker.cluster_name), self.counts)
+        self.offsets = PopOffsets(broker)
+        self.buffer = MergeBuffer(settings, self.records, broker.steady.now_ms)
+        self.in_flight = InFlightCounts(broker, settings.has_threshold)
+        self.orders = OrderInfos(broker, self._queue_is_free if settings.order_notify else None)
         #: Pops that wait, and notifications that wait.
-        self.hold = PopHold(kernel)
-        self.notified = PopHold(kernel, newest_first=True)
+        self.hold = PopHold(broker)
+        self.notified = PopHold(broker, newest_first=True)
         #: Queues of the revive topic; 0 before the plugin is loaded.
         self.queue_count = 0
 
     def delivered_ms(self) -> int:
         """Messages due before this time are in the revive topic, Unix ms; 0: unknown."""
-        timers: ITimedDelivery | None = self._kernel.hooks.provider(ITimedDelivery)
+        timers: ITimedDelivery | None = self._broker.hooks.provider(ITimedDelivery)
         return (timers.delivered_ms() if timers is not None else None) or 0
 
     def takes(self, key: QueueKey, point: CheckPoint, now_ms: int) -> bool:
@@ -69,18 +69,18 @@ class PopState:
 
         :raises RequestRefused: when there is no room for another topic.
         """
-        kernel = self._kernel
-        if kernel.topic_config.get(topic) is not None:
+        broker = self._broker
+        if broker.topic_config.get(topic) is not None:
             return
-        kernel.topic_config.create_in_send_back(topic, _RETRY_QUEUE_NUMS, PERM_READ_WRITE, 0)
-        if kernel.consumer_offset.query(group, topic, 0) < 0:
-            kernel.consumer_offset.commit(kernel.broker_address, group, topic, 0, 0)
-        kernel.topics_changed()
+        broker.topic_config.create_in_send_back(topic, _RETRY_QUEUE_NUMS, PERM_READ_WRITE, 0)
+        if broker.consumer_offset.query(group, topic, 0) < 0:
+            broker.consumer_offset.commit(broker.broker_address, group, topic, 0, 0)
+        broker.topics_changed()
 
     def revive_retry_topic(self, topic: str, group: str) -> None:
         """Make a topic of retries again that a kill made forgotten, if it has messages."""
-        if self._kernel.topic_config.get(topic) is None and (
-                self._kernel.store.queue(topic, 0) is not None):
+        if self._broker.topic_config.get(topic) is None and (
+                self._broker.store.queue(topic, 0) is not None):
             self.make_retry_topic(topic, group)
 
     def _queue_is_free(self, key: QueueKey) -> None:

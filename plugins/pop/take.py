@@ -80,8 +80,8 @@ class Attempt:
 class Taker:
     """Takes messages for the pops of one broker."""
 
-    def __init__(self, kernel: Broker, state: PopState) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, state: PopState) -> None:
+        self._broker = broker
         self._state = state
 
     # --- from which offset?
@@ -89,15 +89,15 @@ class Taker:
     def peek_offset(self, key: QueueKey) -> int:
         """Where the next pop of a queue will begin, when nothing comes between."""
         topic, group, queue_id = key
-        offset = self._kernel.consumer_offset.query(group, topic, queue_id)
+        offset = self._broker.consumer_offset.query(group, topic, queue_id)
         if offset < 0:
-            offset = self._kernel.store.min_offset_in_queue(topic, queue_id)
+            offset = self._broker.store.min_offset_in_queue(topic, queue_id)
         return max(offset, self._state.offsets.latest(key))
 
     def _offset(self, key: QueueKey, init_mode: int) -> int:
         """Where a pop of a queue begins; a group that is new there begins to have an offset."""
         topic, group, queue_id = key
-        table = self._kernel.consumer_offset
+        table = self._broker.consumer_offset
         reset = table.take_reset_offset(topic, group, queue_id)
         if reset is not None:
             self._state.orders.clear(key)
@@ -111,11 +111,11 @@ class Taker:
         return max(offset, self._state.offsets.latest(key))
 
     def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
-        store = self._kernel.store
+        store = self._broker.store
         least = store.min_offset_in_queue(topic, queue_id)
         if init_mode == INIT_MIN or is_retry(topic):
             return least
-        if (self._kernel.settings.flag("initPopOffsetByCheckMsgInMem") and least <= 0
+        if (self._broker.settings.flag("initPopOffsetByCheckMsgInMem") and least <= 0
                 and store.is_in_memory(topic, queue_id, 0)):
             return 0
         return max(store.max_offset_in_queue(topic, queue_id) - 1, 0)
@@ -124,7 +124,7 @@ class Taker:
 
     def take_topic(self, attempt: Attempt, topic: str, first_queue: int) -> None:
         """Take from all queues of a topic, beginning anywhere."""
-        config = self._kernel.topic_config.get(topic)
+        config = self._broker.topic_config.get(topic)
         if config is not None:
             count = config.read_queue_nums
             for index in range(count):
@@ -132,7 +132,7 @@ class Taker:
 
     def take_queue(self, attempt: Attempt, topic: str, queue_id: int) -> None:
         """Take from a queue as many as are still wanted."""
-        header, state, store = attempt.header, self._state, self._kernel.store
+        header, state, store = attempt.header, self._state, self._broker.store
         key = topic, header.consumer_group, queue_id
         offset = self._offset(key, header.init_mode)
         rest = store.max_offset_in_queue(topic, queue_id) - offset
@@ -153,7 +153,7 @@ class Taker:
             # The queue is not what it was when the group was there last.
             state.offsets.clear(key)
             offset = result.next_begin_offset
-            self._kernel.consumer_offset.commit(
+            self._broker.consumer_offset.commit(
                 "pop", header.consumer_group, topic, queue_id, offset)
             result = store.get_message(topic, queue_id, offset, attempt.left, wants)
         attempt.rest += max(result.max_offset - result.next_begin_offset, 0)
@@ -162,7 +162,7 @@ class Taker:
         elif result.status in _PASSED and result.next_begin_offset > offset:
             attempt.has_more_to_look_at |= result.next_begin_offset < result.max_offset
             if header.order:
-                self._kernel.consumer_offset.commit(
+                self._broker.consumer_offset.commit(
                     "pop", header.consumer_group, topic, queue_id, result.next_begin_offset)
             else:
                 state.offsets.take(key, result.next_begin_offset, SETTLED)
@@ -175,7 +175,7 @@ class Taker:
         header = attempt.header
         if attempt.message_filter is None or topic == header.topic:
             return attempt.message_filter
-        return self._kernel.filters.make_filter(header.exp_type, header.exp)
+        return self._broker.filters.make_filter(header.exp_type, header.exp)
 
     def _found(
         self, attempt: Attempt, key: QueueKey, offset: int, result: GetMessageResult
@@ -193,7 +193,7 @@ class Taker:
                                      for each, count in counts.items()]
             least = min(counts.values()) if len(counts) == len(offsets) else 0
             attempt.order_counts.append(f"{mark} {queue_id} {least}")
-            self._kernel.consumer_offset.commit("pop", group, topic, queue_id, offset)
+            self._broker.consumer_offset.commit("pop", group, topic, queue_id, offset)
 
     def _offsets_of(self, key: QueueKey, offset: int, result: GetMessageResult) -> list[int]:
         """Queue offsets of the messages that were read."""
@@ -202,7 +202,7 @@ class Taker:
         if not is_light(topic):
             return [int.from_bytes(each[begin:end], "big") for each in result.messages]
         # A record says its offset in the queue of its own topic.
-        entries = self._kernel.store.queue_entries(
+        entries = self._broker.store.queue_entries(
             topic, queue_id, offset, result.next_begin_offset - offset)
         by_place = {place: offset + index for index, (place, _, _) in enumerate(entries)}
         begin, end = PHYSICAL_OFFSET_POSITION, PHYSICAL_OFFSET_POSITION + 8
@@ -223,7 +223,7 @@ class Taker:
             topic, group, queue_id = part.key
             point = CheckPoint(
                 PointKey(topic, group, queue_id, part.start_offset, attempt.pop_time,
-                         self._kernel.broker_name), part.offsets, header.invisible_time)
+                         self._broker.broker_name), part.offsets, header.invisible_time)
             points.append((part, point))
         is_kept = [state.takes(part.key, point, attempt.pop_time) for part, point in points]
         records = [state.records.check_point(point, attempt.revive_queue)
@@ -258,7 +258,7 @@ class Taker:
         message = decode_record(part.result.messages[index])
         properties = message.properties_map()
         receipt = Receipt(part.start_offset, attempt.pop_time, attempt.header.invisible_time,
-                          attempt.revive_queue, self._kernel.broker_name)
+                          attempt.revive_queue, self._broker.broker_name)
         properties.setdefault(names.POP_CK, receipt.text(
             message.topic, part.key[2], part.offsets[index]))
         record = record_again(message, properties)

@@ -60,13 +60,13 @@ class ScheduleService:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        self.levels = DelayLevels(kernel.settings.text("messageDelayLevel"))
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.levels = DelayLevels(broker.settings.text("messageDelayLevel"))
         #: The next queue offset by level.
         self.offsets: dict[int, int] = {}
-        self.data_version = DataVersion(timestamp=kernel.now_ms())
-        self._file = kernel.store.config_file("delayOffset.json")
+        self.data_version = DataVersion(timestamp=broker.now_ms())
+        self._file = broker.store.config_file("delayOffset.json")
         self._outage = Outage()
         #: By level what was delivered beyond the next queue offset.
         self._ahead: dict[int, set[int]] = {}
@@ -112,7 +112,7 @@ class ScheduleService:
     def deliver(self, now_ms: int) -> None:
         """Deliver what is due, a batch of each level at most."""
         self._has_more = False
-        if self._kernel.is_slave:
+        if self._broker.is_slave:
             return
         for level in self.levels.lengths_ms:
             self._deliver_level(level, now_ms)
@@ -138,7 +138,7 @@ class ScheduleService:
     def _corrected_offset(self, level: int) -> int:
         """How far a level has come, if its queue goes that far."""
         offset = self.offsets.get(level, 0)
-        store, queue_id = self._kernel.store, level - 1
+        store, queue_id = self._broker.store, level - 1
         least = store.min_offset_in_queue(SCHEDULE_TOPIC, queue_id)
         most = store.max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
         corrected = max(least, min(offset, most))
@@ -156,7 +156,7 @@ class ScheduleService:
 
         :returns: (queue offset, record) of each, and the queue offset behind them.
         """
-        store = self._kernel.store
+        store = self._broker.store
         length_ms = self.levels.lengths_ms[level]
         ahead = self._ahead.get(level, ())
         due: list[tuple[int, MessageRecord]] = []
@@ -173,7 +173,7 @@ class ScheduleService:
                     if data is None:
                         raise StoreDamaged("it is not in the commit log")
                     record = due_record(decode_record(data))
-                    if self._kernel.topic_config.is_deleted(record.topic):
+                    if self._broker.topic_config.is_deleted(record.topic):
                         self.log.info(
                             "message {offset} of delay level {number} is not delivered: its topic "
                             "{topic} was deleted", offset=offset, number=level, topic=record.topic)
@@ -192,10 +192,10 @@ class ScheduleService:
             return {}
         self._delivering = True
         try:
-            refusals = self._kernel.append(records)
+            refusals = self._broker.append(records)
         finally:
             self._delivering = False
-        self._kernel.stats.messages_put(
+        self._broker.stats.messages_put(
             [record for index, record in enumerate(records) if index not in refusals])
         return refusals
 
@@ -234,7 +234,7 @@ class ScheduleService:
     def save(self) -> Deferred[None] | None:
         """Save how far it has come once what was delivered is durable; waits for that."""
         text = self.wrapper().encode_pretty().decode()
-        durable = self._kernel.store.flushed(self._kernel.store.max_offset)
+        durable = self._broker.store.flushed(self._broker.store.max_offset)
         if durable is None:
             self._write(text)
             return None
@@ -258,11 +258,11 @@ class ScheduleService:
         self.offsets[level] = offset
         self._delivered += 1
         if self._delivered % VERSION_STEP == 0:
-            self.data_version.next_version(self._kernel.now_ms())
+            self.data_version.next_version(self._broker.now_ms())
 
     def runtime_info(self) -> dict[str, str]:
         """How far each level has come and could, for the runtime table."""
-        store = self._kernel.store
+        store = self._broker.store
         return {
             f"scheduleMessageOffset_{level}":
                 f"{offset},{store.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)}"

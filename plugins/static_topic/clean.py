@@ -41,8 +41,8 @@ class CleanService:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, mappings: QueueMappings, others: OtherBrokers) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, mappings: QueueMappings, others: OtherBrokers) -> None:
+        self._broker = broker
         self._mappings = mappings
         self._others = others
 
@@ -50,7 +50,7 @@ class CleanService:
         return [PeriodicTask("clean static topics", _PERIOD_MS, _PERIOD_MS, self._step)]
 
     def _step(self, now_ms: int) -> Deferred[None] | None:
-        hours = self._kernel.store.settings.delete_hours
+        hours = self._broker.store.settings.delete_hours
         if not self._mappings.table or datetime.fromtimestamp(now_ms / 1000).hour not in hours:
             return None
         return Deferred.fromCoroutine(self.clean())
@@ -72,7 +72,7 @@ class CleanService:
                 if queues != detail.hosted_queues and self._mappings.table.get(topic) is detail:
                     self._mappings.put(replace(detail, hosted_queues=queues))
         if self._mappings.dirty:
-            self._kernel.saves.save(self._mappings)
+            self._broker.saves.save(self._mappings)
 
     # --- parts that are empty
 
@@ -96,10 +96,10 @@ class CleanService:
                 queues[number] = items[1:]
         return queues
 
-    async def _bounds(self, topic: str, broker: str) -> TopicStatsTable:
+    async def _bounds(self, topic: str, broker_name: str) -> TopicStatsTable:
         header = GetTopicStatsInfoRequestHeader(topic=topic)
         reply = await self._others.ask(
-            broker, RequestCode.GET_TOPIC_STATS_INFO, forwarded(header, broker))
+            broker_name, RequestCode.GET_TOPIC_STATS_INFO, forwarded(header, broker_name))
         return TopicStatsTable.decode(reply.body)
 
     # --- queues that went on
@@ -110,9 +110,9 @@ class CleanService:
         """The queues without those whose leader is not the one they went to from here."""
         gone = {number: items[-1].bname for number, items in detail.hosted_queues.items()
                 if items and not detail.leads(items)}
-        if not gone or not self._kernel.host.has_name_servers:
+        if not gone or not self._broker.host.has_name_servers:
             return detail.hosted_queues
-        route = await self._kernel.host.find_route(detail.topic)
+        route = await self._broker.host.find_route(detail.topic)
         leaders = {} if route is None else route_leaders(route, detail.scope)
         details: dict[str, TopicQueueMappingDetail | None] = {}
         queues = dict(detail.hosted_queues)
@@ -130,12 +130,12 @@ class CleanService:
                 del queues[number]
         return queues
 
-    async def _detail(self, topic: str, broker: str) -> TopicQueueMappingDetail | None:
+    async def _detail(self, topic: str, broker_name: str) -> TopicQueueMappingDetail | None:
         """The mapping of a topic on another broker."""
-        header = forwarded(GetTopicConfigRequestHeader(topic=topic), broker, logical=True)
-        reply = await self._others.ask(broker, RequestCode.GET_TOPIC_CONFIG, header)
+        header = forwarded(GetTopicConfigRequestHeader(topic=topic), broker_name, logical=True)
+        reply = await self._others.ask(broker_name, RequestCode.GET_TOPIC_CONFIG, header)
         detail = TopicConfigAndQueueMapping.decode(reply.body).mapping_detail
-        return detail if detail is not None and detail.bname == broker else None
+        return detail if detail is not None and detail.bname == broker_name else None
 
 
 def route_leaders(route: TopicRouteData, scope: str) -> dict[int, str]:

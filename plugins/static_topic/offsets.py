@@ -48,10 +48,10 @@ _CODES: Final = (
 
 
 def wrapped_offset_rows(
-    kernel: Broker, rows: Mapping[int, AnyHandler], mappings: QueueMappings, others: OtherBrokers
+    broker: Broker, rows: Mapping[int, AnyHandler], mappings: QueueMappings, others: OtherBrokers
 ) -> list[AnyHandler]:
     """The rows of offsets, of those that there are, that know static topics."""
-    questions = _OffsetQuestions(kernel, others)
+    questions = _OffsetQuestions(broker, others)
     answers: dict[int, Answer] = dict(zip(_CODES, (
         questions.query, questions.update, questions.search, questions.maximum,
         questions.minimum, questions.earliest_time), strict=True))
@@ -78,8 +78,8 @@ def _with(request: Request[Any], **fields: object) -> Request[Any]:
 class _OffsetQuestions:
     """Answers them for one broker."""
 
-    def __init__(self, kernel: Broker, others: OtherBrokers) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, others: OtherBrokers) -> None:
+        self._broker = broker
         self._others = others
 
     # --- groups
@@ -101,7 +101,7 @@ class _OffsetQuestions:
                 # Differs from Apache: no offset of it can be told yet.
                 continue
             if place.is_here(item):
-                offset = self._kernel.consumer_offset.query(
+                offset = self._broker.consumer_offset.query(
                     header.consumer_group, header.topic, item.queue_id)
             else:
                 offset = await self._query_there(request, item)
@@ -160,7 +160,7 @@ class _OffsetQuestions:
         """Where a part ends, physical."""
         topic = request.header.topic
         if place.is_here(item):
-            return self._kernel.store.max_offset_in_queue(topic, item.queue_id)
+            return self._broker.store.max_offset_in_queue(topic, item.queue_id)
         reply = await self._ask(request, item, RequestCode.GET_MAX_OFFSET,
                                 headers.GetMaxOffsetRequestHeader(topic, item.queue_id))
         return reply.header(headers.GetMaxOffsetResponseHeader).offset
@@ -169,7 +169,7 @@ class _OffsetQuestions:
         """Where the queue begins: where its first part does."""
         item, topic = _required(find_item(place.items, 0)), request.header.topic
         if place.is_here(item):
-            offset = self._kernel.store.min_offset_in_queue(topic, item.queue_id)
+            offset = self._broker.store.min_offset_in_queue(topic, item.queue_id)
         else:
             reply = await self._ask(request, item, RequestCode.GET_MIN_OFFSET,
                                     headers.GetMinOffsetRequestHeader(topic, item.queue_id))
@@ -191,7 +191,7 @@ class _OffsetQuestions:
         """The store time of the oldest message of a part, Unix ms; -1 without a message."""
         topic = request.header.topic
         if place.is_here(item):
-            return self._kernel.store.earliest_store_time(topic, item.queue_id)
+            return self._broker.store.earliest_store_time(topic, item.queue_id)
         reply = await self._ask(
             request, item, RequestCode.GET_EARLIEST_MSG_STORETIME,
             headers.GetEarliestMsgStoretimeRequestHeader(topic, item.queue_id))
@@ -226,7 +226,7 @@ class _OffsetQuestions:
         header = request.header
         if place.is_here(item):
             is_upper = (header.boundary_type or "").lower() == "upper"
-            return self._kernel.store.offset_by_time(
+            return self._broker.store.offset_by_time(
                 header.topic, item.queue_id, header.timestamp, "upper" if is_upper else "lower")
         reply = await self._ask(request, item, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
                                 changed(header, queue_id=item.queue_id))

@@ -54,8 +54,8 @@ def forwarded(
 class OtherBrokers:
     """Asks other brokers of the cluster; nothing waits for longer than ``forwardTimeout``."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         #: The masters' addresses by broker name.
         self._addresses: dict[str, str] = {}
 
@@ -70,13 +70,13 @@ class OtherBrokers:
         :raises RequestRefused: with another code.
         :raises BrokerError: when it cannot be asked, or does not answer in time.
         """
-        kernel = self._kernel
-        timeout_ms = kernel.settings.int("forwardTimeout")
-        end_ms = kernel.steady.now_ms() + timeout_ms
+        broker = self._broker
+        timeout_ms = broker.settings.int("forwardTimeout")
+        end_ms = broker.steady.now_ms() + timeout_ms
         address = self._addresses.get(broker_name) or await self._find(broker_name)
         try:
-            reply = await kernel.host.ask_server(
-                address, code, header, timeout_ms=max(end_ms - kernel.steady.now_ms(), 1))
+            reply = await broker.host.ask_server(
+                address, code, header, timeout_ms=max(end_ms - broker.steady.now_ms(), 1))
         except RemotingError as error:
             # It may have gone elsewhere.
             self._addresses.pop(broker_name, None)
@@ -88,7 +88,7 @@ class OtherBrokers:
         return reply
 
     async def _find(self, broker_name: str) -> str:
-        host = self._kernel.host
+        host = self._broker.host
         address = await host.find_broker(broker_name) if host.has_name_servers else None
         if address is None:
             raise BrokerError(f"cannot find addr for broker {broker_name}")

@@ -42,8 +42,8 @@ __all__ = ["StaticTopicRequests"]
 class StaticTopicRequests:
     """The row of 513, and what stands before those of other requests about topics."""
 
-    def __init__(self, kernel: Broker, mappings: QueueMappings) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, mappings: QueueMappings) -> None:
+        self._broker = broker
         self._mappings = mappings
 
     def handlers(self) -> list[RequestHandler[Any]]:
@@ -57,11 +57,11 @@ class StaticTopicRequests:
 
         Differs from Apache, which has changed the topic when it refuses the mapping.
         """
-        header, kernel, mappings = request.header, self._kernel, self._mappings
+        header, broker, mappings = request.header, self._broker, self._mappings
         fault = topic_fault(header.topic)
         if fault is not None:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
-        if is_system_topic(header.topic) or kernel.topic_config.is_system_topic(header.topic):
+        if is_system_topic(header.topic) or broker.topic_config.is_system_topic(header.topic):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"The topic[{header.topic}] is conflict with system topic.")
         for number in (header.read_queue_nums, header.write_queue_nums):
@@ -76,12 +76,12 @@ class StaticTopicRequests:
         config = TopicConfig(
             header.topic, header.read_queue_nums, header.write_queue_nums, header.perm,
             TopicFilterType(header.topic_filter_type), header.topic_sys_flag or 0)
-        kernel.topic_config.require_room((config,))
+        broker.topic_config.require_room((config,))
         detail = mappings.checked(detail, header.force)
-        kernel.topic_config.update(config, {})
+        broker.topic_config.update(config, {})
         mappings.put(detail)
-        saved = kernel.saves.save(mappings)
-        told = kernel.topics_saved_and_registered()
+        saved = broker.saves.save(mappings)
+        told = broker.topics_saved_and_registered()
         if told is None:
             return now_or_later(saved.addCallback(lambda _: Reply()))
         both: Deferred[Reply] = saved.addCallback(lambda _: told).addCallback(lambda _: Reply())
@@ -96,7 +96,7 @@ class StaticTopicRequests:
         def handle(request: Request[Any]) -> Handled:
             if request.header.topic in mappings.table:
                 mappings.delete(request.header.topic)
-                self._kernel.saves.save(mappings)
+                self._broker.saves.save(mappings)
             return row.handle(request)
 
         return replace(row, handle=handle)
@@ -143,7 +143,7 @@ class StaticTopicRequests:
         is_other = False
         for queue, row in stats.offset_table.items():
             if queue.topic in table and not row.consumer_offset and (
-                    self._kernel.consumer_offset.query(group, queue.topic, queue.queue_id) < 0):
+                    self._broker.consumer_offset.query(group, queue.topic, queue.queue_id) < 0):
                 row.consumer_offset = -1
                 is_other = True
         if is_other:

@@ -23,8 +23,8 @@ class Delivery:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         #: Messages delivered, or rolled, since the start.
         self.count = 0
         self._is_failing = False
@@ -38,7 +38,7 @@ class Delivery:
         """
         if not records:
             return []
-        refusals = self._kernel.append(records)
+        refusals = self._broker.append(records)
         stored: list[MessageRecord] = []
         left: list[MessageRecord] = []
         for index, record in enumerate(records):
@@ -56,5 +56,5 @@ class Delivery:
         if not left:
             self._is_failing = False
         self.count += len(records) - len(left)
-        self._kernel.stats.messages_put(stored)
+        self._broker.stats.messages_put(stored)
         return left

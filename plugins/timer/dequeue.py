@@ -44,10 +44,10 @@ class Dequeue:
     log = Logger()
 
     def __init__(
-        self, kernel: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
+        self, broker: Broker, wheel: TimerWheel, timer_log: TimerLog, metrics: TimerMetrics,
         delivery: Delivery,
     ) -> None:
-        self._kernel = kernel
+        self._broker = broker
         self._wheel = wheel
         self._timer_log = timer_log
         self._metrics = metrics
@@ -151,7 +151,7 @@ class Dequeue:
         records: list[MessageRecord] = []
         changes: list[tuple[str, int]] = []
         left = BATCH_BYTES
-        now_ms = self._kernel.now_ms()
+        now_ms = self._broker.now_ms()
         end = min(begin + BATCH_COUNT, len(positions))
         for index in range(begin, end):
             unit = self._timer_log.unit(positions[index])
@@ -169,7 +169,7 @@ class Dequeue:
                         topic, properties.get(names.UNIQ_KEY, ""))) in deletions:
                     taken_back.add(key)
                     continue
-                elif self._kernel.topic_config.is_deleted(topic):
+                elif self._broker.topic_config.is_deleted(topic):
                     self.log.info("the timed message at {place} is not delivered: its topic "
                                   "{topic} was deleted", place=unit.place, topic=topic)
                     changes.append((topic, unit.change))
@@ -186,7 +186,7 @@ class Dequeue:
 
     def _message(self, unit: LogUnit) -> StoredMessage:
         """:raises StoreDamaged: when it is not there."""
-        data = self._kernel.store.look_message(unit.place)
+        data = self._broker.store.look_message(unit.place)
         if data is None or len(data) != unit.message_size:
             raise StoreDamaged("it is not in the commit log")
         return decode_record(data)

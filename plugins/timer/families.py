@@ -21,11 +21,11 @@ __all__ = ["families"]
 _STORAGE: Final = {"storage_type": "local", "storage_medium": "disk"}
 
 
-def families(kernel: Broker, service: TimerService) -> list[MetricFamily]:
+def families(broker: Broker, service: TimerService) -> list[MetricFamily]:
     """Make the families."""
-    now_ms = kernel.now_ms()
+    now_ms = broker.now_ms()
     behind = service.enqueue.behind
-    next_ms = kernel.store.store_time(TIMER_TOPIC, 0, service.enqueue.offset) if behind else 0
+    next_ms = broker.store.store_time(TIMER_TOPIC, 0, service.enqueue.offset) if behind else 0
     metrics = service.metrics
     waiting = {topic: each.count for topic, each in metrics.saved.timing_count.items()}
     return [

@@ -44,10 +44,10 @@ class TimerMetrics:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
-        self._file = kernel.store.config_file("timermetrics")
-        self.saved = TimerMetricsSerializeWrapper(DataVersion(timestamp=kernel.now_ms()))
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._file = broker.store.config_file("timermetrics")
+        self.saved = TimerMetricsSerializeWrapper(DataVersion(timestamp=broker.now_ms()))
         #: Messages that came and that went since the start, by topic.
         self.came: Counter[str] = Counter()
         self.went: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class TimerMetrics:
 
     def add(self, topic: str, count: int) -> None:
         """Count messages that came, or below zero those that went."""
-        now_ms = self._kernel.now_ms()
+        now_ms = self._broker.now_ms()
         metric = self.saved.timing_count.setdefault(topic, Metric())
         metric.count += count
         metric.time_stamp = now_ms

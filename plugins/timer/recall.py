@@ -103,10 +103,10 @@ class RecallMessage:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, has_wheel: bool) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, has_wheel: bool) -> None:
+        self._broker = broker
         self._has_wheel = has_wheel
-        self._region = kernel.settings.text("regionId")
+        self._region = broker.settings.text("regionId")
 
     def handle(self, request: Request[RecallMessageRequestHeader]) -> Handled:
         """Take a message back."""
@@ -122,14 +122,14 @@ class RecallMessage:
         if not self._has_wheel:
             return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
         record = self._record(request, handle)
-        for error in self._kernel.append([record]).values():
+        for error in self._broker.append([record]).values():
             self.log.warn("a message of {topic} cannot be taken back: {error}",
                           topic=handle.topic, error=str(error))
             return self._refused(ResponseCode.SYSTEM_ERROR, _NOT_DONE)
-        self._kernel.stats.messages_put([record])
+        self._broker.stats.messages_put([record])
         reply = Reply(header=RecallMessageResponseHeader(
             msg_id=handle.unique_key, msg_region=self._region))
-        safe = self._kernel.acknowledgement.wait(record.next_offset)
+        safe = self._broker.acknowledgement.wait(record.next_offset)
         if safe is None:
             return reply
 
@@ -144,10 +144,10 @@ class RecallMessage:
 
     def _refusal(self) -> tuple[int, str] | None:
         """Why nothing can be taken back now."""
-        settings = self._kernel.settings
+        settings = self._broker.settings
         if not settings.flag("recallMessageEnable"):
             return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
-        if self._kernel.is_slave:
+        if self._broker.is_slave:
             return ResponseCode.SLAVE_NOT_AVAILABLE, _NOT_AVAILABLE
         if not (settings.int("brokerPermission") & PERM_WRITE
                 or settings.flag("allowRecallWhenBrokerNotWriteable")):
@@ -155,7 +155,7 @@ class RecallMessage:
         return None
 
     def _topic_refusal(self, topic: str) -> tuple[int, str] | None:
-        if self._kernel.topic_config.get(topic) is None:
+        if self._broker.topic_config.get(topic) is None:
             return (ResponseCode.TOPIC_NOT_EXIST,
                     f"recall failed, the topic[{topic}] not exist")
         return None
@@ -164,11 +164,11 @@ class RecallMessage:
         """The fault of a handle; empty for a good one."""
         if handle.topic != request.header.topic:
             return "recall failed, topic not match"
-        if handle.broker_name != self._kernel.broker_name:
+        if handle.broker_name != self._broker.broker_name:
             return _NOT_AVAILABLE
         time_ms = int(handle.timestamp) if _NUMBER.fullmatch(handle.timestamp) else -1
-        left_ms = time_ms - self._kernel.now_ms()
-        if not 0 < left_ms < self._kernel.settings.int("timerMaxDelaySec") * 1000:
+        left_ms = time_ms - self._broker.now_ms()
+        if not 0 < left_ms < self._broker.settings.int("timerMaxDelaySec") * 1000:
             return "recall failed, timestamp invalid"
         return ""
 
@@ -176,7 +176,7 @@ class RecallMessage:
         self, request: Request[RecallMessageRequestHeader], handle: RecallHandle
     ) -> MessageRecord:
         """Make the message that takes another back."""
-        now_ms = self._kernel.now_ms()
+        now_ms = self._broker.now_ms()
         properties = {
             names.TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.unique_key),
             names.UNIQ_KEY: handle.unique_key, names.TIMER_DELIVER_MS: handle.timestamp,
@@ -186,5 +186,5 @@ class RecallMessage:
         properties = {name: text for name, text in properties.items() if text}
         return MessageRecord(
             handle.topic, 0, b"0", format_properties(properties), now_ms,
-            request.channel.remote_host, self._kernel.store_host, index_keys(properties),
+            request.channel.remote_host, self._broker.store_host, index_keys(properties),
             tags_code(_TAG))

@@ -63,20 +63,20 @@ class TimerService:
 
     log = Logger()
 
-    def __init__(self, kernel: Broker, settings: TimerSettings) -> None:
-        self._kernel = kernel
-        store = kernel.store
+    def __init__(self, broker: Broker, settings: TimerSettings) -> None:
+        self._broker = broker
+        store = broker.store
         path = store.settings.path
         self.tick_ms = settings.tick_ms
         self.wheel = TimerWheel(store.io, path("timerwheel"), settings.tick_ms)
         self.timer_log = TimerLog(store.io, path("timerlog"), settings.log_file_size)
         self.checkpoint = TimerCheckpointFile(
             store.io, path("config", "timercheck"), settings.tick_ms)
-        self.metrics = TimerMetrics(kernel)
-        delivery = self.delivery = Delivery(kernel)
-        self.enqueue = Enqueue(kernel, self.wheel, self.timer_log, self.metrics, delivery,
+        self.metrics = TimerMetrics(broker)
+        delivery = self.delivery = Delivery(broker)
+        self.enqueue = Enqueue(broker, self.wheel, self.timer_log, self.metrics, delivery,
                                settings.roll_window)
-        self.dequeue = Dequeue(kernel, self.wheel, self.timer_log, self.metrics, delivery)
+        self.dequeue = Dequeue(broker, self.wheel, self.timer_log, self.metrics, delivery)
         #: Whether a send of those handled now has a record that waits.
         self.has_timed = False
         self._is_loaded = self._is_stopped = False
@@ -98,12 +98,12 @@ class TimerService:
             was_there = self.checkpoint.load()
             self.metrics.load()
             self.timer_log.load()
-            now_ms = self._kernel.now_ms()
+            now_ms = self._broker.now_ms()
             read_ms = (self.checkpoint.values.last_read_ms if was_there
                        else self.wheel.floor_ms(now_ms))
             self.wheel.load(read_ms)
             recovery = TimerRecovery(
-                self._kernel.store, self.checkpoint, self.wheel, self.timer_log)
+                self._broker.store, self.checkpoint, self.wheel, self.timer_log)
             recovery.run()
             self.dequeue.begin(read_ms)
             self.enqueue.begin(recovery.queue_offset, recovery.known_places, read_ms, now_ms)
@@ -132,8 +132,8 @@ class TimerService:
 
     def _wait(self, record: MessageRecord, properties: dict[str, str]) -> None:
         """:raises RequestRefused: when it asks for too much."""
-        now_ms = self._kernel.now_ms()
-        delay_max_ms = self._kernel.settings.int("timerMaxDelaySec") * 1000
+        now_ms = self._broker.now_ms()
+        delay_max_ms = self._broker.settings.int("timerMaxDelaySec") * 1000
         deliver_ms = timed_ms(properties, now_ms)
         if deliver_ms is None or deliver_ms - now_ms > delay_max_ms:
             raise illegal(delay_max_ms)
@@ -149,11 +149,11 @@ class TimerService:
 
     def _require_room(self, out_ms: int) -> None:
         """:raises RequestRefused: when too many wait for one tick."""
-        least = self._kernel.settings.int("timerCongestNumEachSlot")
+        least = self._broker.settings.int("timerCongestNumEachSlot")
         waiting = self.wheel.waiting(out_ms)
         if waiting <= least:
             return
-        if waiting < 2 * least and self._kernel.random.randrange(1000) <= (
+        if waiting < 2 * least and self._broker.random.randrange(1000) <= (
                 1000 * (waiting - least) / (least + 0.1)):
             return
         raise RequestRefused(
@@ -169,19 +169,19 @@ class TimerService:
         if self._has_more:
             return 1
         part_ms = self.tick_ms // TURNS_PER_TICK
-        return part_ms - self._kernel.now_ms() % part_ms
+        return part_ms - self._broker.now_ms() % part_ms
 
     def turn(self, now_ms: int) -> None:
         """Enter some messages, deliver some."""
         self._has_more = False
-        if not self._is_loaded or self._is_stopped or self._kernel.is_slave:
+        if not self._is_loaded or self._is_stopped or self._broker.is_slave:
             return
-        settings, clock = self._kernel.settings, self._kernel.steady.now_ms
+        settings, clock = self._broker.settings, self._broker.steady.now_ms
         self.enqueue.advance(now_ms)
         is_stopped = settings.flag("timerStopEnqueue")
         if not is_stopped:
             self._has_more = _repeat(
-                lambda: self.enqueue.step(self._kernel.now_ms()), clock, TURN_MS // 2)
+                lambda: self.enqueue.step(self._broker.now_ms()), clock, TURN_MS // 2)
         if not settings.flag("timerStopDequeue"):
             self.enqueue.note_ready(is_stopped=is_stopped)
             ready_ms = self.enqueue.ready_ms
@@ -200,7 +200,7 @@ class TimerService:
         progress = (self.dequeue.read_ms, self.timer_log.end, self.enqueue.offset)
         counter, timestamp = values.counter, values.timestamp
         if (values.last_read_ms, values.master_timer_queue_offset) != (progress[0], progress[2]):
-            counter, timestamp = counter + 1, self._kernel.now_ms()
+            counter, timestamp = counter + 1, self._broker.now_ms()
         return TimerCheckpoint(*progress, progress[2], values.state_version, timestamp, counter)
 
     def save_if_due(self, now_ms: int) -> Deferred[None] | None:
@@ -219,7 +219,7 @@ class TimerService:
     def _save(self, state: int) -> Deferred[None]:
         """Save once all of it is durable; fires when that is done, or has failed."""
         values, metrics = self._values(), self.metrics.encode()
-        store = self._kernel.store
+        store = self._broker.store
 
         def write(_: None) -> Deferred[None]:
             sync_log = self.timer_log.sync_job()
@@ -265,7 +265,7 @@ class TimerService:
         if not self._is_loaded or self._is_stopped:
             return
         last = self.timer_log.last_unit_of_first_file()
-        while last is not None and last.place < self._kernel.store.min_offset:
+        while last is not None and last.place < self._broker.store.min_offset:
             self.log.info("timer log file {begin} is removed: its messages are gone",
                           begin=self.timer_log.begin)
             self.timer_log.drop_first()
@@ -282,7 +282,7 @@ class TimerService:
 
     def runtime_info(self) -> dict[str, str]:
         """The rows of the runtime table."""
-        now_ms = self._kernel.now_ms()
+        now_ms = self._broker.now_ms()
         entered, delivered = self._rates.of(now_ms, self.enqueue.count, self.delivery.count)
         return {"timerReadBehind": str(max(now_ms - self.dequeue.read_ms, 0) // 1000),
                 "timerOffsetBehind": str(self.enqueue.behind),

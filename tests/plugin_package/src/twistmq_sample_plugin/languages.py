@@ -33,8 +33,8 @@ class Prefix:
 class OneForAll:
     """Lets every pull that filters by an expression filter by this one."""
 
-    def __init__(self, kernel: Broker, expression: str) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, expression: str) -> None:
+        self._broker = broker
         self._expression = expression
 
     def own_filter(
@@ -43,7 +43,7 @@ class OneForAll:
         return self.group_filter(group, topic, 0)
 
     def group_filter(self, group: str, topic: str, sub_version: int) -> MessageFilter:
-        made = self._kernel.filters.make_filter("PREFIX", self._expression)
+        made = self._broker.filters.make_filter("PREFIX", self._expression)
         assert made is not None
         return made
 

@@ -14,8 +14,8 @@ from twistmq.broker.api.requests import BroadcastClient
 class OnlyNews:
     """Sends a proxy's client that does not know where to begin to the end of the topic."""
 
-    def __init__(self, kernel: Broker, topic: str) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._broker = broker
         self._topic = topic
 
     def client_of(self, request: Request[Any]) -> BroadcastClient | None:
@@ -28,7 +28,7 @@ class OnlyNews:
         header = request.header
         if header.queue_offset >= 0:
             return None
-        return self._kernel.store.max_offset_in_queue(header.topic, header.queue_id)
+        return self._broker.store.max_offset_in_queue(header.topic, header.queue_id)
 
     def pulled(self, request: Request[Any], client: BroadcastClient, offset: int) -> None:
         """It remembers nothing."""

@@ -37,8 +37,8 @@ _COMMIT, _ROLL_BACK = 8, 12
 class Transactions:
     """Takes half messages and ends them."""
 
-    def __init__(self, kernel: Broker) -> None:
-        self._kernel = kernel
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         #: Places of half messages that were ended: what is ended stays so.
         self._ended: set[int] = set()
 
@@ -50,16 +50,16 @@ class Transactions:
     def end(self, request: Request[EndTransactionRequestHeader]) -> Reply:
         """Make a half message a whole one, or give it up."""
         offset = request.header.commit_log_offset
-        stored = self._kernel.store.look_message(offset)
+        stored = self._broker.store.look_message(offset)
         message = decode_record(stored) if stored else None
         if message is None or message.topic != HALF_TOPIC or offset in self._ended:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no half message at {offset}")
         if request.header.commit_or_rollback == _COMMIT:
-            for error in self._kernel.append([self._whole(message)]).values():
+            for error in self._broker.append([self._whole(message)]).values():
                 raise error
         elif request.header.commit_or_rollback == _ROLL_BACK:
             assert stored is not None
-            self._kernel.hooks.half_message_discarded(stored)
+            self._broker.hooks.half_message_discarded(stored)
         else:
             return Reply()
         self._ended.add(offset)
