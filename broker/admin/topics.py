@@ -37,6 +37,7 @@ from twistmq.broker.wire.headers.topic import (
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )
+from twistmq.client.core.strategies import Averagely
 
 __all__ = [
     "allocate_queues", "attribute_changes", "delete_topic", "drop_topic", "groups_of",
@@ -276,10 +277,7 @@ def allocate_queues(session: Session, *, topic: str, clients: str) -> Iterator[R
     names = [name.strip() for name in clients.split(",") if name.strip()]
     if not names:
         raise AdminError("-i names no client")
-    share, more = divmod(len(queues), len(names))
-    begin = 0
-    for at, name in enumerate(names):
-        end = begin + share + (at < more)
-        for queue in queues[begin:end]:
+    strategy = Averagely()
+    for name in names:
+        for queue in strategy.allocate(name, queues, names):
             yield name, queue.broker_name, queue.queue_id
-        begin = end

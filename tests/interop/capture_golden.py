@@ -2,6 +2,7 @@
 
     python -m tests.interop.capture_golden [frames] [store-edges] [store-batch] [extension]
         [filter] [metrics] [mqadmin] [mqadmin-options] [trace]
+        [client]
 
 All parts without an argument. Takes about five minutes and the ports from 29876 on
 (``--port`` sets another first one). tests/golden/README.md says what each part holds, and how the
@@ -16,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from tests.interop.capture_batch import capture_batch
+from tests.interop.capture_client import capture_client
 from tests.interop.capture_extension import capture_extension
 from tests.interop.capture_filter import capture_filter
 from tests.interop.capture_frames import capture_frames
@@ -30,7 +32,7 @@ PARTS = {"frames": capture_frames, "store-edges": capture_store,
          "store-batch": capture_batch, "extension": capture_extension,
          "filter": capture_filter, "metrics": capture_metrics,
          "mqadmin": capture_mqadmin, "mqadmin-options": capture_options,
-         "trace": capture_trace}
+         "trace": capture_trace, "client": capture_client}
 
 
 def main() -> None:

@@ -1,0 +1,257 @@
+"""Rebalance strategies: which queues of a topic each member of a group consumes.
+
+Every member computes its own share from the same lists, so all of them must sort as Java does: text
+by its UTF-16 units; queues by topic, broker and id. Members of other languages and releases agree
+with this one only if the result is Java's to the last queue.
+
+Source: AllocateMessageQueueStrategy and its classes, ConsistentHashRouter, RebalanceImpl @5.3.3.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import md5
+from typing import Final, Protocol
+
+from twistmq.broker.wire.bodies import MessageQueue
+
+__all__ = ["STRATEGIES", "Averagely", "AveragelyByCircle", "Configured", "ConsistentHash",
+           "MachineRoom", "MachineRoomNearby", "Strategy", "share", "sorted_members",
+           "sorted_queues"]
+
+#: Places of each member on the ring of CONSISTENT_HASH.
+VIRTUAL_NODES: Final = 10
+
+
+class Strategy(Protocol):
+    """A rule that shares queues out."""
+
+    @property
+    def name(self) -> str:
+        """The name that members tell each other and the broker."""
+
+    def allocate(
+        self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        """The queues of one member.
+
+        :param member: client id; it is among the members.
+        :param queues: of one topic, sorted by :func:`sorted_queues`.
+        :param members: client ids, sorted by :func:`sorted_members`; one may be there twice.
+        """
+
+
+def _utf16(text: str) -> bytes:
+    """A key that sorts text as Java's String.compareTo does."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _queue_key(queue: MessageQueue) -> tuple[bytes, bytes, int]:
+    return _utf16(queue.topic), _utf16(queue.broker_name), queue.queue_id
+
+
+def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    """Queues in Java's order."""
+    return sorted(queues, key=_queue_key)
+
+
+def sorted_members(members: Iterable[str]) -> list[str]:
+    """Client ids in Java's order."""
+    return sorted(members, key=_utf16)
+
+
+def share(
+    strategy: Strategy, member: str, queues: Iterable[MessageQueue], members: Iterable[str]
+) -> list[MessageQueue]:
+    """The queues of one member, from lists in any order.
+
+    A member that the broker does not know yet, or a topic without queues, has no share.
+    """
+    in_order = sorted_members(members)
+    if member not in in_order:
+        return []
+    all_queues = sorted_queues(queues)
+    return strategy.allocate(member, all_queues, in_order) if all_queues else []
+
+
+class Averagely:
+    """AVG: a block of neighbours for each member; the first members have one queue more."""
+
+    name: Final = "AVG"
+
+    def allocate(
+        self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        """See :class:`Strategy`."""
+        index = members.index(member)
+        each, more = divmod(len(queues), len(members))
+        begin = index * each + min(index, more)
+        return list(queues[begin:begin + each + (index < more)])
+
+
+class AveragelyByCircle:
+    """AVG_BY_CIRCLE: the members get a queue in turn."""
+
+    name: Final = "AVG_BY_CIRCLE"
+
+    def allocate(
+        self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        """See :class:`Strategy`."""
+        return list(queues[members.index(member)::len(members)])
+
+
+def _hash(key: str) -> int:
+    """A place on the ring: the first four bytes of the MD5 of UTF-8, as a number."""
+    # Java writes "?" for half a surrogate pair.
+    digest = md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4])
+
+
+class ConsistentHash:
+    """CONSISTENT_HASH: queues and members are on a ring, and a queue belongs to the next member.
+
+    :param virtual_nodes: how many places on the ring each member has.
+    """
+
+    name: Final = "CONSISTENT_HASH"
+
+    def __init__(self, virtual_nodes: int = VIRTUAL_NODES) -> None:
+        if virtual_nodes < 0:
+            raise ValueError(f"virtual_nodes is {virtual_nodes}, and must not be negative")
+        self._virtual_nodes = virtual_nodes
+        #: The members of the last call, with their places in order and who has each place.
+        self._last: tuple[tuple[str, ...], list[int], list[str]] = ((), [], [])
+
+    def allocate(
+        self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        """See :class:`Strategy`."""
+        last = self._last
+        if last[0] != tuple(members):
+            ring = self._ring(members)
+            places = sorted(ring)
+            self._last = last = tuple(members), places, [ring[place] for place in places]
+        _, places, owners = last
+        if not places:
+            return []
+        found = []
+        for queue in queues:
+            at = bisect_left(places, _hash(
+                f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+                f"queueId={queue.queue_id}]"))
+            if owners[at % len(places)] == member:
+                found.append(queue)
+        return found
+
+    def _ring(self, members: Sequence[str]) -> dict[int, str]:
+        """The members by their places; where two meet, the later one is kept."""
+        ring: dict[int, str] = {}
+        seen = set[str]()
+        for member in members:
+            # A member that is listed twice has places of its own for each time.
+            first = sum(owner == member for owner in ring.values()) if member in seen else 0
+            seen.add(member)
+            for number in range(first, first + self._virtual_nodes):
+                ring[_hash(f"{member}-{number}")] = member
+        return ring
+
+
+def _room_of_broker(broker: str) -> str | None:
+    """The room of a broker called ``room@name``; None for one with another kind of name."""
+    parts = broker.split("@")
+    # Java's split leaves out what is empty at the end.
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts[0] if len(parts) == 2 else None
+
+
+class MachineRoom:
+    """MACHINE_ROOM: the queues of brokers ``room@name`` in some rooms; no member gets the others.
+
+    :param rooms: the rooms whose brokers are consumed.
+    """
+
+    name: Final = "MACHINE_ROOM"
+
+    def __init__(self, rooms: Collection[str]) -> None:
+        self._rooms = frozenset(rooms)
+
+    def allocate(
+        self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        """See :class:`Strategy`."""
+        index = members.index(member)
+        near = [queue for queue in queues if _room_of_broker(queue.broker_name) in self._rooms]
+        each, more = divmod(len(near), len(members))
+        found = near[index * each:(index + 1) * each]
+        if index < more:
+            found.append(near[each * len(members) + index])
+        return found
+
+
+class MachineRoomNearby:
+    """MACHINE_ROOM_NEARBY: queues go to members of their room, or to all where it has no member.
+
+    :param inner: shares out the queues of a room.
+    :param room_of_queue: the room a queue's broker is in.
+    :param room_of_member: the room a client is in, by its id.
+    """
+
+    def __init__(
+        self, inner: Strategy, room_of_queue: Callable[[MessageQueue], str],
+        room_of_member: Callable[[str], str],
+    ) -> None:
+        self._inner = inner
+        self._room_of_queue = room_of_queue
+        self._room_of_member = room_of_member
+        self.name: Final = f"MACHINE_ROOM_NEARBY-{inner.name}"
+
+    def allocate(
+        self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        """See :class:`Strategy`; :raises ValueError: when a queue or a member has no room."""
+        queues_of: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            queues_of.setdefault(_required(self._room_of_queue(queue), queue), []).append(queue)
+        members_of: dict[str, list[str]] = {}
+        for each in members:
+            members_of.setdefault(_required(self._room_of_member(each), each), []).append(each)
+        own = self._room_of_member(member)
+        found: list[MessageQueue] = []
+        if own in queues_of:
+            found += self._inner.allocate(member, queues_of.pop(own), members_of[own])
+        for room in sorted(queues_of, key=_utf16):
+            if room not in members_of:
+                found += self._inner.allocate(member, queues_of[room], members)
+        return found
+
+
+def _required(room: str, owner: object) -> str:
+    if not room:
+        raise ValueError(f"{owner} is in no machine room")
+    return room
+
+
+class Configured:
+    """CONFIG: the same queues, independent of the members.
+
+    :param queues: of this member.
+    """
+
+    name: Final = "CONFIG"
+
+    def __init__(self, queues: Iterable[MessageQueue]) -> None:
+        self._queues = tuple(queues)
+
+    def allocate(
+        self, member: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        """See :class:`Strategy`."""
+        return list(self._queues)
+
+
+#: Strategies that need no configuration, by name.
+STRATEGIES: Final[dict[str, Strategy]] = {
+    strategy.name: strategy for strategy in (Averagely(), AveragelyByCircle(), ConsistentHash())}
