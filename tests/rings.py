@@ -68,7 +68,7 @@ SLOW: Final = frozenset((
 ))
 #: Files that take minutes: they are begun first, so that no worker is left with one at the end.
 SLOWEST_FIRST: Final = (
-    "plugins/pop/test_crash.py", "interop/test_mqadmin.py", "interop/test_timers.py",
+    "interop/test_mqadmin.py", "interop/test_timers.py",
     "interop/test_acl.py", "interop/test_answers.py", "spark_bridge/test_kill.py",
     "interop/test_tls.py", "interop/test_exchange.py", "interop/test_transactions.py",
     "interop/test_filter.py", "spark_bridge/test_store_source.py", "interop/test_rounds.py",

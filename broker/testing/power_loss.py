@@ -18,13 +18,16 @@ What a disk may do, and this one does at random:
   succeeds does not make it durable, unless the sector was written again.
 
 ``kill`` is the death of the process alone: nothing that was written is lost. ``cut_in`` lets either
-come in the middle of what the store does. Room and failures are FaultyDisk's.
+come in the middle of what the store does. ``before_change`` and ``copy`` let either come to a copy
+of the disk, while the store goes on. Room and failures are FaultyDisk's.
 """
 
 from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
+from copy import deepcopy
 
 from zope.interface import implementer
 
@@ -83,7 +86,7 @@ class PowerLossDisk(FaultyDisk):
 
     Set ``cut_in`` to n to make the nth change or sync from now and all after it raise PowerCut,
     until ``crash`` or ``kill``; ``fail_sync_of`` to the beginning of a path to make the next sync
-    of such a path fail, and no other.
+    of such a path fail, and no other. ``before_change`` is called before each change and sync.
     """
 
     _files: dict[str, TrackedContents]  # type: ignore[assignment]
@@ -92,6 +95,7 @@ class PowerLossDisk(FaultyDisk):
         super().__init__()
         self.cut_in: int | None = None
         self.fail_sync_of: str | None = None
+        self.before_change: Callable[[], None] | None = None
         root = _Directory()
         #: The directories there are.
         self._lives = {"/": root}
@@ -100,6 +104,14 @@ class PowerLossDisk(FaultyDisk):
             "/": (root, root)}
         #: By directory, in order.
         self._changes: dict[str, list[_Change]] = {}
+
+    def copy(self) -> PowerLossDisk:
+        """Another disk that holds the same, synced or not; it has no faults and no clock."""
+        twin = PowerLossDisk()
+        twin._files, twin._directories, twin._lives, twin._durable, twin._changes = deepcopy(
+            (self._files, self._directories, self._lives, self._durable, self._changes))
+        twin._locks = set(self._locks)
+        return twin
 
     # --- the end
 
@@ -169,6 +181,8 @@ class PowerLossDisk(FaultyDisk):
         super().before_sync(path)
 
     def _count_to_cut(self) -> None:
+        if self.before_change is not None:
+            self.before_change()
         if self.cut_in is None:
             return
         self.cut_in = max(0, self.cut_in - 1)

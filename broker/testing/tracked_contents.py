@@ -46,6 +46,14 @@ class TrackedContents(FileContents):
         #: Sectors that a failed sync left as they were on the disk.
         self.dropped: set[int] = set()
 
+    def __deepcopy__(self, _: object) -> TrackedContents:
+        twin = TrackedContents(0)
+        twin.size, twin.written, twin.modified_ms = self.size, self.written, self.modified_ms
+        twin.data, twin.durable = bytearray(self.data), bytearray(self.durable)
+        twin.has_size = self.has_size
+        twin.pending, twin.dropped = list(self.pending), set(self.dropped)
+        return twin
+
     def write(self, position: int, data: bytes) -> None:
         """Change bytes for the process."""
         if data:

@@ -186,6 +186,31 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertTrue(self.disk.is_cut)
         self.assertEqual(file.read_at(0, 2), b"a\0")
 
+    def test_a_copy_keeps_what_was_not_synced_and_shares_nothing(self) -> None:
+        """A copy comes to the end that its original would have, which goes on."""
+        left = set()
+        for seed in SEEDS:
+            file = self.synced().open_file("/d/f")
+            file.write_at(0, b"2" * 512)
+            twin = self.disk.copy()
+            file.sync()
+            twin.crash(random.Random(seed))
+            left.add(twin.read_file("/d/f")[:1])
+            self.crash(seed)
+            self.assertEqual(self.disk.read_file("/d/f")[:512], b"2" * 512)
+        self.assertEqual(left, {b"1", b"2"})
+
+    def test_each_change_and_sync_is_told_before_it_is_done(self) -> None:
+        """The hook sees the disk as it is before the change."""
+        seen: list[bytes] = []
+        file = self.disk.allocate("/d/f", 1)
+        self.disk.before_change = lambda: seen.append(self.disk.read_file("/d/f"))
+        file.write_at(0, b"a")
+        file.sync()
+        self.disk.clear_from("/d/f", 0)
+        self.disk.remove("/d/f")
+        self.assertEqual(seen, [bytes(1), b"a", b"a", bytes(1)])
+
     def test_a_full_disk_writes_what_fits_and_keeps_its_room(self) -> None:
         """What fits is written; what was written before has its room."""
         file = self.disk.allocate("/d/f", 10)
