@@ -111,7 +111,6 @@ class Kernel:
         #: Checks by name; each returns the fault, or an empty text.
         self.health_checks: dict[str, Callable[[], str]] = {
             "store": self._store_fault, "tables": self._tables_fault, **host.health_checks}
-        store.is_batch_topic = self.topic_config.is_batch_topic
         settings.on_change.append(self._settings_changed)
         store.on_dispatch.append(self._dispatched)
         store.on_arrival.append(self._arrived)
@@ -154,9 +153,9 @@ class Kernel:
         """
         self.tables.load()
         self.hooks.make_plugins(self)
-        self.store.tags_codes = self.hooks.collect_tags_codes()
+        tags_codes = self.hooks.collect_tags_codes()
         self.providers.add_languages(self.hooks)
-        self.store.load()
+        self.store.load(self.topic_config.is_batch_topic, tags_codes)
         try:
             await self._start()
         except Exception:

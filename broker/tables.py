@@ -45,15 +45,15 @@ class Tables:
         #: The live connections.
         self.channels = ChannelTable()
         #: Counts by topic and group.
-        self.stats = BrokerStats(steady_ms())
+        self.stats = BrokerStats(steady_ms(), self._is_counted)
         #: Topics: ``table`` by name, ``get``, ``update``.
-        self.topic_config = TopicConfigTable(settings, store.config_file("topics.json"), now_ms)
+        self.topic_config = TopicConfigTable(
+            settings, store.config_file("topics.json"), now_ms,
+            lambda group: group in self.subscription_group.table)
         #: Consumer groups and their settings: ``find``.
         self.subscription_group = SubscriptionGroupTable(
-            settings, store.config_file("subscriptionGroup.json"), now_ms)
-        self.topic_config.is_group = lambda group: group in self.subscription_group.table
-        self.subscription_group.has_room_for_topics = self.topic_config.has_room_for_group
-        self.stats.is_known = self._is_counted
+            settings, store.config_file("subscriptionGroup.json"), now_ms,
+            self.topic_config.has_room_for_group)
         offsets = store.config_file("consumerOffset.json")
         #: The offset up to which each group has consumed each queue.
         self.consumer_offset = ConsumerOffsetTable(offsets, now_ms)

@@ -286,6 +286,31 @@ class CycleTests(SynchronousTestCase):
         self.assertEqual(sorted(map(sorted, components(graph))), [["a", "b", "c"], ["d"], ["e"]])
 
 
+class ConstructionTests(SynchronousTestCase):
+    """The parts of a broker are given all that they need when they are made."""
+
+    #: The names under which the product keeps a broker and its parts.
+    PARTS = frozenset({"broker", "kernel", "host", "tables", "providers", "store"})
+    #: State that changes while a broker runs: its role, and the filters of its groups.
+    STATE = frozenset({"writable", "make_filter_bitmap"})
+
+    def test_no_attribute_of_a_part_is_set_from_outside(self) -> None:
+        """A part that gets something later has a time at which it lacks it."""
+        found: list[tuple[str, str]] = []
+        for path in sources(*FOLDERS):
+            # A plugin's "tables" are the argument of complete_topic_tables, which it fills.
+            parts = self.PARTS if path.is_relative_to(ROOT / "broker") else (
+                self.PARTS - {"tables"})
+            for node in ast.walk(ast.parse(path.read_text())):
+                targets = node.targets if isinstance(node, ast.Assign) else (
+                    [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else [])
+                found += [(str(path.relative_to(ROOT)), ast.unparse(target)) for target in targets
+                          if isinstance(target, ast.Attribute) and target.attr not in self.STATE
+                          and ast.unparse(target.value).rpartition(".")[2].lstrip("_")
+                          in parts]
+        self.assertEqual(found, [])
+
+
 def components(graph: dict[str, set[str]]) -> list[set[str]]:
     """The strongly connected components: nodes that reach one another."""
     def reached(start: str, edges: dict[str, set[str]]) -> set[str]:

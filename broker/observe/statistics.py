@@ -113,15 +113,15 @@ class BrokerStats:
     """The statistics of one broker.
 
     :param now_ms: when counting begins, Unix ms: a first sample, of nothing.
+    :param is_known: says whether a key's topic and group exist. Senders choose the names: they
+        write them into the properties of their messages.
     """
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, is_known: Callable[[Key], bool] = _anything) -> None:
         #: By (TOPIC_PUT, topic), (GROUP_GET, topic, group), (BROKER_PUT,), (BROKER_GET,),
         #: (GROUP_SEND_BACK, topic, group), (SNDBCK2DLQ_TIMES, topic, group).
         self._items: dict[Key, _Item] = {}
-        #: Says whether there is what a key names, table, topic, group; the kernel knows. A sender
-        #: writes names into the properties of its messages.
-        self.is_known: Callable[[Key], bool] = _anything
+        self.is_known = is_known
         #: How many keys are counted apart.
         self.items_max = STATISTICS_MAX
         #: Counts keys that do not exist or have no room of their own.

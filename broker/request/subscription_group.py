@@ -47,15 +47,24 @@ _POLICY: Final = GroupRetryPolicy()
 _LINES_A_MINUTE: Final = 100
 
 
+def _has_room(group: str) -> bool:
+    """Of a table that knows of no topics."""
+    return True
+
+
 class SubscriptionGroupTable(SavedTable):
     """Groups by name.
 
     :param file: subscriptionGroup.json.
+    :param has_room_for_topics: says whether a new group could have its topics.
     """
 
     log = Logger()
 
-    def __init__(self, settings: Settings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: Settings, file: ConfigFile, now_ms: Callable[[], int],
+        has_room_for_topics: Callable[[str], bool] = _has_room,
+    ) -> None:
         super().__init__(file)
         self._now_ms = now_ms
         self._light = settings.flag("enableLmq")
@@ -67,8 +76,7 @@ class SubscriptionGroupTable(SavedTable):
         self.forbidden: dict[str, dict[str, int]] = {}
         #: About the size of the groups in an answer to a tool, bytes.
         self.rows_size = 0
-        #: Says whether a new group could have its topics; the kernel knows.
-        self.has_room_for_topics: Callable[[str], bool] = _has_room
+        self.has_room_for_topics = has_room_for_topics
         self._created_lines = LineRate(_LINES_A_MINUTE)
         self._full_lines = LineRate()
         self._file_rows = FileRows(self._file_row)
@@ -250,11 +258,6 @@ class SubscriptionGroupTable(SavedTable):
         self._file_rows.changed(group)
         self.data_version.next_version(self._now_ms())
         self.dirty = True
-
-
-def _has_room(group: str) -> bool:
-    """Of a table that knows of no topics."""
-    return True
 
 
 def row_size(config: SubscriptionGroupConfig) -> int:

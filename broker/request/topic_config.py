@@ -53,16 +53,25 @@ _NAMED_MAX: Final = 20
 _LINES_A_MINUTE: Final = 100
 
 
+def _is_no_group(group: str) -> bool:
+    """Of a table that knows of no groups."""
+    return False
+
+
 class TopicConfigTable(SavedTable):
     """Topics by name.
 
     :param file: topics.json.
     :param now_ms: the clock, for the data version.
+    :param is_group: says whether there is a group.
     """
 
     log = Logger()
 
-    def __init__(self, settings: Settings, file: ConfigFile, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: Settings, file: ConfigFile, now_ms: Callable[[], int],
+        is_group: Callable[[str], bool] = _is_no_group,
+    ) -> None:
         super().__init__(file)
         self._now_ms = now_ms
         self._light = settings.flag("enableLmq")
@@ -76,8 +85,7 @@ class TopicConfigTable(SavedTable):
         #: The topics as answers and registrations have them, and what these rows take, bytes.
         self.rows: dict[str, bytes] = {}
         self.rows_size = 0
-        #: Says whether there is a group; the kernel knows.
-        self.is_group: Callable[[str], bool] = _is_no_group
+        self.is_group = is_group
         self._was_saved = False
         self._created_lines = LineRate(_LINES_A_MINUTE)
         self._full_lines = LineRate()
@@ -416,11 +424,6 @@ class TopicConfigTable(SavedTable):
         """Count one more change, to be saved."""
         self.data_version.next_version(self._now_ms())
         self.dirty = True
-
-
-def _is_no_group(group: str) -> bool:
-    """Of a table that knows of no groups."""
-    return False
 
 
 def is_batch_topic(config: TopicConfig) -> bool:

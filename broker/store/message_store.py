@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from math import ceil
+from types import MappingProxyType
+from typing import Final
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.logger import Logger
@@ -79,6 +81,13 @@ __all__ = [
 
 #: Ms between two samples of the statistics.
 _SAMPLE_INTERVAL_MS = 1000
+#: The codes of a store without plugins: each entry has its tag's hash.
+_NO_CODES: Final[Mapping[str, TagsCode]] = MappingProxyType({})
+
+
+def _not_heard_of(topic: str) -> bool | None:
+    """Of a store without topics: the kinds of its queues are those that it finds."""
+    return None
 
 
 @implementer(IMessageStore)
@@ -198,14 +207,24 @@ class MessageStore:
 
     # --- life
 
-    def load(self) -> None:
+    def load(
+        self, is_batch_topic: Callable[[str], bool | None] = _not_heard_of,
+        tags_codes: Mapping[str, TagsCode] = _NO_CODES,
+    ) -> None:
         """Lock the directory, find what is there, repair what a crash left.
+
+        :param is_batch_topic: says whether a topic's queues are batch queues; None: it has not
+            heard of the topic. Its answer for a topic does not change as long as the topic exists.
+        :param tags_codes: by topic, gives the number in a record's queue entry where it is not
+            the tag's hash. Recovery makes entries again by it.
 
         :raises StoreError: when another broker uses it.
         :raises StoreDamaged: when a file has the wrong length, is missing or cannot be read; the
             text names it.
         """
         settings, io = self.settings, self._io
+        self._queues.is_batch_topic = is_batch_topic
+        self._dispatch.tags_codes = tags_codes
         try:
             io.make_directory(settings.path("config"))
             self._unlock = io.lock(settings.path("lock"))
@@ -503,30 +522,6 @@ class MessageStore:
     @dispatch_filter.setter
     def dispatch_filter(self, enters: Callable[[MessageRecord], bool] | None) -> None:
         self._dispatch.filter = enters
-
-    @property
-    def is_batch_topic(self) -> Callable[[str], bool | None]:
-        """Says whether a topic's queues are batch queues; None: it has not heard of the topic.
-
-        Its answer for a topic does not change as long as the topic exists.
-        """
-        return self._queues.is_batch_topic
-
-    @is_batch_topic.setter
-    def is_batch_topic(self, is_batch: Callable[[str], bool | None]) -> None:
-        self._queues.is_batch_topic = is_batch
-
-    @property
-    def tags_codes(self) -> Mapping[str, TagsCode]:
-        """By topic what gives the number in a record's queue entry, where it is not the tag's hash.
-
-        To be set before the store is loaded: recovery makes entries again.
-        """
-        return self._dispatch.tags_codes
-
-    @tags_codes.setter
-    def tags_codes(self, tags_codes: Mapping[str, TagsCode]) -> None:
-        self._dispatch.tags_codes = tags_codes
 
     @property
     def make_filter_bitmap(self) -> FilterBitmap | None:

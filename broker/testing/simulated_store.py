@@ -81,9 +81,8 @@ class SimulatedStore:
                 self.settings, self.disk, self.wall_ms, self._in_thread,
                 steady_ms=lambda: self.now_ms,
             )
-            self.store.is_batch_topic = self.batch_topics.__contains__
             try:
-                self.store.load()
+                self.store.load(self.batch_topics.__contains__)
                 self.store.start()
             except PowerCut:
                 endings.append(self._cut_power(Ending.KILL))

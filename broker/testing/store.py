@@ -10,13 +10,14 @@ Files are small, so that logs roll in a test of a few messages.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from twisted.internet.defer import Deferred, execute
 
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.store.message_store import MessageStore, StoreSettings
+from twistmq.broker.store.recovery import TagsCode
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.properties import INNER_NUM, format_properties, index_keys, tags_code
@@ -101,6 +102,8 @@ class StoreBox:
         self.now_ms = 1_700_000_000_000
         #: Topics whose queues are batch queues.
         self.batch_topics: set[str] = set()
+        #: By topic, gives the number in a record's queue entry, where it is not the tag's hash.
+        self.tags_codes: Mapping[str, TagsCode] = {}
         #: Work for threads, done at once; replace it to hold work back.
         self.in_thread: Callable[[Callable[[], None]], Deferred[None]] = execute
         if isinstance(self.disk, MemoryDisk):
@@ -108,15 +111,24 @@ class StoreBox:
         self.store = self._make()
 
     def _make(self) -> MessageStore:
-        store = MessageStore(
+        return MessageStore(
             self.settings, self.disk, lambda: self.now_ms, lambda job: self.in_thread(job)
         )
-        store.is_batch_topic = lambda topic: topic in self.batch_topics
-        return store
+
+    def is_batch_topic(self, topic: str) -> bool | None:
+        """Whether a topic's queues are batch queues; replace it to know nothing of a topic."""
+        return topic in self.batch_topics
+
+    def load(self) -> None:
+        """Load the store.
+
+        :raises StoreError: when it cannot be loaded.
+        """
+        self.store.load(lambda topic: self.is_batch_topic(topic), self.tags_codes)
 
     def open(self) -> Self:
         """Load and start the store."""
-        self.store.load()
+        self.load()
         self.store.start()
         return self
 

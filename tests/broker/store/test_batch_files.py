@@ -298,7 +298,7 @@ class KindTests(BatchTestCase):
         self.assertTrue(self.box.store.stop().called)
         again = self.box._again()
         again.batch_topics = set()
-        error = self.assertRaises(StoreDamaged, again.store.load)
+        error = self.assertRaises(StoreDamaged, again.load)
         self.assertIn(f"the queues of topic {TOPIC} are BatchCQ, its queue.type is SimpleCQ",
                       str(error))
 
@@ -307,7 +307,7 @@ class KindTests(BatchTestCase):
         self.box.append(message("Plain"))
         self.assertTrue(self.box.store.stop().called)
         self.box.batch_topics.add("Plain")
-        error = self.assertRaises(StoreDamaged, self.box._again().store.load)
+        error = self.assertRaises(StoreDamaged, self.box._again().load)
         self.assertIn("the queues of topic Plain are SimpleCQ, its queue.type is BatchCQ",
                       str(error))
 
@@ -316,7 +316,7 @@ class KindTests(BatchTestCase):
         self.append(3, 2)
         self.assertTrue(self.box.store.stop().called)
         self.box = self.box._again()
-        self.box.store.is_batch_topic = lambda topic: None
+        self.patch(self.box, "is_batch_topic", lambda topic: None)
         self.box.open()
         self.check()
         other = message(TOPIC, queue_id=1)
@@ -327,7 +327,7 @@ class KindTests(BatchTestCase):
         """A record for it is refused, and takes no offset."""
         self.append(3)
         self.box.batch_topics = set()
-        self.box.store.is_batch_topic = lambda topic: False
+        self.patch(self.box, "is_batch_topic", lambda topic: False)
         error = self.assertRaises(MessageIllegal, self.box.append, message(TOPIC, queue_id=1))
         self.assertIn("BatchCQ", str(error))
 

@@ -48,13 +48,13 @@ class EntryCheckTests(SynchronousTestCase):
         """What a plugin made of a code is compared with what it makes now."""
         self.box.store.close()
         box = self.box._again()
-        box.store.tags_codes = {"TopicTest": lambda record: 1 << 40}
+        box.tags_codes = {"TopicTest": lambda record: 1 << 40}
         self.disk.remove(QUEUE)
         box.open().store._queues.write_all()
         box.store.close()
         self.disk.open_file(QUEUE).write_at(ENTRY_SIZE + 12, bytes(8))
         again = box._again()
-        again.store.tags_codes = {"TopicTest": lambda record: 1 << 40}
+        again.tags_codes = {"TopicTest": lambda record: 1 << 40}
         again.open()
         self.assertEqual({code for _, _, code in again.store.queue_entries("TopicTest", 0, 0, 9)},
                          {1 << 40})
