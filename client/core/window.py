@@ -1,0 +1,288 @@
+"""The window of a queue: messages that were read and are not finished, and the offset to commit.
+
+A message is *waiting* until it is handed out, *running* until it is finished, and then gone. The
+offset to commit is that of the first message that is not finished, or the one after the last; it
+never goes back. So a member that dies has everything from its first unfinished message delivered
+again, and nothing is skipped.
+
+Consumption in order and concurrent consumption differ in how messages are handed out only: in
+order, nothing is handed out while a message runs, and a failed message is put back to the front.
+
+Source: ProcessQueue, ConsumeMessageConcurrentlyService.processConsumeResult,
+RemoteBrokerOffsetStore @5.3.3. Differs from Apache: messages that time out are found among those
+that run, oldest first, not only at the front of the window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from twistmq.broker.wire.bodies import MessageQueue
+
+__all__ = ["HasOffset", "QueueWindow"]
+
+#: How long a broker's lock is believed in without being renewed, ms; brokers keep it for 60 s.
+LOCK_MS: Final = 30_000
+#: A queue that was not pulled for so long is dropped and taken again, ms.
+IDLE_MS: Final = 120_000
+#: Messages of a queue that one look for time-outs finds at most.
+EXPIRED_MAX: Final = 16
+
+
+class HasOffset(Protocol):
+    """A message that was read."""
+
+    @property
+    def offset(self) -> int:
+        """Its logical index in its queue."""
+
+
+M = TypeVar("M", bound=HasOffset)
+
+
+class QueueWindow(Generic[M]):
+    """The window of one queue while this member has it.
+
+    :param queue: which.
+    :param start_offset: where its first pull begins.
+    :param now_ms: steady clock.
+    """
+
+    __slots__ = ("_committable", "_is_dropped", "_last_offset", "_lock_ms", "_order", "_running",
+                 "_sizes", "_waiting", "byte_count", "pulled_ms", "queue")
+
+    def __init__(self, queue: MessageQueue, start_offset: int, now_ms: int) -> None:
+        self.queue: Final = queue
+        #: When the last pull began, and the bytes of all messages in the window.
+        self.pulled_ms = now_ms
+        self.byte_count = 0
+        #: Sizes in bytes of what is not finished, by offset.
+        self._sizes: dict[int, int] = {}
+        #: Offsets in order, the first of them perhaps finished.
+        self._order: deque[int] = deque()
+        self._waiting: deque[M] = deque()
+        #: Since when each message runs, by offset, in the order in which they were handed out.
+        self._running: dict[int, tuple[int, M]] = {}
+        self._last_offset = -1
+        self._committable = start_offset
+        self._is_dropped = False
+        self._lock_ms: int | None = None
+
+    # --- what is in it
+
+    @property
+    def count(self) -> int:
+        """Messages that are not finished."""
+        return len(self._sizes)
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that can be handed out."""
+        return len(self._waiting)
+
+    @property
+    def running_count(self) -> int:
+        """Messages that were handed out and are not finished."""
+        return len(self._running)
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The first and the last offset that are not finished; None when there are no such."""
+        first = self._first()
+        if first is None:
+            return None
+        order = self._order
+        while order[-1] not in self._sizes:
+            order.pop()
+        return first, order[-1]
+
+    @property
+    def running_bounds(self) -> tuple[int, int] | None:
+        """The lowest and the highest offset that run."""
+        return (min(self._running), max(self._running)) if self._running else None
+
+    @property
+    def span(self) -> int:
+        """The distance from the first offset that is not finished to the last such."""
+        bounds = self.bounds
+        return bounds[1] - bounds[0] if bounds else 0
+
+    @property
+    def committable(self) -> int:
+        """The offset to commit: everything below it is finished."""
+        if not self._is_dropped:
+            first = self._first()
+            end = self._last_offset + 1 if first is None else first
+            self._committable = max(self._committable, end)
+        return self._committable
+
+    def _first(self) -> int | None:
+        order, sizes = self._order, self._sizes
+        while order and order[0] not in sizes:
+            order.popleft()
+        return order[0] if order else None
+
+    # --- in and out
+
+    def put(self, messages: Sequence[M], sizes: Sequence[int]) -> int:
+        """Add messages that were read; those that are in the window already are left out.
+
+        :param sizes: bytes of memory of each.
+        :returns: how many were added.
+        """
+        if self._is_dropped or not messages:
+            return 0
+        offsets = [message.offset for message in messages]
+        last = self._last_offset
+        for offset in offsets:
+            if offset <= last:
+                return self._put_each(messages, sizes)
+            last = offset
+        self._last_offset = last
+        self._sizes.update(zip(offsets, sizes, strict=True))
+        self._order.extend(offsets)
+        self._waiting.extend(messages)
+        self.byte_count += sum(sizes)
+        return len(offsets)
+
+    def _put_each(self, messages: Sequence[M], sizes: Sequence[int]) -> int:
+        """Add messages that are not all behind the last: a broker went back, or repeats some."""
+        added = []
+        for message, size in zip(messages, sizes, strict=True):
+            offset = message.offset
+            if offset not in self._sizes:
+                self._sizes[offset] = size
+                self.byte_count += size
+                self._last_offset = max(self._last_offset, offset)
+                added.append(message)
+        # A finished offset that comes again is not to be in the order twice.
+        self._order = deque(sorted(self._sizes))
+        self._wait_again(added)
+        return len(added)
+
+    def take(self, most: int, now_ms: int) -> list[M]:
+        """Hand out the next messages, for concurrent consumption."""
+        waiting = self._waiting
+        if most >= len(waiting):
+            taken = list(waiting)
+            waiting.clear()
+        else:
+            taken = [waiting.popleft() for _ in range(most)]
+        running = self._running
+        for message in taken:
+            running[message.offset] = now_ms, message
+        return taken
+
+    def take_in_order(self, most: int, now_ms: int) -> list[M]:
+        """Hand out the next messages, unless some run: for consumption in order."""
+        return [] if self._running else self.take(most, now_ms)
+
+    def put_back(self, messages: Iterable[M]) -> None:
+        """Have messages that run wait again, before those behind them: they will be retried."""
+        back = [message for message in messages
+                if self._running.pop(message.offset, None) is not None]
+        self._wait_again(back)
+
+    def _wait_again(self, messages: list[M]) -> None:
+        if not messages or self._is_dropped:
+            return
+        messages.sort(key=_offset)
+        waiting = self._waiting
+        if not waiting or messages[-1].offset < waiting[0].offset:
+            waiting.extendleft(reversed(messages))
+        else:
+            self._waiting = deque(sorted((*waiting, *messages), key=_offset))
+
+    def done(self, offset: int) -> bool:
+        """A message is finished: its result counts.
+
+        :returns: False when its result comes too late: the queue is lost, the message timed out
+            and was sent back, or is no longer here for another reason.
+        """
+        if self._running.pop(offset, None) is None or self._is_dropped:
+            return False
+        self.byte_count -= self._sizes.pop(offset)
+        return True
+
+    def done_all(self, messages: Iterable[M]) -> int:
+        """Messages are finished; how many of the results count, see :meth:`done`."""
+        running, sizes = self._running, self._sizes
+        count = byte_count = 0
+        for message in messages:
+            offset = message.offset
+            # Of a lost queue no size is left.
+            if running.pop(offset, None) is not None and offset in sizes:
+                byte_count += sizes.pop(offset)
+                count += 1
+        self.byte_count -= byte_count
+        return count
+
+    def expired(self, now_ms: int, timeout_ms: int, most: int = EXPIRED_MAX) -> list[M]:
+        """The messages that have run for longer than a time-out, those of the longest time first.
+
+        The caller sends them back and calls :meth:`done`; results that come later do not count.
+        """
+        found: list[M] = []
+        for begin_ms, message in self._running.values():
+            if len(found) == most or now_ms - begin_ms <= timeout_ms:
+                break
+            found.append(message)
+        return found
+
+    def correct_tags_offset(self, next_offset: int) -> None:
+        """A pull found that nothing below an offset fits: commit it, if nothing is unfinished."""
+        if not self._sizes and not self._is_dropped:
+            self._committable = max(self.committable, next_offset)
+
+    # --- whose it is
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the queue is another member's, or is to be taken again from the start."""
+        return self._is_dropped
+
+    def drop(self) -> list[M]:
+        """Forget what waits, and let nothing change the offset to commit any more.
+
+        :returns: the messages that run: their handlers are to be told that the queue is lost.
+        """
+        running = [message for _, message in self._running.values()]
+        self._committable = self.committable
+        self._is_dropped = True
+        self._sizes.clear()
+        self._order.clear()
+        self._waiting.clear()
+        self.byte_count = 0
+        return running
+
+    def freeze_at(self, offset: int) -> None:
+        """Drop the queue because a broker moved its offset, which is to be committed, even back."""
+        self.drop()
+        self._committable = offset
+
+    def locked(self, now_ms: int) -> None:
+        """The broker gave or renewed the lock of the queue."""
+        self._lock_ms = now_ms
+
+    def unlocked(self) -> None:
+        """The broker refused the lock, or it was given back."""
+        self._lock_ms = None
+
+    def holds_lock(self, now_ms: int) -> bool:
+        """Whether the lock is held: brokers keep it for longer than it is believed in here."""
+        return self._lock_ms is not None and now_ms - self._lock_ms <= LOCK_MS
+
+    @property
+    def lock_ms(self) -> int | None:
+        """When the lock was given or renewed; None without a lock."""
+        return self._lock_ms
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether no pull began for so long that something must be wrong."""
+        return now_ms - self.pulled_ms > IDLE_MS
+
+
+def _offset(message: HasOffset) -> int:
+    return message.offset
