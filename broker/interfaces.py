@@ -23,9 +23,9 @@ __all__ = [
     "IAccessValidator",
     "IBroadcastOffsets",
     "IConsumerFilters",
+    "IDirectoryLock",
     "IFilterLanguage",
     "IFlowControl",
-    "IHeldDirectory",
     "IMessageStore",
     "IQueueLocks",
     "IStoreFile",
@@ -278,7 +278,7 @@ class IStoreFile(Interface):
         """Close the file; a second time does nothing."""
 
 
-class IHeldDirectory(Interface):
+class IDirectoryLock(Interface):
     """A directory that one store uses and no other."""
 
     def is_at(path: str) -> bool:
@@ -372,7 +372,7 @@ class IStoreIO(Interface):
         :raises StoreError: when another process, or another store of this one, holds it.
         """
 
-    def hold_directory(path: str) -> IHeldDirectory:
+    def lock_directory(path: str) -> IDirectoryLock:
         """Lock a directory for one store, without a file in it. Some file systems have no such
         locks: there, a second store is not noticed.
 

@@ -117,7 +117,7 @@ class Tables:
 
     def registration(self, compressed: bool) -> Callable[[], bytes]:
         """The topics in a registration; see :meth:`TopicConfigTable.registration`."""
-        tables = self.topic_config.told_tables()
+        tables = self.topic_config.topic_tables()
         self._hooks.complete_topic_tables(tables, registering=True)
         return self.topic_config.registration(compressed, tables)
 

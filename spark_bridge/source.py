@@ -40,8 +40,8 @@ from twistmq.spark_bridge.queue_reader import ReadPlan, read_range
 from twistmq.spark_bridge.ranges import QueueRange, split
 from twistmq.spark_bridge.subscription import Subscription
 
-__all__ = ["RangePartition", "RocketMQDataSource", "message_columns", "read_plan",
-           "told_by_option"]
+__all__ = ["RangePartition", "RocketMQDataSource", "message_columns", "naming_the_option",
+           "read_plan"]
 
 _GROUP_LENGTH_MAX: Final = 255
 
@@ -131,10 +131,10 @@ def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
 
 
 @contextlib.contextmanager
-def told_by_option(queue: MessageQueue | None = None) -> Iterator[None]:
-    """Let what goes wrong while planning name the option, and the queue.
+def naming_the_option(queue: MessageQueue | None = None) -> Iterator[None]:
+    """Turn an error while planning into one that names the option, and the queue.
 
-    :raises OptionError: when nothing can be reached.
+    :raises OptionError: when a server cannot be reached, or refuses.
     """
     try:
         yield
@@ -154,7 +154,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Ask where queues begin and end; :returns: a partition each, or more as options say."""
-        with self._plan.settings.client() as client, told_by_option():
+        with self._plan.settings.client() as client, naming_the_option():
             queues = [queue for queue in self._subscription.queues(client)
                       if self._pushed.takes_queue(queue)]
             start = self._subscription.start(client, queues)

@@ -32,7 +32,7 @@ from twistmq.spark_bridge.offsets import offsets_json, queue_name, read_offsets
 from twistmq.spark_bridge.options import OptionError, Options
 from twistmq.spark_bridge.queue_reader import read_range
 from twistmq.spark_bridge.ranges import QueueRange, limited, split
-from twistmq.spark_bridge.source import RangePartition, read_plan, told_by_option
+from twistmq.spark_bridge.source import RangePartition, naming_the_option, read_plan
 from twistmq.spark_bridge.subscription import Subscription, TopicMissing
 
 __all__ = ["StreamReader"]
@@ -72,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
-            with told_by_option():
+            with naming_the_option():
                 queues = self._subscription.queues(self._connected())
                 self._initial = offsets_json(self._subscription.start(self._connected(), queues))
         return self._initial
@@ -85,12 +85,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with told_by_option():
+        with naming_the_option():
             self._target = self._current_ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         known = read_offsets(start)
-        with told_by_option():
+        with naming_the_option():
             ends = self._current_ends() if self._target is None else self._target
             self._ends = {**ends}
             new = {queue: self._connected().min_offset(queue)
@@ -147,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each queue ends now, those that came to be meanwhile among them."""
         client = self._connected()
         try:
-            queues = self._subscription.queues(client, anew=True)
+            queues = self._subscription.queues(client, refresh=True)
         except TopicMissing as error:
             self._lost(str(error))
             return {}

@@ -68,10 +68,10 @@ class Subscription:
 
     # --- queues
 
-    def queues(self, client: BlockingClient, *, anew: bool = False) -> list[MessageQueue]:
+    def queues(self, client: BlockingClient, *, refresh: bool = False) -> list[MessageQueue]:
         """All queues there are now, in order.
 
-        :param anew: ask name servers even for known routes.
+        :param refresh: ask name servers even for known routes.
         :raises TopicMissing: when a topic or queue that an option names is not there.
         """
         if self._pattern is not None:
@@ -79,14 +79,14 @@ class Subscription:
             found = []
             for topic in topics:
                 try:
-                    found += client.read_queues(topic, anew=anew)
+                    found += client.read_queues(topic, refresh=refresh)
                 except RequestRefused as error:
                     if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                         raise
                     # It went since the list was made.
             return sorted(found)
         topics = self._topics or sorted({queue.topic for queue in self._assigned})
-        found = [queue for topic in topics for queue in self._queues_of(client, topic, anew)]
+        found = [queue for topic in topics for queue in self._queues_of(client, topic, refresh)]
         if not self._assigned:
             return sorted(found)
         for queue in self._assigned:
@@ -94,9 +94,9 @@ class Subscription:
                 raise TopicMissing(f"option assign: {queue_name(queue)}: there is no such queue")
         return self._assigned
 
-    def _queues_of(self, client: BlockingClient, topic: str, anew: bool) -> list[MessageQueue]:
+    def _queues_of(self, client: BlockingClient, topic: str, refresh: bool) -> list[MessageQueue]:
         try:
-            return client.read_queues(topic, anew=anew)
+            return client.read_queues(topic, refresh=refresh)
         except RequestRefused as error:
             if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                 raise

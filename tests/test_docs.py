@@ -22,7 +22,7 @@ class SettingsPageTests(SynchronousTestCase):
         """The page is the one that is made from the rows now."""
         page = (ROOT / "broker/SETTINGS.md").read_text()
         self.assertEqual(page, settings_page(stock_plugin_rows()),
-                         msg="make it anew: python -m twistmq.broker.pages.settings_page")
+                         msg="write it again: python -m twistmq.broker.pages.settings_page")
 
     def test_every_setting_is_read(self) -> None:
         """No row promises what nothing does: each name occurs where settings are read."""
@@ -42,7 +42,7 @@ class CodesPageTests(SynchronousTestCase):
         """The page is the one that is made from codes and handler tables now."""
         page = (ROOT / "broker/CODES.md").read_text()
         self.assertEqual(page, code_tests.page(),
-                         msg="make it anew: python -m twistmq.broker.pages.codes_page")
+                         msg="write it again: python -m twistmq.broker.pages.codes_page")
 
     def test_every_code_has_a_test(self) -> None:
         """One that is collected and asks it; what is served is shown by more than a refusal."""

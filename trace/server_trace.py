@@ -36,7 +36,7 @@ from twistmq.broker.api import (
     hookimpl,
     parse_properties,
 )
-from twistmq.broker.api.requests import Held, RecordMaker
+from twistmq.broker.api.requests import DeferredReply, RecordMaker
 from twistmq.broker.api.topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.api.wire import PERM_READ_WRITE, offset_message_id
 from twistmq.broker.api.wire import properties as names
@@ -340,6 +340,6 @@ class ServerTrace:
 
 def _is_stored(reply: Handled) -> bool:
     """Whether the messages of a send are in the log, flushed or not."""
-    if isinstance(reply, Held):
+    if isinstance(reply, DeferredReply):
         return True
     return isinstance(reply, Reply) and reply.code == ResponseCode.SUCCESS

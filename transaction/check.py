@@ -34,8 +34,8 @@ from twistmq.transaction.half import (
     born_ms,
     check_body,
     checks_of,
+    copy_of_half,
     discarded_record,
-    half_again,
     immunity_ms,
     origin_of,
 )
@@ -151,7 +151,7 @@ class HalfQueue:
             return self._discard(message, properties)
         try:
             if own_ms is not None and age_ms < own_ms and self._may_wait(message, now_ms):
-                self._put_back(half_again(message, properties))
+                self._put_back(copy_of_half(message, properties))
             else:
                 self._check(message, properties, checks + 1)
         except BrokerError as error:
@@ -233,7 +233,7 @@ class HalfQueue:
 
         :raises BrokerError: when it cannot be put back.
         """
-        copy = half_again(message, properties, checks=checks)
+        copy = copy_of_half(message, properties, checks=checks)
         self._put_back(copy)
         group = properties.get(names.PGROUP, "")
         producer = self._broker.clients.available_producer(group)

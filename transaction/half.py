@@ -29,7 +29,7 @@ from twistmq.broker.api.wire import (
 )
 from twistmq.broker.api.wire import properties as names
 
-__all__ = ["born_ms", "check_body", "checks_of", "discarded_record", "final_record", "half_again",
+__all__ = ["born_ms", "check_body", "checks_of", "copy_of_half", "discarded_record", "final_record",
            "immunity_ms", "make_half", "origin_of", "require_same", "resumed_record"]
 
 #: Properties of a half message that the broker writes and a sender need not.
@@ -81,10 +81,10 @@ def final_record(
     return record
 
 
-def half_again(
+def copy_of_half(
     message: StoredMessage, properties: dict[str, str], *, checks: int | None = None
 ) -> MessageRecord:
-    """Make the record of a half message that is put back.
+    """Make the record that puts a half message back into its queue.
 
     Differs from Apache: the message keeps its flag, and each copy names the first.
 

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twistmq.broker.api import ITransactionService, MessageRecord, Reply, ResponseCode
-from twistmq.broker.api.requests import Held
+from twistmq.broker.api.requests import DeferredReply
 from twistmq.broker.api.topics import HALF_TOPIC, OP_HALF_TOPIC
 from twistmq.broker.api.wire import properties as names
 from twistmq.transaction.check import HalfQueue
@@ -74,7 +74,7 @@ class TransactionService:
         prepared, self._prepared = self._prepared, {}
         counts: dict[str, int] = {}
         for records, answer in zip(batch.records, batch.replies, strict=True):
-            reply = answer.reply if isinstance(answer, Held) else answer
+            reply = answer.reply if isinstance(answer, DeferredReply) else answer
             if isinstance(reply, Reply) and reply.code == ResponseCode.SUCCESS:
                 for record in records:
                     if record not in prepared:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from twistmq.broker.interfaces import BroadcastClient, WaitingRequests
 from twistmq.broker.remoting.host_shares import Shares
-from twistmq.broker.remoting.messages import Channel, Held, now_or_later
+from twistmq.broker.remoting.messages import Channel, DeferredReply, now_or_later
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.filters import (
     Matches,
@@ -29,8 +29,8 @@ __all__ = [
     "BroadcastClient",
     "Channel",
     "Client",
+    "DeferredReply",
     "FileRows",
-    "Held",
     "Matches",
     "PropertyFilter",
     "RecordMaker",

@@ -234,7 +234,7 @@ class BlockingClient(BlockingCluster):
 
     def _next_queue(self, topic: str, failed: set[str]) -> MessageQueue:
         """The next queue in turn, of a broker that did not fail if there is one."""
-        queues = self.write_queues(topic, anew=bool(failed))
+        queues = self.write_queues(topic, refresh=bool(failed))
         if not queues:
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"topic {topic} cannot be written to")
         left = [queue for queue in queues if queue.broker_name not in failed] or queues

@@ -107,14 +107,14 @@ class BlockingCluster:
 
     # --- routes
 
-    def route(self, topic: str, *, anew: bool = False) -> TopicRouteData:
+    def route(self, topic: str, *, refresh: bool = False) -> TopicRouteData:
         """Where a topic is.
 
-        :param anew: ask even when the route is known.
+        :param refresh: ask even when the route is known.
         :raises RequestRefused: TOPIC_NOT_EXIST when no name server knows it.
         :raises RemotingError: when none answers.
         """
-        if anew or topic in self._stale or topic not in self._routes:
+        if refresh or topic in self._stale or topic not in self._routes:
             header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
             reply = self._ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             route = self._routes[topic] = TopicRouteData.decode(reply.body)
@@ -131,11 +131,11 @@ class BlockingCluster:
         return sorted(named.without(topic) for topic in TopicList.decode(reply.body).topic_list
                       if named.holds(topic))
 
-    def read_queues(self, topic: str, *, anew: bool = False) -> list[MessageQueue]:
+    def read_queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """The queues a topic can be read from, in order; :raises: as :meth:`route`."""
-        return self._queues(topic, anew, PERM_READ, lambda data: data.read_queue_nums)
+        return self._queues(topic, refresh, PERM_READ, lambda data: data.read_queue_nums)
 
-    def write_queues(self, topic: str, *, anew: bool = False) -> list[MessageQueue]:
+    def write_queues(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """The queues a topic can be sent to, in order.
 
         A topic that is not there yet has those of the template topic, of which brokers make it.
@@ -143,22 +143,23 @@ class BlockingCluster:
         :raises RequestRefused: TOPIC_NOT_EXIST when no broker makes topics either.
         """
         try:
-            return self._queues(topic, anew, PERM_WRITE, lambda data: data.write_queue_nums)
+            return self._queues(topic, refresh, PERM_WRITE, lambda data: data.write_queue_nums)
         except RequestRefused as error:
             if error.response_code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             try:
-                template = self._queues(TEMPLATE_TOPIC, anew, PERM_WRITE,
+                template = self._queues(TEMPLATE_TOPIC, refresh, PERM_WRITE,
                                         lambda data: min(data.write_queue_nums, NEW_TOPIC_QUEUES))
             except RequestRefused:
                 raise error from None
             return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in template]
 
     def _queues(
-        self, topic: str, anew: bool, permission: int, count: Callable[[QueueData], int]
+        self, topic: str, refresh: bool, permission: int, count: Callable[[QueueData], int]
     ) -> list[MessageQueue]:
         return sorted(MessageQueue(topic, data.broker_name, queue_id)
-                      for data in self.route(topic, anew=anew).queue_datas if data.perm & permission
+                      for data in self.route(topic, refresh=refresh).queue_datas
+                      if data.perm & permission
                       for queue_id in range(count(data)))
 
     # --- requests, for subclasses

@@ -17,7 +17,8 @@ from typing import Final
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import StoreDamaged
 
-__all__ = ["holder", "is_locked", "is_own_store", "nearest_folder", "not_writable", "require_size"]
+__all__ = ["is_locked", "is_own_store", "lock_holder", "nearest_folder", "not_writable",
+           "require_size"]
 
 _FLOCK: Final = struct.Struct("hhqqi4x")
 #: Folders without a file that are looked into, at most.
@@ -124,7 +125,7 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def holder(lock: Path) -> int | None:
+def lock_holder(lock: Path) -> int | None:
     """The process that holds a store's lock: its id, 0 if unknown; None if the lock is free.
 
     Apache's broker takes the lock of fcntl, ours that of flock as well. Not to be asked of a lock

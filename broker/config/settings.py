@@ -357,8 +357,8 @@ class Settings:
             if changed is None or not check.names or not set(check.names).isdisjoint(changed):
                 check.run(self)
 
-    def anew(self) -> Self:
-        """The same as a start reads them, before it has heard of any plugin."""
+    def without_plugins(self) -> Self:
+        """A copy as a start reads it before any plugin has declared its settings."""
         again = type(self)(self.own_rows)
         again.running, again.checks, again.file = self.running, self.checks, self.file
         own = {row.name for row in self.own_rows}

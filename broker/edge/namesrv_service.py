@@ -145,16 +145,16 @@ class NamesrvService(Service):
     def _notify(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:
         """Tell a broker who has the lowest id of its group now.
 
-        One that cannot be told learns it when it asks for its group the next time.
+        A broker that does not get it learns the id when it next asks for its group.
         """
-        told = Deferred.fromCoroutine(self._client.invoke_oneway(
+        sent = Deferred.fromCoroutine(self._client.invoke_oneway(
             address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header))
-        told.addErrback(self._not_told, address)
+        sent.addErrback(self._notify_failed, address)
 
-    def _not_told(self, failure: Failure, address: str) -> None:
+    def _notify_failed(self, failure: Failure, address: str) -> None:
         if failure.check(RemotingError):
-            self.log.warn("the broker at {address} is not told of the lowest id: {reason}",
+            self.log.warn("the broker at {address} did not get the new lowest broker id: {reason}",
                           address=address, reason=failure.getErrorMessage())
         else:
-            self.log.failure("the broker at {address} is not told of the lowest id",
+            self.log.failure("the broker at {address} did not get the new lowest broker id",
                              failure=failure, address=address)

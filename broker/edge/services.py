@@ -60,11 +60,11 @@ def _plugins_check(load: Callable[[Settings], object]) -> SettingCheck:
     def run(settings: Settings) -> None:
         if settings.running is None:
             return  # who starts has just found them
-        anew = settings.anew()
-        load(anew)
-        for check in anew.start_checks:
+        fresh = settings.without_plugins()
+        load(fresh)
+        for check in fresh.start_checks:
             if check.names != _PLUGINS:
-                check.run(anew)
+                check.run(fresh)
 
     return SettingCheck(_PLUGINS, run)
 
@@ -136,9 +136,9 @@ def _check_namesrv_of_up(plugins: Sequence[tuple[str, object]], settings: Settin
     """
     if settings.running is None:
         return  # it makes them itself
-    anew = settings.anew()
-    namesrv = name_server_settings(anew)
-    load_namesrv_hooks(namesrv, plugins, up=anew)
+    fresh = settings.without_plugins()
+    namesrv = name_server_settings(fresh)
+    load_namesrv_hooks(namesrv, plugins, up=fresh)
     namesrv.running = settings.running
     namesrv.check()
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from twistmq.broker.config.folder_checks import (
-    holder,
     is_locked,
     is_own_store,
+    lock_holder,
     nearest_folder,
     not_writable,
     require_size,
@@ -136,7 +136,7 @@ def _store_folders(settings: Settings) -> None:
             raise StoreError(f"the store cannot be opened: {name}={folder}: {why}")
     if settings.running is None or is_own_store(settings):
         return  # who starts takes the lock
-    process = holder(Path(store.path("lock")))
+    process = lock_holder(Path(store.path("lock")))
     if process is not None:
         raise StoreError(f"{store.store_path_root_dir} is locked by "
                          f"{f'process {process}' if process else 'another process'}")

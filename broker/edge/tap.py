@@ -222,7 +222,7 @@ class ServerOptions(VersionOptions):
 
         The fault is told without twistd's help, which is long, in front of it.
         """
-        with _told():
+        with _settings_errors_printed():
             self.settings = _load(self, parse_overrides(self.pairs, self["namesrvAddr"]))
         important = self.get("printImportantConfig", False)
         if self["printConfigItem"] or important:
@@ -273,8 +273,8 @@ def _load(options: ServerOptions, overrides: dict[str, str]) -> Settings:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Tell what is wrong with settings, and end with its status: twistd would show a traceback."""
+def _settings_errors_printed() -> Iterator[None]:
+    """Print the fault of settings and exit with its status; twistd would print a traceback."""
     try:
         yield
     except SettingsError as error:
@@ -301,7 +301,7 @@ def makeService(options: Options) -> IService:
     daemon."""
     server = options.subOptions
     assert isinstance(server, ServerOptions)
-    with _told():
+    with _settings_errors_printed():
         starter = Starter(process_reactor(), server.kind, server.settings, prints=False)
 
     def end() -> None:

@@ -128,7 +128,7 @@ class RouteInfoManager:
                           name=new.broker_name)
             return None
         if new.broker_id < lowest_before:
-            self._tell_of_lowest(new.broker_name, ha_address=new.ha_address)
+            self._notify_lowest_id(new.broker_name, ha_address=new.ha_address)
         if missing:
             # The broker is asked to register again, also when it asks before whether it should.
             live.data_version = DataVersion()
@@ -353,7 +353,7 @@ class RouteInfoManager:
                 if MASTER_ID not in addresses:
                     self._later(self._wiping(name))
                 if was_lowest:
-                    self._tell_of_lowest(name, offline=key.address)
+                    self._notify_lowest_id(name, offline=key.address)
         if gone:
             self._later(tables.dropping())
         for name in gone[:_NAMES_LOGGED_MAX]:
@@ -370,10 +370,10 @@ class RouteInfoManager:
             except StopIteration:
                 return
 
-    def _tell_of_lowest(
+    def _notify_lowest_id(
         self, name: str, *, offline: str | None = None, ha_address: str | None = None
     ) -> None:
-        """Tell a group's brokers who has the lowest id; the one that just came knows."""
+        """Notify a group's brokers of the lowest id, except the broker that just registered."""
         if self.notify is None or not self._flag("notifyMinBrokerIdChanged"):
             return
         addresses = self.tables.brokers[name].broker_addrs

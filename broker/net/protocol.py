@@ -115,7 +115,7 @@ class RemotingProtocol(Protocol):
         self._tls: EncryptionLayer | None = None
         self._opaques = count(1)
         self._pending: dict[int, tuple[Deferred[RemotingCommand], IDelayedCall]] = {}
-        self._held_bytes = 0
+        self._reserved_bytes = 0
         self._paused_for = 0
         #: Bytes in the transport's write buffer, and since when they exceed the limit.
         self.unsent_bytes = 0
@@ -288,7 +288,7 @@ class RemotingProtocol(Protocol):
         if ready:
             self.write(b"".join(ready))
 
-    def may_go_on(self, reply_bytes: int) -> bool:
+    def may_run_more(self, reply_bytes: int) -> bool:
         self._slice_reply_bytes += reply_bytes
         return (not self._paused_for and self._slice_reply_bytes < TURN_REPLY_BYTES_MAX
                 and self.factory.monotonic() < self._slice_ends)
@@ -515,20 +515,20 @@ class RemotingProtocol(Protocol):
 
     # --- back-pressure
 
-    def hold(self, size_bytes: int) -> None:
-        self._held_bytes += size_bytes
-        if self._held_bytes > CONNECTION_BYTES_IN_FLIGHT_MAX:
+    def reserve(self, size_bytes: int) -> None:
+        self._reserved_bytes += size_bytes
+        if self._reserved_bytes > CONNECTION_BYTES_IN_FLIGHT_MAX:
             self._pause(_CONNECTION_FULL)
         if self.factory.in_flight.add(size_bytes) and (
-            self._held_bytes > TOTAL_BYTES_IN_FLIGHT_FREE
+            self._reserved_bytes > TOTAL_BYTES_IN_FLIGHT_FREE
         ):
             self.factory.in_flight.paused.add(self)
             self._pause(_TOTAL_FULL)
 
     def release(self, size_bytes: int) -> None:
-        self._held_bytes -= size_bytes
-        assert self._held_bytes >= 0
-        if self._held_bytes <= CONNECTION_BYTES_IN_FLIGHT_MAX // 2:
+        self._reserved_bytes -= size_bytes
+        assert self._reserved_bytes >= 0
+        if self._reserved_bytes <= CONNECTION_BYTES_IN_FLIGHT_MAX // 2:
             self._resume(_CONNECTION_FULL)
         for channel in self.factory.in_flight.remove(size_bytes):
             channel._resume(_TOTAL_FULL)

@@ -116,7 +116,7 @@ class TlsServer:
 
     def take(self, connection: RemotingProtocol, data: bytes) -> bytes:
         if data[:1] != _HANDSHAKE:
-            self._tell(connection, "it does not speak TLS, which tls.server.mode=enforcing "
+            self._log_closed(connection, "it does not speak TLS, which tls.server.mode=enforcing "
                                    "requires")
             connection.close()
         elif self._make is not None:
@@ -134,9 +134,9 @@ class TlsServer:
         connection.start_tls(layer, data)
 
     def _failed(self, connection: RemotingProtocol, why: str) -> None:
-        self._tell(connection, f"TLS: {why}")
+        self._log_closed(connection, f"TLS: {why}")
 
-    def _tell(self, connection: RemotingProtocol, why: str) -> None:
+    def _log_closed(self, connection: RemotingProtocol, why: str) -> None:
         """Log why a connection is closed, at a limited rate."""
         left_out = self._lines.left_out(self._now_ms())
         if left_out is not None:
@@ -155,7 +155,7 @@ class TlsServer:
         context, self._creator = loaded
         self._describe = context.describe
         self._make = context.layer_maker(_Current(self), False, self._reactor)
-        self._tell_of_certificate("is used")
+        self._log_certificate("is used")
         waiting, self._waiting = self._waiting, []
         for connection, data in waiting:
             if connection.active and not connection.closing:
@@ -168,7 +168,7 @@ class TlsServer:
             self.log.failure("TLS cannot start", failure)
         for connection, _ in waiting:
             if failure.check(SettingsError):
-                self._tell(connection, f"it speaks TLS: {failure.getErrorMessage()}")
+                self._log_closed(connection, f"it speaks TLS: {failure.getErrorMessage()}")
             connection.close()
 
     def look(self, now_ms: int) -> Deferred[None] | None:
@@ -184,14 +184,14 @@ class TlsServer:
 
     def _renewed(self, read: tuple[TlsServerOptions, Any]) -> None:
         self._options, self._creator = read
-        self._tell_of_certificate("was read again")
+        self._log_certificate("was read again")
 
     def _not_renewed(self, failure: Failure) -> None:
         failure.trap(SettingsError)
         self.log.error("the changed TLS files are not used, the old ones stay in use: {reason}",
                        reason=failure.getErrorMessage())
 
-    def _tell_of_certificate(self, what: str) -> None:
+    def _log_certificate(self, what: str) -> None:
         files = self._options.files
         if not files.cert:
             self.log.info("TLS in test mode: a certificate was made that clients cannot verify")

@@ -223,7 +223,7 @@ class Hooks:
             self._raised(hook, implementation)
             return None
 
-    def _tell(
+    def _notify(
         self, hook: str, implementations: tuple[Implementation, ...], *arguments: object
     ) -> None:
         """Call every implementation of a hook that has no answer, not even a Deferred."""
@@ -236,9 +236,9 @@ class Hooks:
                 if answer is not None:
                     self._wrong_answer(hook, implementation, answer, "None")
 
-    def _tell_all(self, hook: str, *arguments: object) -> None:
+    def _notify_all(self, hook: str, *arguments: object) -> None:
         """The same for a rare hook, whose implementations are not kept."""
-        self._tell(hook, self._implementations(hook), *arguments)
+        self._notify(hook, self._implementations(hook), *arguments)
 
     def _raised(self, hook: str, implementation: Implementation) -> None:
         self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
@@ -494,7 +494,7 @@ class Hooks:
         return None
 
     def responded(self, request: Request[Any], reply: Reply) -> None:
-        self._tell("after_response", self.after_response, request, reply)
+        self._notify("after_response", self.after_response, request, reply)
 
     # --- each batch
 
@@ -527,13 +527,13 @@ class Hooks:
         return refusals
 
     def dispatched(self, records: Sequence[MessageRecord]) -> None:
-        self._tell("on_dispatch", self.on_dispatch, records)
+        self._notify("on_dispatch", self.on_dispatch, records)
 
     def arrived(self, records: Sequence[MessageRecord]) -> None:
-        self._tell("on_message_arrival", self.on_message_arrival, records)
+        self._notify("on_message_arrival", self.on_message_arrival, records)
 
     def sent(self, batch: SendBatch) -> None:
-        self._tell("after_send", self.after_send, batch)
+        self._notify("after_send", self.after_send, batch)
 
     def refuse_consume(self, context: ConsumeContext) -> BrokerError | None:
         for implementation in self.before_consume:
@@ -545,23 +545,23 @@ class Hooks:
         return None
 
     def consumed(self, context: ConsumeContext) -> None:
-        self._tell("after_consume", self.after_consume, context)
+        self._notify("after_consume", self.after_consume, context)
 
     # --- events
 
     def complete_topic_tables(
         self, tables: TopicConfigSerializeWrapper, registering: bool
     ) -> None:
-        self._tell_all("complete_topic_tables", tables, registering)
+        self._notify_all("complete_topic_tables", tables, registering)
 
     def client_changed(self, change: ClientChange) -> None:
-        self._tell("on_client_change", self._on_client_change, change)
+        self._notify("on_client_change", self._on_client_change, change)
 
     def role_changed(self, role: str, broker_id: int) -> None:
-        self._tell_all("on_role_change", role, broker_id)
+        self._notify_all("on_role_change", role, broker_id)
 
     def half_message_discarded(self, record: bytes) -> None:
-        self._tell_all("on_half_message_discarded", record)
+        self._notify_all("on_half_message_discarded", record)
 
     def metrics(self) -> dict[str, MetricFamily]:
         """The families of all plugins by name; the plugin called first wins."""

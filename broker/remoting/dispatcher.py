@@ -30,7 +30,14 @@ from twistmq.broker.constants import (
 )
 from twistmq.broker.errors import BrokerError, HeaderError, ReplyTooLong, RequestRefused
 from twistmq.broker.interfaces import IResourceValidator
-from twistmq.broker.remoting.messages import AnyHandler, Channel, Handled, Held, Reply, Request
+from twistmq.broker.remoting.messages import (
+    AnyHandler,
+    Channel,
+    DeferredReply,
+    Handled,
+    Reply,
+    Request,
+)
 from twistmq.broker.wire.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -60,20 +67,20 @@ class Connection(Channel, Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes; ignored once the connection is lost."""
 
-    def hold(self, size_bytes: int) -> None:
-        """A request of this size waits for its reply and counts as in flight."""
+    def reserve(self, size_bytes: int) -> None:
+        """Count a request of this size as in flight while its reply waits."""
 
     def release(self, size_bytes: int) -> None:
-        """Such a request was answered."""
+        """The request was answered and is no longer in flight."""
 
     def waited(self, requests: Sequence[Request[Any]]) -> None:
         """Requests of one read that waited are answered now."""
 
-    def may_go_on(self, reply_bytes: int) -> bool:
-        """Whether more of what one read brought may run now, after a reply of this size."""
+    def may_run_more(self, reply_bytes: int) -> bool:
+        """Whether more requests of this read may run now, after a reply of this size."""
 
     def run_later(self, frames: Sequence[Frame]) -> None:
-        """Let others have their turn, then run these frames."""
+        """Run these frames once other connections had their turn."""
 
 
 class Dispatcher:
@@ -142,7 +149,7 @@ class Dispatcher:
         # whether there is time for more.
         is_alone = False
         for index, frame in enumerate(frames):
-            if is_alone and not channel.may_go_on(len(ready[-1]) if ready else 0):
+            if is_alone and not channel.may_run_more(len(ready[-1]) if ready else 0):
                 channel.run_later(frames[index:])
                 break
             is_alone = True
@@ -268,7 +275,7 @@ class Dispatcher:
         together: list[tuple[Request[Any], Reply | None]] = []
         until: Deferred[Any] | None = None
         for request, answer in zip(run, answers, strict=True):
-            if not isinstance(answer, Held):
+            if not isinstance(answer, DeferredReply):
                 self._finish(request, answer, ready)
                 continue
             if until is not None and answer.until is not until:
@@ -293,7 +300,7 @@ class Dispatcher:
                 ready.append(self._unsendable(request, error).frame(command.opaque))
         elif isinstance(answer, Deferred):
             self._wait(answer, [(request, None)], ready)
-        elif isinstance(answer, Held):
+        elif isinstance(answer, DeferredReply):
             self._wait(answer.until, [(request, answer.reply)], ready)
         elif answer is not None:
             self._finish(request, self._no_reply(request, answer), ready)
@@ -329,7 +336,7 @@ class Dispatcher:
         if not there:
             held = True
             size = sum([self._held_size(request) for request, _ in waiting])
-            channel.hold(size)
+            channel.reserve(size)
 
     def _held_size(self, request: Request[Any]) -> int:
         """Let go of what a waiting request has no use for; :returns: what is left, bytes."""

@@ -1,8 +1,8 @@
 """Requests and replies as handlers see them, and the rows of the handler table.
 
-A handler is a plain function. It gets a :class:`Request` and gives a :class:`Reply`, a Deferred of
-one when it must wait (long poll), a :class:`Held` one when only that has to wait (flush), or None
-when the request has no reply.
+A handler is a plain function. It gets a :class:`Request` and returns one of these: a
+:class:`Reply`; a Deferred of a Reply that is not yet known (long poll); a :class:`DeferredReply`
+that is known but must wait (flush); None if the request has no reply.
 To refuse, it raises a :class:`~twistmq.broker.errors.BrokerError`.
 
 Source: NettyRequestProcessor, NettyRemotingAbstract @5.3.3.
@@ -25,8 +25,8 @@ from twistmq.broker.wire.field_sets import HeaderTexts
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader
 
-__all__ = ["AnyHandler", "Channel", "Handled", "Held", "Reply", "Request", "RequestHandler",
-           "hold_until", "now_or_later"]
+__all__ = ["AnyHandler", "Channel", "DeferredReply", "Handled", "Reply", "Request",
+           "RequestHandler", "defer_until", "now_or_later"]
 
 H = TypeVar("H", bound=CommandHeader)
 
@@ -132,12 +132,12 @@ class Request(Generic[H]):
         return self.command.body
 
 
-class Held:
-    """A reply that is given when something has happened.
+class DeferredReply:
+    """A reply that is sent once a Deferred has fired.
 
-    Replies of one batch that wait for the same Deferred wait together and leave in one write.
+    Replies of one batch that wait for the same Deferred leave together in one write.
 
-    :param until: fires with whatever it likes; when it fails, its error is the answer.
+    :param until: its result is ignored; if it fails, its error is the reply.
     """
 
     __slots__ = ("reply", "until")
@@ -148,19 +148,19 @@ class Held:
 
 
 #: The values that a handler may return.
-Handled = Reply | Held | Deferred[Reply] | None
+Handled = Reply | DeferredReply | Deferred[Reply] | None
 
 
-def hold_until(until: Deferred[None], answers: list[Handled]) -> None:
-    """Let the answers that say SUCCESS, and those that wait already, wait for one thing more.
+def defer_until(until: Deferred[None], answers: list[Handled]) -> None:
+    """Make replies with SUCCESS, and deferred replies, wait for another Deferred as well.
 
     :param until: does not fail.
     """
     chained: set[Deferred[Any]] = set()
     for index, answer in enumerate(answers):
         if isinstance(answer, Reply) and answer.code == ResponseCode.SUCCESS:
-            answers[index] = Held(answer, until)
-        elif isinstance(answer, Held) and answer.until not in chained:
+            answers[index] = DeferredReply(answer, until)
+        elif isinstance(answer, DeferredReply) and answer.until not in chained:
             chained.add(answer.until)
             answer.until.addCallback(lambda _: _as_well(until))
 

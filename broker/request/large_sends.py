@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
-from twistmq.broker.remoting.messages import Handled, Held, Reply, Request, hold_until
+from twistmq.broker.remoting.messages import DeferredReply, Handled, Reply, Request, defer_until
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.scheduling.scheduler import Scheduler
 from twistmq.broker.store.message_store import MessageStore
@@ -153,9 +153,9 @@ class LargeSends:
             else:
                 message_ids = yield from self._message_ids(records)
                 sends.stored([request], [records], replies, [queue_id], message_ids)
-        saved = sends.tell_of_topics()
+        saved = sends.save_created_topics()
         if saved is not None:
-            hold_until(saved, replies)
+            defer_until(saved, replies)
         if hooks.after_send:
             hooks.sent(batch)
         return replies[0]
@@ -200,7 +200,7 @@ def _answer(answer: Deferred[Any], handled: Handled | Failure) -> None:
     """Fire with a reply, when it is there."""
     if isinstance(handled, Deferred):
         handled.addBoth(answer.callback)
-    elif isinstance(handled, Held):
+    elif isinstance(handled, DeferredReply):
         reply: Reply = handled.reply
 
         def held(result: Any) -> Any:

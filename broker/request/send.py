@@ -31,12 +31,12 @@ from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.providers import Providers
 from twistmq.broker.remoting.messages import (
+    DeferredReply,
     Handled,
-    Held,
     Reply,
     Request,
     RequestHandler,
-    hold_until,
+    defer_until,
 )
 from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
@@ -157,14 +157,14 @@ class SendRequests:
         replies: list[Handled],
     ) -> list[Handled]:
         """Store the records of requests, but for those that have their reply; answer each."""
-        saved = self.tell_of_topics()
+        saved = self.save_created_topics()
         if not requests:
             return replies
         hooks = self._hooks
         if not hooks.before_send and not hooks.after_send:
             self._append(requests, records_of, replies)
             if saved is not None:
-                hold_until(saved, replies)
+                defer_until(saved, replies)
             return replies
         batch = SendBatch(list(requests), records_of, replies)
         for index, refusal in hooks.refuse_send(batch).items():
@@ -172,7 +172,7 @@ class SendRequests:
                 replies[index] = self.refused(refusal)
         self._append(requests, records_of, replies)
         if saved is not None:
-            hold_until(saved, replies)
+            defer_until(saved, replies)
         hooks.sent(batch)
         return replies
 
@@ -185,11 +185,12 @@ class SendRequests:
                 request.header.topic not in self._tables.topic_config.table):
             self._topics.find(request)
 
-    def tell_of_topics(self) -> Deferred[None] | None:
-        """Have topics that were made saved, once for all of the batch: it writes the table.
+    def save_created_topics(self) -> Deferred[None] | None:
+        """Save and register topics that the batch created, once for the whole batch.
 
-        :returns: fires when that is done, or could not be; None when it is. The sender is answered
-        then: a message of a topic that a kill removed cannot be pulled.
+        :returns: fires when the table is saved, or saving has failed; None if nothing must be
+            saved. The sender waits for it: without its topic, a message cannot be pulled after a
+            kill.
         """
         if not self._topics.made:
             return None
@@ -387,7 +388,7 @@ class SendRequests:
 
         safe.addCallback(set_code)
         for index, reply in held:
-            replies[index] = Held(reply, safe)
+            replies[index] = DeferredReply(reply, safe)
 
     def refused(self, error: BrokerError) -> Reply:
         """The reply to a refused send: Apache adds region and trace switch to these too."""

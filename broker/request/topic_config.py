@@ -279,21 +279,21 @@ class TopicConfigTable(SavedTable):
     def is_system_topic(self, topic: str) -> bool:
         return topic in self.system_topics or topic_names.is_system_topic(topic)
 
-    def told_tables(self) -> TopicConfigSerializeWrapper:
-        """The answer about all topics, still without the topics."""
+    def topic_tables(self) -> TopicConfigSerializeWrapper:
+        """A body for all topics, still without the topics."""
         return TopicConfigSerializeWrapper({}, copy(self.data_version),
                                            topic_queue_mapping_info_map={})
 
     def registration(
         self, compressed: bool, tables: TopicConfigSerializeWrapper | None = None
     ) -> Callable[[], bytes]:
-        """All topics as name servers are told of them, masked by the broker's own permission.
+        """All topics as they are registered, masked by the broker's own permission.
 
-        :param tables: what is told beside the topics, as :meth:`told_tables` gives it; None: no
-            more than that.
-        :returns: makes the body of a registration; for a thread when there are many topics.
+        :param tables: the body without the topics, which hooks may have completed; None: that of
+            :meth:`topic_tables`.
+        :returns: encodes the body of a registration; call it on a thread if there are many topics.
         """
-        wrapper = tables or self.told_tables()
+        wrapper = tables or self.topic_tables()
         mask = self._settings.int("brokerPermission")
         if mask & PERM_READ_WRITE == PERM_READ_WRITE and not compressed:
             body, rows = RegisterBrokerBody(wrapper), list(self.rows.values())
@@ -301,12 +301,12 @@ class TopicConfigTable(SavedTable):
         configs = list(self.table.values())
 
         def encode() -> bytes:
-            told = configs
+            sent = configs
             if mask & PERM_READ_WRITE != PERM_READ_WRITE:
-                told = [TopicConfig(config.topic_name, config.read_queue_nums,
+                sent = [TopicConfig(config.topic_name, config.read_queue_nums,
                                     config.write_queue_nums, config.perm & mask,
                                     topic_sys_flag=config.topic_sys_flag) for config in configs]
-            wrapper.topic_config_table = {config.topic_name: config for config in told}
+            wrapper.topic_config_table = {config.topic_name: config for config in sent}
             return RegisterBrokerBody(wrapper).encode(compressed)
 
         return encode

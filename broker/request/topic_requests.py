@@ -88,7 +88,7 @@ class TopicRequests:
         changes = parse_attribute_changes(header.attributes)
         _check_message_type(changes)
         self._tables.topic_config.require_room((config,))
-        return self._when_told() if self._update_topic(config, changes) else Reply()
+        return self._when_registered() if self._update_topic(config, changes) else Reply()
 
     def _create_topics(self, request: Request[EmptyHeader]) -> Handled:
         """Several at once.
@@ -98,7 +98,7 @@ class TopicRequests:
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
         updated = self._slices.run(self._update_topics(configs))
         return now_or_later(updated.addCallback(
-            lambda changed: self._when_told() if changed else Reply()))
+            lambda changed: self._when_registered() if changed else Reply()))
 
     def _update_topics(self, configs: Sequence[TopicConfig]) -> Generator[None, None, bool]:
         """The steps of that; whether they change anything."""
@@ -147,7 +147,7 @@ class TopicRequests:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._require_user_topic(topic)
         self._tables.delete_topic(topic)
-        return self._when_told()
+        return self._when_registered()
 
     def _require_user_topic(self, topic: str) -> None:
         if is_system_topic(topic) or self._tables.topic_config.is_system_topic(topic):
@@ -156,19 +156,19 @@ class TopicRequests:
 
     def _all_topics(self, request: Request[EmptyHeader]) -> Reply:
         table = self._tables.topic_config
-        wrapper = table.told_tables()
+        wrapper = table.topic_tables()
         wrapper.mapping_data_version = self._mapping_version
         wrapper.topic_queue_mapping_detail_map = {}
         self._hooks.complete_topic_tables(wrapper, registering=False)
         return Reply(body=encode_with_rows(
             wrapper, b'"topicConfigTable":{}', table.rows.values()))
 
-    def _when_told(self) -> Handled:
+    def _when_registered(self) -> Handled:
         """Answer once the topics are saved and the name servers know."""
-        told = self._tables.topics_saved_and_registered()
-        if told is None:
+        registered = self._tables.topics_saved_and_registered()
+        if registered is None:
             return Reply()
-        answer: Deferred[Reply] = told.addCallback(lambda _: Reply())
+        answer: Deferred[Reply] = registered.addCallback(lambda _: Reply())
         return answer
 
     # --- groups

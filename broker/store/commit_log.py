@@ -77,8 +77,8 @@ class CommitLog:
         self._directory_changed = False
         #: Files that are not as long as they were made, by path: nothing of them is read.
         self._cut: dict[str, StoreDamaged] = {}
-        #: Files of which it was logged that they are not there, or cut.
-        self._told: set[str] = set()
+        #: Paths of missing or cut files that were logged.
+        self._logged_gone: set[str] = set()
         #: (offset, bytes) of writes that failed and may have left something.
         self._failed: list[tuple[int, int]] = []
         #: Why nothing that is written counts as durable any more.
@@ -335,8 +335,8 @@ class CommitLog:
     def _gone(self, path: str, how: str) -> StoreDamaged:
         """An error that says how a file is gone; it is logged once a file."""
         error = StoreDamaged(f"the commit-log file {path} {how}")
-        if path not in self._told:
-            self._told.add(path)
+        if path not in self._logged_gone:
+            self._logged_gone.add(path)
             self.log.error("{error}: its messages cannot be read", error=str(error))
         return error
 
@@ -361,12 +361,12 @@ class CommitLog:
             start = int(path.rpartition("/")[2])
             if start == self.starts[-1] or start + self.file_size > self.flushed_offset:
                 fault = f"the commit-log file {path} {how}"
-                self._told.add(path)
+                self._logged_gone.add(path)
             if length != self.file_size and path not in self._cut:
                 self._cut[path] = self._gone(path, how)
                 self._closed(path)
-            elif path not in self._told:
-                self._told.add(path)
+            elif path not in self._logged_gone:
+                self._logged_gone.add(path)
                 self.log.error("the commit-log file {path} {how}", path=path, how=how)
         return fault
 
@@ -409,8 +409,8 @@ class CommitLog:
         self.max_offset = offset
         self.flushed_offset = offset
 
-    def doubt(self, offset: int) -> None:
-        """Take nothing from an offset on for durable."""
+    def limit_flushed(self, offset: int) -> None:
+        """Treat the log from an offset on as not yet flushed."""
         self.flushed_offset = min(self.flushed_offset, offset)
 
     def close(self) -> None:

@@ -24,9 +24,9 @@ from typing import Final
 from zope.interface import implementer
 
 from twistmq.broker.errors import StoreError, StoreFull
-from twistmq.broker.interfaces import IHeldDirectory, IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
 
-__all__ = ["HeldDirectory", "RealDisk", "RealFile"]
+__all__ = ["DirectoryLock", "RealDisk", "RealFile"]
 
 #: Bytes that clear_from and rewrite write at a time.
 _CLEAR_SIZE: Final = 1 << 20
@@ -137,8 +137,8 @@ class RealFile:
             self._descriptor = -1
 
 
-@implementer(IHeldDirectory)
-class HeldDirectory:
+@implementer(IDirectoryLock)
+class DirectoryLock:
     """A directory whose descriptor is open and locked.
 
     :param descriptor: owned from here on.
@@ -148,11 +148,11 @@ class HeldDirectory:
         self._descriptor = descriptor
 
     def is_at(self, path: str) -> bool:
-        """See IHeldDirectory."""
+        """See IDirectoryLock."""
         return _leads_to(path, self._descriptor)
 
     def release(self) -> None:
-        """See IHeldDirectory."""
+        """See IDirectoryLock."""
         os.close(self._descriptor)
 
 
@@ -298,7 +298,7 @@ class RealDisk:
         os.pwrite(descriptor, b"lock", 0)
         return lambda: os.close(descriptor)
 
-    def hold_directory(self, path: str) -> HeldDirectory:
+    def lock_directory(self, path: str) -> DirectoryLock:
         """See IStoreIO."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -308,7 +308,7 @@ class RealDisk:
                 os.close(descriptor)
                 raise StoreError(f"the folder is in use by another broker: {path}") from error
             # NFS locks what is open for writing only, as no directory is; others have no locks.
-        return HeldDirectory(descriptor)
+        return DirectoryLock(descriptor)
 
     def disk_used_ratio(self, path: str) -> float:
         """See IStoreIO."""

@@ -33,7 +33,7 @@ from twistmq.broker.errors import (
     StoreFull,
     StoreGone,
 )
-from twistmq.broker.interfaces import IHeldDirectory, IMessageStore, IStoreIO
+from twistmq.broker.interfaces import IDirectoryLock, IMessageStore, IStoreIO
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.append_fast_path import (
     EncodedRecords,
@@ -126,7 +126,7 @@ class MessageStore:
         self._abort_path = settings.path("abort")
         self._unlock: Callable[[], None] | None = None
         #: The folders of store, commit log and consume queues, by their paths.
-        self._held: dict[str, IHeldDirectory] = {}
+        self._directory_locks: dict[str, IDirectoryLock] = {}
         #: Faults of them, or of the log's files, while the store ran.
         self._gone: StoreGone | None = None
         #: Why the last stop was not a clean one; empty: it was.
@@ -269,8 +269,8 @@ class MessageStore:
 
     def _hold(self, path: str) -> None:
         """Keep other stores from a folder, which another root may have as its commit log's."""
-        if not any(held.is_at(path) for held in self._held.values()):
-            self._held[path] = self._io.hold_directory(path)
+        if not any(lock.is_at(path) for lock in self._directory_locks.values()):
+            self._directory_locks[path] = self._io.lock_directory(path)
 
     def _load_extensions(self) -> QueueExtensions | None:
         """Extensions of queue entries, if there are any or are to be."""
@@ -347,9 +347,9 @@ class MessageStore:
         self._queues.files.close()
         if self._index is not None:
             self._index.close()
-        for held in self._held.values():
-            held.release()
-        self._held.clear()
+        for lock in self._directory_locks.values():
+            lock.release()
+        self._directory_locks.clear()
         if self._unlock is not None:
             self._unlock()
             self._unlock = None
@@ -625,7 +625,7 @@ class MessageStore:
 
     def _look(self) -> None:
         """Take no more messages when the folder or the file that they go to is not there."""
-        gone = [path for path, held in self._held.items() if not held.is_at(path)]
+        gone = [path for path, lock in self._directory_locks.items() if not lock.is_at(path)]
         fault = (f"the folder {gone[0]} was removed, renamed or replaced" if gone
                  else self._log.look())
         if not fault or self._gone is not None:

@@ -137,7 +137,7 @@ class StoreRecovery:
         if entries is not None:
             entries.finish()
             # The data of a killed process may not be durable.
-            log.doubt(start)
+            log.limit_flushed(start)
         furthest = queues.furthest()
         if furthest is not None and furthest.max_physical > end:
             # After a loss of power that may be; else files were removed, or bytes in them.

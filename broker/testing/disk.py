@@ -14,7 +14,7 @@ from collections.abc import Callable
 from zope.interface import implementer
 
 from twistmq.broker.errors import StoreError, StoreFull
-from twistmq.broker.interfaces import IHeldDirectory, IStoreFile, IStoreIO, ReadMap
+from twistmq.broker.interfaces import IDirectoryLock, IStoreFile, IStoreIO, ReadMap
 
 __all__ = ["FaultyDisk", "FileContents", "MemoryDisk", "MemoryFile"]
 
@@ -90,8 +90,8 @@ class MemoryFile:
         self._open = False
 
 
-@implementer(IHeldDirectory)
-class HeldDirectory:
+@implementer(IDirectoryLock)
+class DirectoryLock:
     """A directory of a MemoryDisk that is held."""
 
     def __init__(self, disk: MemoryDisk, path: str, locks: set[str]) -> None:
@@ -100,11 +100,11 @@ class HeldDirectory:
         self._locks = locks
 
     def is_at(self, path: str) -> bool:
-        """See IHeldDirectory."""
+        """See IDirectoryLock."""
         return path.rstrip("/") == self._path and self._disk.exists(self._path)
 
     def release(self) -> None:
-        """See IHeldDirectory."""
+        """See IDirectoryLock."""
         self._locks.discard(self._path)
 
 
@@ -244,7 +244,7 @@ class MemoryDisk:
         self.write_file(path, b"lock")
         return lambda: self._locks.discard(path)
 
-    def hold_directory(self, path: str) -> HeldDirectory:
+    def lock_directory(self, path: str) -> DirectoryLock:
         """See IStoreIO."""
         path = path.rstrip("/")
         if path not in self._directories:
@@ -252,7 +252,7 @@ class MemoryDisk:
         if path in self._locks:
             raise StoreError(f"the folder is in use by another broker: {path}")
         self._locks.add(path)
-        return HeldDirectory(self, path, self._locks)
+        return DirectoryLock(self, path, self._locks)
 
     def disk_used_ratio(self, path: str) -> float:
         """See IStoreIO."""

@@ -66,7 +66,7 @@ class Peer:
         self.active = True
         self.requests: list[SentRequest] = []
         self.written: list[bytes] = []
-        self.held_bytes = 0
+        self.reserved_bytes = 0
 
     def send_oneway(self, code: int, header: CommandHeader | None, body: bytes = b"") -> None:
         self.requests.append(SentRequest(code, header, body))
@@ -87,16 +87,16 @@ class Peer:
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
-    def hold(self, size_bytes: int) -> None:
-        self.held_bytes += size_bytes
+    def reserve(self, size_bytes: int) -> None:
+        self.reserved_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        self.held_bytes -= size_bytes
+        self.reserved_bytes -= size_bytes
 
     def waited(self, requests: Sequence[Request[Any]]) -> None:
         """Does nothing: waiting times are not measured."""
 
-    def may_go_on(self, reply_bytes: int) -> bool:
+    def may_run_more(self, reply_bytes: int) -> bool:
         return True
 
     def run_later(self, frames: Sequence[Frame]) -> None:

@@ -33,7 +33,7 @@ from twistmq.broker.api.errors import WireError
 from twistmq.broker.api.headers import AckMessageRequestHeader
 from twistmq.broker.api.limits import BATCH_ACK_POINTS_MAX, BATCH_ACK_SIZE_MAX
 from twistmq.broker.api.observe import LineRate
-from twistmq.broker.api.requests import Held, no_queue
+from twistmq.broker.api.requests import DeferredReply, no_queue
 from twistmq.broker.api.wire import Int32, Int64
 from twistmq.plugins.pop.check_point import CHECK_POINT_MESSAGES_MAX, PointKey
 from twistmq.plugins.pop.checks import require_group, require_topic
@@ -310,7 +310,7 @@ class AckRequests:
 
         safe.addCallback(set_code)
         for index, reply in replies.items():
-            answers[index] = Held(reply, safe)
+            answers[index] = DeferredReply(reply, safe)
 
     def _ack_in_order(
         self, request: Request[Any], topic: str, group: str, queue_id: int, offset: int,

@@ -23,7 +23,7 @@ from twistmq.broker.api.headers import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
-from twistmq.broker.api.requests import Held
+from twistmq.broker.api.requests import DeferredReply
 from twistmq.plugins.pop.ack import require_offset, require_range
 from twistmq.plugins.pop.check_point import CheckPoint, PointKey
 from twistmq.plugins.pop.checks import require_group
@@ -95,7 +95,7 @@ class ChangeInvisibleTime:
         def set_code(code: ResponseCode) -> None:
             reply.code = code
 
-        return Held(reply, safe.addCallback(set_code))
+        return DeferredReply(reply, safe.addCallback(set_code))
 
     def _change_in_order(
         self, request: Request[ChangeInvisibleTimeRequestHeader], receipt: Receipt

@@ -53,18 +53,18 @@ class Notifications:
         require_readable(self._broker, request, "peeking")
         require_attempt_id(header.attempt_id)
         if self._has_message(header):
-            return _told(has_msg=True)
+            return _reply(has_msg=True)
         deadline_ms = (header.born_time or request.now_ms) + header.poll_time
         key = header.topic, header.consumer_group, header.queue_id
         if header.poll_time <= 0 or hold.is_too_late(deadline_ms, request.now_ms):
-            return _told()
+            return _reply()
         if hold.is_full(key):
-            return _told(polling_full=True)
+            return _reply(polling_full=True)
         return hold.hold(Waiting(request, key, deadline_ms, None, self._look_again))
 
     def _look_again(self, waiting: Waiting, is_last: bool) -> Reply | None:
         has_msg = self._has_message(waiting.request.header)
-        return _told(has_msg=has_msg) if has_msg or is_last else None
+        return _reply(has_msg=has_msg) if has_msg or is_last else None
 
     def _has_message(self, header: NotificationRequestHeader) -> bool:
         settings, table = self._state.settings, self._broker.topic_config
@@ -95,5 +95,5 @@ class Notifications:
             (header.topic, header.consumer_group, header.queue_id))))
 
 
-def _told(*, has_msg: bool = False, polling_full: bool = False) -> Reply:
+def _reply(*, has_msg: bool = False, polling_full: bool = False) -> Reply:
     return Reply(header=NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full))

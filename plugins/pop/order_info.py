@@ -268,8 +268,8 @@ class OrderInfos(SavedTable):
             if until_ms is not None:
                 heappush(self._free, (until_ms, key))
 
-    def tell_free(self, now_ms: int) -> None:
-        """Tell of queues where what was hidden is visible; run periodically."""
+    def notify_unblocked(self, now_ms: int) -> None:
+        """Wake waiting pops of queues whose hidden messages are visible again; run periodically."""
         while self._free and self._free[0][0] <= now_ms:
             key = heappop(self._free)[1]
             assert self._on_free is not None

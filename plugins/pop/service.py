@@ -126,7 +126,7 @@ class PopService:
         self.state.hold.check()
         self.state.notified.check()
         if self._is_working():
-            self.state.orders.tell_free(now_ms)
+            self.state.orders.notify_unblocked(now_ms)
             steady_ms = self._broker.steady.now_ms
             begin_ms = steady_ms()
             self.state.buffer.write_due()

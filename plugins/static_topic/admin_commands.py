@@ -68,7 +68,7 @@ def update_static_topic(
         files = (before, _write_wrapper(wrapper, ".after"))
         _complete(session, wrapper)
         force = False
-    yield from _tell(session, wrapper, wrapper.broker_config_map, force, files)
+    yield from _send_configs(session, wrapper, wrapper.broker_config_map, force, files)
 
 
 def remapping_static_topic(
@@ -97,14 +97,14 @@ def remapping_static_topic(
     for name in wrapper.broker_config_map:
         session.named(name)
     map_in, map_out = sorted(wrapper.broker_to_map_in), sorted(wrapper.broker_to_map_out)
-    for _ in _tell(session, wrapper, map_in, force, files):
+    for _ in _send_configs(session, wrapper, map_in, force, files):
         pass
-    out = list(_tell(session, wrapper, map_out, force, files))
+    out = list(_send_configs(session, wrapper, map_out, force, files))
     decided(wrapper, _ends(session, topic, map_out))
-    yield from _tell(session, wrapper, map_in, force, files)
+    yield from _send_configs(session, wrapper, map_in, force, files)
     yield from (row for row in out if row[0] not in wrapper.broker_to_map_in)
-    yield from _tell(session, wrapper, [name for name in wrapper.broker_config_map if name not in
-                                        {*map_in, *map_out}], force, files)
+    rest = [name for name in wrapper.broker_config_map if name not in {*map_in, *map_out}]
+    yield from _send_configs(session, wrapper, rest, force, files)
 
 
 # --- what there is
@@ -161,11 +161,11 @@ def _complete(session: Session, wrapper: TopicRemappingDetailWrapper) -> None:
                 configs[name] = empty_config(detail.topic, detail.total_queues, name, detail.epoch)
 
 
-def _tell(
+def _send_configs(
     session: Session, wrapper: TopicRemappingDetailWrapper, names: Iterable[str], force: bool,
     files: tuple[str, str],
 ) -> Iterator[Row]:
-    """Tell brokers what they are to have; the first that refuses is the last that is told."""
+    """Send brokers their configurations, until one of them refuses."""
     places = [(session.named(name), wrapper.broker_config_map[name]) for name in names]
     for broker, config in places:
         detail = config.mapping_detail

@@ -25,7 +25,7 @@ from twistmq.broker.api import (
     ResponseCode,
 )
 from twistmq.broker.api.headers import SendMessageResponseHeader
-from twistmq.broker.api.requests import Held
+from twistmq.broker.api.requests import DeferredReply
 from twistmq.broker.api.wire import TRAN_MSG
 from twistmq.plugins.static_topic.table import LogicalPlace, QueueMappings
 
@@ -80,7 +80,7 @@ def _answered(answer: Handled, place: LogicalPlace | None, request: Request[Any]
     """Have an answer name the logical queue."""
     if place is None:
         return answer
-    if isinstance(answer, Held):
+    if isinstance(answer, DeferredReply):
         _rewrite(answer.reply, place, request)
     elif isinstance(answer, Reply):
         _rewrite(answer, place, request)

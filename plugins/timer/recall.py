@@ -31,7 +31,7 @@ from twistmq.broker.api.headers import (
     RecallRefusedResponseHeader,
     SendMessageResponseHeader,
 )
-from twistmq.broker.api.requests import Held
+from twistmq.broker.api.requests import DeferredReply
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
 from twistmq.broker.api.wire import PERM_WRITE, index_keys, tags_code, utf8
 from twistmq.broker.api.wire import properties as names
@@ -79,7 +79,7 @@ def add_recall_handles(batch: SendBatch, broker_name: str) -> None:
     """Tell senders how their messages that wait can be taken back."""
     for request, records, answer in zip(
             batch.requests, batch.records, batch.replies, strict=True):
-        reply = answer.reply if isinstance(answer, Held) else answer
+        reply = answer.reply if isinstance(answer, DeferredReply) else answer
         if (len(records) != 1 or request.command.code == RequestCode.SEND_BATCH_MESSAGE
                 or not isinstance(reply, Reply) or reply.code != ResponseCode.SUCCESS
                 or names.TIMER_OUT_MS not in records[0].properties):
@@ -137,7 +137,7 @@ class RecallMessage:
         def set_code(code: ResponseCode) -> None:
             reply.code = code
 
-        return Held(reply, safe.addCallback(set_code))
+        return DeferredReply(reply, safe.addCallback(set_code))
 
     def _refused(self, code: int, remark: str) -> Reply:
         return Reply(code, RecallRefusedResponseHeader(msg_region=self._region), remark=remark)

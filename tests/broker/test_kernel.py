@@ -331,7 +331,7 @@ class AcknowledgementChainTests(KernelTestCase):
         peer = self.box.peer()
         header = send_header("T", self.box.now_ms)
         self.assertIsNone(self.box.send(peer, RequestCode.SEND_MESSAGE_V2, header, b"1"))
-        self.assertGreater(peer.held_bytes, 0)
+        self.assertGreater(peer.reserved_bytes, 0)
         unsafe = send(self.box, body=b"2", properties={"WAIT": "false"})
         self.assertEqual(unsafe.code, ResponseCode.SUCCESS)
         self.assertEqual(bodies(self.box), [b"1", b"2"])
@@ -340,7 +340,7 @@ class AcknowledgementChainTests(KernelTestCase):
         done.callback(None)
         [reply] = self.box.late_replies(peer)
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
-        self.assertEqual(peer.held_bytes, 0)
+        self.assertEqual(peer.reserved_bytes, 0)
 
     def test_late_replica(self) -> None:
         """After the time-out the client is told so; the message is there."""
@@ -390,7 +390,7 @@ class LiveChannelTests(KernelTestCase):
 
 
 class HeldPollsCappedTests(KernelTestCase):
-    """Held polls are capped: one too many is answered at once."""
+    """DeferredReply polls are capped: one too many is answered at once."""
 
     def test_one_pull_beyond_the_cap_is_answered_at_once(self) -> None:
         """It is answered as if its time were up; when one leaves, another may wait."""

@@ -114,7 +114,7 @@ class StaticTopicCase(JavaTestCase):
 
     def route(self, namesrv: str) -> Any:
         with BlockingCluster(namesrv) as cluster:
-            return json.loads(cluster.route(TOPIC, anew=True).encode_standard())
+            return json.loads(cluster.route(TOPIC, refresh=True).encode_standard())
 
     def ours(self, name: str, *settings: str) -> Servers:
         """Our servers, with a broker of this name; they stop when the test ends."""

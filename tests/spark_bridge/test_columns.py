@@ -50,7 +50,7 @@ class SchemaTests(SynchronousTestCase):
     def test_page_is_what_the_rows_say(self) -> None:
         """The page is the one that is made from the rows now."""
         self.assertEqual((ROOT / "spark_bridge/COLUMNS.md").read_text(), columns_page(),
-                         msg="make it anew: python -m twistmq.spark_bridge.columns")
+                         msg="write it again: python -m twistmq.spark_bridge.columns")
 
 
 class SelectionTests(SynchronousTestCase):

@@ -189,7 +189,7 @@ class OptionsPageTests(SynchronousTestCase):
         """The page is the one that is made from the rows now."""
         page = (ROOT / "spark_bridge/OPTIONS.md").read_text()
         self.assertEqual(page, options_page(),
-                         msg="make it anew: python -m twistmq.spark_bridge.options")
+                         msg="write it again: python -m twistmq.spark_bridge.options")
 
     def test_every_option_is_read(self) -> None:
         """No row promises what nothing does: each name occurs where options are read."""

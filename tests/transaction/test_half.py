@@ -19,9 +19,9 @@ from twistmq.broker.wire.record import (
 from twistmq.transaction.half import (
     check_body,
     checks_of,
+    copy_of_half,
     discarded_record,
     final_record,
-    half_again,
     immunity_ms,
     make_half,
     origin_of,
@@ -92,7 +92,7 @@ class HalfTests(SynchronousTestCase):
         """A copy counts, names the first, and keeps the rest; so does a copy of the copy."""
         found = stored(half())
         fields = found.properties_map()
-        copy = half_again(found, fields, checks=1)
+        copy = copy_of_half(found, fields, checks=1)
         self.assertEqual((copy.topic, copy.queue_id, copy.flag, copy.reconsume_times),
                          (found.topic, 0, 7, 2))
         self.assertEqual(parse_properties(copy.properties), fields)
@@ -101,14 +101,14 @@ class HalfTests(SynchronousTestCase):
         again = stored(copy, 9)
         fields = again.properties_map()
         self.assertEqual((checks_of(fields), origin_of(again, fields)), (1, 5))
-        half_again(again, fields)
+        copy_of_half(again, fields)
         self.assertEqual((checks_of(fields), origin_of(again, fields)), (1, 5))
 
     def test_check_body(self) -> None:
         """What a producer is shown has the real topic, the copy's place, the old store time."""
         found = stored(half())
         fields = found.properties_map()
-        copy = half_again(found, fields, checks=1)
+        copy = copy_of_half(found, fields, checks=1)
         copy.queue_offset, copy.physical_offset, copy.store_timestamp = 6, 999, 1000
         shown = decode_record(check_body(found, copy, fields))
         self.assertEqual(

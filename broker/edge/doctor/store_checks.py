@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from twistmq.broker.config.folder_checks import holder, nearest_folder, not_writable
+from twistmq.broker.config.folder_checks import lock_holder, nearest_folder, not_writable
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.doctor.findings import Finding, broken, fine, warning
 from twistmq.broker.errors import StoreError
@@ -154,7 +154,7 @@ def _owners(root: Path) -> Iterator[Finding]:
 
 def _lock(root: Path, running: bool) -> Iterator[Finding]:
     """The process that uses the store, and how the store was left."""
-    process = holder(root / "lock")
+    process = lock_holder(root / "lock")
     was_left = (root / "abort").exists()
     if process is not None:
         who = f"process {process}" if process else "another process"

@@ -62,7 +62,7 @@ class BrokerTests(SynchronousTestCase):
                        for number in range(8)]
             self.assertEqual({result.queue.queue_id for result in results}, {0, 1, 2, 3})
             self.assertTrue(all(result.is_safe for result in results))
-            queues = client.read_queues("orders", anew=True)
+            queues = client.read_queues("orders", refresh=True)
             self.assertEqual([queue.queue_id for queue in queues], [0, 1, 2, 3])
             bodies = []
             for queue in queues:
@@ -210,7 +210,7 @@ class RetryTests(SynchronousTestCase):
         name_server = self.name_server({"a": {0: "127.0.0.1:1"}})
         client = self.client(free_address(), name_server.address)
         self.assertEqual(client.read_queues("t"), [MessageQueue("t", "a", 0)])
-        client.read_queues("t", anew=True)
+        client.read_queues("t", refresh=True)
         self.assertEqual(len(name_server.requests), 2)
 
     def test_no_name_server(self) -> None:

@@ -288,13 +288,13 @@ class UpdateTests(SynchronousTestCase):
         rate = Setting("mine.rate", "int", 5, "A rate.")
         self.settings.add_rows([rate])
         self.settings.update({"mine.rate": "7", "other": "y", "port": "9"})
-        anew = self.settings.anew()
-        self.assertEqual(anew.unknown, {"mine.rate": "7", "other": "y"})
-        self.assertEqual((anew.int("port"), anew.is_given("port"), anew.has("mine.rate")),
+        fresh = self.settings.without_plugins()
+        self.assertEqual(fresh.unknown, {"mine.rate": "7", "other": "y"})
+        self.assertEqual((fresh.int("port"), fresh.is_given("port"), fresh.has("mine.rate")),
                          (9, True, False))
-        anew.add_rows([rate])
-        self.assertEqual((anew.int("mine.rate"), self.settings.int("mine.rate")), (7, 7))
-        self.assertRaises(SettingsError, self.settings.anew().add_rows,
+        fresh.add_rows([rate])
+        self.assertEqual((fresh.int("mine.rate"), self.settings.int("mine.rate")), (7, 7))
+        self.assertRaises(SettingsError, self.settings.without_plugins().add_rows,
                           [Setting("mine.rate", "int", 5, "A rate.", most=6)])
 
     def test_what_cannot_be_saved_is_not_changed(self) -> None:

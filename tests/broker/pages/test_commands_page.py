@@ -18,4 +18,4 @@ class CommandsPageTests(SynchronousTestCase):
         """The page is the one that is made from the table now."""
         page = (ROOT / "broker/admin/COMMANDS.md").read_text()
         self.assertEqual(page, commands_page(),
-                         msg="make it anew: python -m twistmq.broker.pages.commands_page")
+                         msg="write it again: python -m twistmq.broker.pages.commands_page")

@@ -82,7 +82,7 @@ class PageTests(SynchronousTestCase):
     def test_page_is_what_the_specifications_say(self) -> None:
         """The page is the one that is made from the specifications now."""
         self.assertEqual(PAGE.read_text(), hooks_page(),
-                         msg="make it anew: python -m twistmq.broker.pages.hooks_page")
+                         msg="write it again: python -m twistmq.broker.pages.hooks_page")
 
     def test_exact_signatures(self) -> None:
         """Each hook has a heading, and below it the signature as the source has it."""

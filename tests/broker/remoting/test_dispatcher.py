@@ -15,7 +15,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import REFUSED, RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused, StoreFull
 from twistmq.broker.interfaces import IAccessValidator
-from twistmq.broker.remoting.messages import Handled, Held, Reply, Request, RequestHandler
+from twistmq.broker.remoting.messages import DeferredReply, Handled, Reply, Request, RequestHandler
 from twistmq.broker.testing.conversation import Conversation, make_server
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.wire.binary_header import encode_binary_header
@@ -240,7 +240,7 @@ class DispatchTests(SynchronousTestCase):
     def hold(self, *until: Deferred[Any]) -> Conversation:
         """A client whose requests wait for these, one after the other."""
         def held(requests: Sequence[Request[Any]]) -> list[Handled]:
-            return [Held(Reply(body=request.body), wanted)
+            return [DeferredReply(Reply(body=request.body), wanted)
                     for request, wanted in zip(requests, until, strict=True)]
 
         client = Conversation(make_server(

@@ -6,21 +6,27 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.remoting.messages import Handled, Held, Reply, hold_until, now_or_later
+from twistmq.broker.remoting.messages import (
+    DeferredReply,
+    Handled,
+    Reply,
+    defer_until,
+    now_or_later,
+)
 
 
 class HoldUntilTests(SynchronousTestCase):
-    """``hold_until``."""
+    """``defer_until``."""
 
     def test_what_waits(self) -> None:
         """What succeeded, in one write; refusals and what brings its own answer do not."""
         until: Deferred[None] = Deferred()
         refused, late = Reply(ResponseCode.SYSTEM_ERROR), Deferred[Reply]()
         answers: list[Handled] = [Reply(), refused, None, late, Reply()]
-        hold_until(until, answers)
+        defer_until(until, answers)
         self.assertEqual(answers[1:4], [refused, None, late])
         for answer in (answers[0], answers[4]):
-            assert isinstance(answer, Held)
+            assert isinstance(answer, DeferredReply)
             self.assertIs(answer.until, until)
 
     def test_what_waits_already(self) -> None:
@@ -28,9 +34,11 @@ class HoldUntilTests(SynchronousTestCase):
         for first in (0, 1):
             until: Deferred[None] = Deferred()
             flushed: Deferred[None] = Deferred()
-            answers: list[Handled] = [Held(Reply(), flushed), Held(Reply(), flushed)]
-            hold_until(until, answers)
-            self.assertEqual([answer.until for answer in answers if isinstance(answer, Held)],
+            answers: list[Handled] = [
+                DeferredReply(Reply(), flushed), DeferredReply(Reply(), flushed)]
+            defer_until(until, answers)
+            self.assertEqual([answer.until for answer in answers
+                              if isinstance(answer, DeferredReply)],
                              [flushed, flushed])
             fired: list[object] = []
             flushed.addCallback(fired.append)
@@ -43,7 +51,7 @@ class HoldUntilTests(SynchronousTestCase):
         """An answer that cannot be given is not waited with."""
         until: Deferred[None] = Deferred()
         failed: Deferred[None] = Deferred()
-        hold_until(until, [Held(Reply(), failed)])
+        defer_until(until, [DeferredReply(Reply(), failed)])
         failed.errback(ValueError())
         self.failureResultOf(failed, ValueError)
 

@@ -306,7 +306,7 @@ class RealDiskTests(SynchronousTestCase):
 
         held = RealDisk()
         self.patch(disk.fcntl, "flock", flock)
-        held.hold_directory(str(self.folder)).release()
+        held.lock_directory(str(self.folder)).release()
 
 
 class MemoryDiskTests(SynchronousTestCase):
@@ -316,12 +316,12 @@ class MemoryDiskTests(SynchronousTestCase):
         """Not twice, and free when they are released or the process ends."""
         disk = MemoryDisk()
         disk.make_directory("/a/b")
-        held = disk.hold_directory("/a/b")
+        held = disk.lock_directory("/a/b")
         self.assertTrue(held.is_at("/a/b"))
         self.assertFalse(held.is_at("/a"))
-        self.assertRaises(StoreError, disk.hold_directory, "/a/b")
+        self.assertRaises(StoreError, disk.lock_directory, "/a/b")
         held.release()
-        disk.hold_directory("/a/b")
+        disk.lock_directory("/a/b")
         disk.forget_locks()
-        disk.hold_directory("/a/b")
-        self.assertRaises(FileNotFoundError, disk.hold_directory, "/c")
+        disk.lock_directory("/a/b")
+        self.assertRaises(FileNotFoundError, disk.lock_directory, "/c")

@@ -75,7 +75,7 @@ class MutationTests(SynchronousTestCase):
 
     def test_a_kill_is_trusted(self) -> None:
         """What the killed process wrote counts as durable."""
-        self.assert_found(CommitLog, "doubt", nothing)
+        self.assert_found(CommitLog, "limit_flushed", nothing)
 
     def test_entries_are_trusted(self) -> None:
         """An entry that has the right form counts as the message's."""

@@ -58,7 +58,7 @@ class CommandTests(SynchronousTestCase):
         return {str(row[0]): row[3:6] for row in rows}
 
     def leads(self) -> dict[int, str]:
-        mappings = self.cluster.route(TOPIC, anew=True).topic_queue_mapping_by_broker or {}
+        mappings = self.cluster.route(TOPIC, refresh=True).topic_queue_mapping_by_broker or {}
         return {queue: name for name, info in mappings.items() for queue in info.curr_id_map}
 
     def send(self, queue: int, body: bytes) -> int:
@@ -108,7 +108,8 @@ class CommandTests(SynchronousTestCase):
     def test_plans_are_files_and_an_interrupted_plan_is_resumed(self) -> None:
         """What was, and what is to be, lies in files; what broke off is done by its file."""
         self.update(2, A)
-        with mock.patch.object(admin_commands, "_tell", side_effect=BrokerError("broke off")):
+        with mock.patch.object(admin_commands, "_send_configs",
+                               side_effect=BrokerError("broke off")):
             self.assertRaises(BrokerError, self.remap, B)
         names = sorted(path.suffix for path in Path(self.folder).glob(f"{TOPIC}-*"))
         self.assertEqual(names, [".after", ".after", ".before", ".before"])

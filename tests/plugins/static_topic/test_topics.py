@@ -25,7 +25,7 @@ class UpdateTests(ClusterCase):
         kernel = self.boxes[A].kernel
 
         def listen() -> None:
-            tables = kernel.topic_config.told_tables()
+            tables = kernel.topic_config.topic_tables()
             kernel.hooks.complete_topic_tables(tables, registering=True)
             found = tables.topic_queue_mapping_info_map
             told.append(found[TOPIC].curr_id_map if found else {})
