@@ -404,6 +404,8 @@ class IMessageStore(Interface):
     flushed_offset: int = Attribute("Up to here a loss of power loses nothing.")
     confirm_offset: int = Attribute("Up to here messages are dispatched and can be read.")
     writable: bool = Attribute("False makes append refuse; a slave's store is not writable.")
+    raw: Any = Attribute("The commit log as bytes, see ``store.raw_log``.")
+    log_cut: Any = Attribute("Cuts the end of the log, see ``store.log_cut``.")
 
     def load() -> None:
         """Lock the directory, read what is there and repair what a crash left.
@@ -424,9 +426,6 @@ class IMessageStore(Interface):
         :raises MessageIllegal: when a record breaks a limit; ``record_index`` says which.
         :raises StoreClosed: when the store does not accept messages.
         """
-
-    def append_raw(offset: int, data: bytes) -> None:
-        """Store bytes of another broker's commit log at the end, which must be ``offset``."""
 
     def flushed(offset: int) -> Deferred[None] | None:
         """Wait until a loss of power loses nothing below ``offset``; None when it is so now."""

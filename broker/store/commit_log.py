@@ -22,8 +22,10 @@ from twistmq.broker.interfaces import IStoreFile, IStoreIO, ReadMap
 from twistmq.broker.store.segment_files import OpenFiles, list_segments, segment_path
 from twistmq.broker.wire.record import (
     BLANK_SIZE_MIN,
+    MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    PHYSICAL_OFFSET_POSITION,
     RECORD_SIZE_MIN,
     STORE_TIMESTAMP_POSITION,
     record_size,
@@ -37,6 +39,7 @@ _HEAD_SIZE = STORE_TIMESTAMP_POSITION + 12 + 8
 _MAGICS = frozenset(
     (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)
 )
+_BLANK_MAGIC = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
 #: A record whose size is not known is read so far first: for most that is all of it.
 _MOST_RECORDS_SIZE = 1024
 #: So many zeros are written ahead of small writes that are synced soon, bytes; and up to this size
@@ -90,7 +93,7 @@ class CommitLog:
     @property
     def min_offset(self) -> int:
         """Where the first file starts."""
-        return self.starts[0] if self.starts else 0
+        return self.starts[0] if self.starts else self.max_offset
 
     def load(self) -> None:
         """Find the files; until recovery says otherwise all of them count as written.
@@ -294,6 +297,16 @@ class CommitLog:
         size = record_size(data)
         return data[:size] if 0 < size <= len(data) else self.peek(offset, size)
 
+    def begins_at(self, offset: int) -> bool:
+        """Whether a record begins at an offset that says of itself that it is there, or the blank
+        of a file."""
+        head = self.peek(offset, BLANK_SIZE_MIN)
+        if head is not None and head[4:] == _BLANK_MAGIC:
+            return record_size(head) == self.next_file_start(offset) - offset
+        record = self.read_record(offset)
+        return record is not None and len(record) >= RECORD_SIZE_MIN and (
+            int.from_bytes(record[PHYSICAL_OFFSET_POSITION:][:8], "big") == offset)
+
     def store_timestamp(self, offset: int) -> int:
         """The store time of the record at an offset, ms; -1 without a record."""
         head = self.peek(offset, _HEAD_SIZE)
@@ -385,8 +398,25 @@ class CommitLog:
         file = self._files.take(path)
         return None if file is None else file.close
 
+    def start_at(self, offset: int) -> None:
+        """Let an empty log begin at another place, where a file must start.
+
+        :raises OSError: when a file without a record cannot be removed.
+        """
+        assert self.max_offset == self.min_offset, (self.min_offset, self.max_offset)
+        assert offset % self.file_size == 0, offset
+        if self.starts:
+            path = segment_path(self.directory, self.starts.pop())
+            self._files.close(path)
+            self._io.remove(path)
+            self._io.sync_path(self.directory)
+        self.max_offset = self.flushed_offset = self._room_end = offset
+
     def truncate(self, offset: int) -> None:
-        """End the log here: bytes behind become zeros, files behind are removed."""
+        """End the log here: bytes behind become zeros, files behind are removed.
+
+        No sync may be under way.
+        """
         removed = False
         while self.starts and self.starts[-1] > offset:
             # The last goes first: whenever this ends, the files that are left have no gap.
@@ -406,8 +436,10 @@ class CommitLog:
                 self._io.clear_from(path, position)
                 # Else a loss of power may put it back among what is written there next.
                 self._io.sync_path(path)
+        self._failed.clear()
         self.max_offset = offset
-        self.flushed_offset = offset
+        self.flushed_offset = min(self.flushed_offset, offset)
+        self._room_end = min(self._room_end, offset)
 
     def limit_flushed(self, offset: int) -> None:
         """Treat the log from an offset on as not yet flushed."""

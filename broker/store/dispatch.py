@@ -81,6 +81,16 @@ class Dispatch:
         self.offset = self._confirmed = offset
         self._waiting.clear()
 
+    def cut(self, offset: int, timestamp: int) -> None:
+        """The log ends here now.
+
+        :param timestamp: of the newest record that is left, ms.
+        """
+        self._waiting.clear()
+        self._confirmed = min(self._confirmed, offset)
+        if offset < self.offset:
+            self.offset, self.timestamp = offset, timestamp
+
     @property
     def behind_bytes(self) -> int:
         """Bytes that are confirmed and not dispatched."""

@@ -150,6 +150,17 @@ class FileWarmer:
         if self._warming is not None and start == self._start:
             self._warming.claim()
 
+    async def discard(self) -> None:
+        """The log is cut: remove a file that is made ahead, and begin again where it ends then.
+
+        :raises OSError: when it cannot be removed.
+        """
+        warming, start = self._warming, self._start
+        await self.stop()
+        self._warming, self._start = None, -1
+        if warming is not None and start not in self._log.starts:
+            self._io.remove(warming.path)
+
     def stop(self) -> Deferred[None]:
         """Warm no more; fires when nothing is written any more."""
         if self._warming is not None:

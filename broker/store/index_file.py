@@ -84,6 +84,11 @@ class IndexFile:
         self.tail.follow(before.tail)
         self._flushed_header = self.tail.encode_header()
 
+    def is_behind(self) -> None:
+        """The tail has fewer items than the file: the next round writes it again."""
+        self._flushed_count = 0
+        self._flushed_header = self.tail.encode_header()
+
     def settle(self) -> None:
         """After a crash, count the items of a round no more that did not come to its end."""
         tail = self.tail

@@ -173,6 +173,35 @@ class IndexFiles:
         self.files.append(file)
         return file.tail
 
+    async def pause(self) -> None:
+        """Give up the round that is going on, as soon as no thread works for it."""
+        if self._waiting:
+            self._resumed = Deferred()
+            await self._resumed
+        self._abandon()
+
+    def cut(self, place: int, store_time: Callable[[int], int]) -> Generator[None, None, None]:
+        """Take back the items of messages at or behind a place in the log; yields in between.
+
+        No round may be going on. The files are as they were until the next round: until then the
+        checkpoint must say that the index is not durable beyond the place.
+
+        :param store_time: gives the store time in ms of the message at a place.
+        :raises OSError: when a file cannot be removed.
+        """
+        assert self._round is None and not self._waiting
+        while self.files and self.end_physical >= place:
+            file = self.files[-1]
+            if file.tail.count <= 1 or file.tail.begin_physical >= place:
+                self.files.pop()
+                file.close()
+                self._io.remove(file.path)
+            else:
+                while file.tail.take_back(place, _ITEMS_AT_ONCE):
+                    yield
+                file.tail.end_timestamp = store_time(file.tail.end_physical)
+                file.is_behind()
+
     def drop_expired(self, log_min_offset: int) -> IndexFile | None:
         """Take the oldest file out of the index if no message of it is in the commit log any more.
 

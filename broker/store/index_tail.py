@@ -242,6 +242,38 @@ class IndexTail:
         self.end_timestamp = timestamp
         return True
 
+    def take_back(self, place: int, item_max: int) -> bool:
+        """Remove the newest items that are of messages at or behind a place in the log.
+
+        ``end_timestamp`` is the caller's business then.
+
+        :param item_max: how many at most.
+        :returns: whether there may be more.
+        """
+        while self.count > 1:
+            number = self.count - 1
+            code, physical_offset, _, previous = ITEM.unpack(self._item(number))
+            if physical_offset < place:
+                self.end_physical = physical_offset
+                return False
+            if item_max == 0:
+                return True
+            item_max -= 1
+            at = _SLOTS_BEFORE + code % self.slot_count
+            page = self.pages[at >> _PAGE_BITS]
+            if page is None:
+                page = self._open_page(at >> _PAGE_BITS)
+            if page[at & _PAGE_SLOTS - 1] == number:
+                page[at & _PAGE_SLOTS - 1] = previous
+            if previous == 0:
+                self.slots_used -= 1
+            self.count = number
+            if number >= self.items_start:
+                del self.items[(number - self.items_start) * ITEM_SIZE :]
+            else:
+                self.items_start = number
+        return False
+
     def find(
         self, prefix_hash: int, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> list[int]:

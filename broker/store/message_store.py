@@ -54,10 +54,12 @@ from twistmq.broker.store.file_warmer import FileWarmer
 from twistmq.broker.store.get_message import GetMessageResult, GetMessageStatus, MessageFilter
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.light_queues import LightQueues
+from twistmq.broker.store.log_cut import LogCut
 from twistmq.broker.store.queue_extension import QueueExtensions
 from twistmq.broker.store.queue_reader import QueueReader
 from twistmq.broker.store.queue_rewrite import compare_entries
 from twistmq.broker.store.queue_table import QueueTable
+from twistmq.broker.store.raw_log import RawLog
 from twistmq.broker.store.recovery import TagsCode
 from twistmq.broker.store.retention import CommitLogRetention, QueueRetention
 from twistmq.broker.store.segment_files import sync_parents
@@ -115,7 +117,7 @@ class MessageStore:
     ) -> None:
         self.settings = settings
         self.stats = StoreStats(now_ms())
-        #: False makes append refuse: a slave's store takes append_raw only.
+        #: False makes append refuse: a slave's store takes raw bytes only.
         self.writable = True
 
         #: The disk, for plugins with files of their own.
@@ -194,6 +196,11 @@ class MessageStore:
         if settings.warm_maped_file_enable:
             self._warmer = FileWarmer(settings, io, self._log, in_thread)
             self._log.on_new_file = self._warmer.claim
+        #: The log as bytes, for replication, and how its end is cut.
+        self.raw = RawLog(self._log, self.stats, self._require_running)
+        self.log_cut = LogCut(
+            self._log, self.raw, self._dispatch, self._queues, self._index, self._flush,
+            self._upkeep, self._checkpoint, self._warmer, in_thread, self._pause)
         self._reader = QueueReader(
             settings, self._log, self._queues, self._index, io.physical_memory_bytes()
         )
@@ -309,6 +316,7 @@ class MessageStore:
         return ensureDeferred(self._stop())
 
     async def _stop(self) -> None:
+        await self.log_cut.finished()
         was_running, self._running = self._running, False
         try:
             if was_running:
@@ -465,29 +473,24 @@ class MessageStore:
         self._dispatch.wait([part for part, _ in encoded], start)
         self.stats.put(len(records), log.max_offset - start, self._now_ms() - now_ms)
 
-    def append_raw(self, offset: int, data: bytes) -> None:
-        """Store bytes of another broker's commit log.
-
-        :param offset: where they are in that log; must be where this log ends.
-        :raises StoreError: when it is not, or the disk fails.
-        """
+    def _require_running(self) -> None:
+        """:raises StoreError: when no byte can be stored."""
         if not self._running:
             raise StoreClosed("the store does not run")
-        log = self._log
-        if offset != log.max_offset:
-            raise StoreError(f"bytes of {offset} cannot be stored at {log.max_offset}")
         if self._flush.failure is not None:
             raise self._flush.failure.with_traceback(None)
-        writes = []
-        at = 0
-        while at < len(data):
-            room = log.file_size - (offset + at) % log.file_size
-            writes.append((offset + at, data[at : at + room]))
-            at += room
-        if writes:
-            log.write(writes)
-        if self.confirm_follows:
-            self._dispatch.catch_up()
+        if self._queues.tail_bytes > QUEUE_TAILS_TOTAL_BYTES_MAX:
+            raise StoreFull("the consume queues cannot be written, the disk is full")
+
+    def _pause(self) -> Callable[[], None]:
+        """Take no bytes and do no upkeep until the result is called."""
+        self._require_running()
+        self._running = False
+
+        def resume() -> None:
+            self._running = True
+
+        return resume
 
     def refuses_why(self) -> str:
         """Why messages are refused now; empty: they are not."""

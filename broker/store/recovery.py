@@ -107,6 +107,9 @@ def scan_log(
             continue
         if magic not in _RECORD:
             return
+        if end - offset < record_size(chunk, at) <= file_size - offset % file_size:
+            # Its end is not there yet.
+            return
         try:
             message = decode_record(chunk, at, check_crc)
         except StoreDamaged as error:

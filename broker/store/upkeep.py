@@ -299,6 +299,18 @@ class Upkeep:
         if failure.check(StoreError, OSError) is None:
             self.log.failure("consume queues cannot be synced", failure=failure)
 
+    async def settle(self) -> None:
+        """Wait until no sync is under way, and begin what steps do from the beginning."""
+        await self._sync_lock.run(lambda: None)
+        self._writing_tails = False
+        self._covered = self._rewriting = None
+
+    def cut(self, offset: int) -> None:
+        """The log ends here now."""
+        self.synced_offset = min(self.synced_offset, offset)
+        self.durable_offset = min(self.durable_offset, offset)
+        self._lost_end = min(self._lost_end, offset)
+
     async def finish(self) -> None:
         """Make everything durable; for the end. Data that a sync could not write is written again
         now.

@@ -133,11 +133,12 @@ class RawAppendTests(KernelTestCase):
         self.assertEqual(slave.ask(RequestCode.PULL_MESSAGE, header).body, b"")
         data = b"".join(message for message in (
             master.look_message(offset) for offset in self.offsets()) if message is not None)
-        slave.kernel.store.append_raw(0, data)
+        slave.kernel.store.raw.append(0, data)
+        slave.kernel.store.dispatch_step()
         self.assertEqual(slave.kernel.store.max_offset, master.max_offset)
         self.assertEqual(bodies(slave), [b"1", b"2"])
         self.assertEqual(bodies(slave, expression="b"), [b"2"])
-        self.assertRaises(BrokerError, slave.kernel.store.append_raw, 0, data)
+        self.assertRaises(BrokerError, slave.kernel.store.raw.append, 0, data)
 
     def offsets(self) -> list[int]:
         """Where the master's messages are."""

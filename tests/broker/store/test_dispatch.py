@@ -69,7 +69,7 @@ class ConfirmTests(SynchronousTestCase):
             end = min(offset + size, offset + log.file_size - offset % log.file_size)
             data = log.read(offset, min(end, master.store.max_offset) - offset)
             assert data is not None
-            self.store.append_raw(offset, data)
+            self.store.raw.append(offset, data)
         self.box.step(1000)
         for queue_id in range(2):
             self.assertEqual(
@@ -88,7 +88,7 @@ class ConfirmTests(SynchronousTestCase):
     def test_raw_append_elsewhere_is_refused(self) -> None:
         """It must begin where the log ends."""
         self.box.append(message())
-        error = self.assertRaises(StoreError, self.store.append_raw, 0, b"x")
+        error = self.assertRaises(StoreError, self.store.raw.append, 0, b"x")
         self.assertIn("cannot be stored at 105", str(error))
 
     def test_absurd_queue_offset(self) -> None:
@@ -98,7 +98,8 @@ class ConfirmTests(SynchronousTestCase):
         records = master.append(*[message(body=b"%d" % n, keys="k") for n in range(3)])
         data = bytearray(log.read(0, log.max_offset) or b"")
         data[records[1].size + 20] = 0x7F
-        self.store.append_raw(0, bytes(data))
+        self.store.raw.append(0, bytes(data))
+        self.store.dispatch_step()
         self.assertEqual(self.arrived, [b"0", b"2"])
         self.assertEqual(self.store.max_offset_in_queue("TopicTest", 0), 3)
         self.assertEqual(self.box.bodies(), [b"0", b"2"])

@@ -164,7 +164,7 @@ class AppendTests(SynchronousTestCase):
         self.box.append(message())
         self.successResultOf(self.store.stop())
         self.assertRaises(StoreClosed, self.store.append, [message()])
-        self.assertRaises(StoreClosed, self.store.append_raw, 0, b"")
+        self.assertRaises(StoreClosed, self.store.raw.append, 0, b"")
 
     def test_put_and_failed(self) -> None:
         """Put and failed."""

@@ -1,0 +1,157 @@
+"""The commit log as bytes, for replication: reading and appending without a look at queues.
+
+A replica appends the bytes of another broker's log as they come, in parts that end anywhere. Of
+each record that begins in them the size is read, so that bytes of another log, or of one with
+another file length, are refused before they are written. Appended records become readable by
+``Dispatch.catch_up``, which the caller runs when it has acknowledged them.
+
+Source: DefaultMessageStore.appendToCommitLog, getCommitLogData, CommitLog.appendData @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from twistmq.broker.errors import StoreError
+from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.store_stats import StoreStats
+from twistmq.broker.wire.record import (
+    BLANK_SIZE_MIN,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    record_size,
+)
+
+__all__ = ["RawLog"]
+
+#: Bytes of a record's head that are read here: int32 size, int32 magic.
+_HEAD_SIZE: Final = 8
+_BLANK: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
+_MAGICS: Final = frozenset(
+    (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+
+
+class RawLog:
+    """The bytes of one store's commit log.
+
+    :param require_running: raises a StoreError when the store takes no bytes.
+    """
+
+    def __init__(
+        self, commit_log: CommitLog, stats: StoreStats,
+        require_running: Callable[[], None],
+    ) -> None:
+        self._log = commit_log
+        self._stats = stats
+        self._require_running = require_running
+        #: Where the log ended after the last append here, and where the record ends that it ended
+        #: in: the same when it was a whole one.
+        self._end = self._next = 0
+        #: Where that record begins.
+        self._whole = 0
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of each file; a read never goes over the end of one."""
+        return self._log.file_size
+
+    @property
+    def whole_offset(self) -> int:
+        """Where the last whole record ends; bytes behind it are the beginning of another."""
+        return self._whole if self._end == self._log.max_offset else self._log.max_offset
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Read bytes, up to the end of the log or of a file at most.
+
+        :returns: nothing where the log ends.
+        :raises StoreError: when ``offset`` is before the first byte that is kept, or behind the
+            end; or the disk fails.
+        """
+        log = self._log
+        if not log.min_offset <= offset <= log.max_offset:
+            raise StoreError(f"the log has bytes from {log.min_offset} to {log.max_offset}, "
+                             f"none of {offset}")
+        size = min(size, log.max_offset - offset, log.next_file_start(offset) - offset)
+        try:
+            return (log.peek(offset, size) or b"") if size > 0 else b""
+        except OSError as error:
+            raise StoreError(f"the commit log cannot be read at {offset}: {error}") from error
+
+    def append(self, offset: int, data: bytes) -> None:
+        """Append bytes of another broker's commit log, all or nothing.
+
+        :param offset: where they are in that log; must be where this log ends.
+        :raises StoreError: when it is not, when they are no records, or the disk fails.
+        :raises StoreFull: when the disk is full.
+        """
+        self._require_running()
+        log = self._log
+        if offset != log.max_offset:
+            raise StoreError(f"bytes of {offset} cannot be stored at {log.max_offset}")
+        if not data:
+            return
+        whole, following, count = self._walk(offset, data)
+        writes = []
+        at, view = 0, memoryview(data)
+        while at < len(data):
+            room = log.next_file_start(offset + at) - offset - at
+            writes.append((offset + at, bytes(view[at : at + room])))
+            at += room
+        log.write(writes)
+        self._whole, self._next, self._end = whole, following, log.max_offset
+        self._stats.put(count, len(data), 0)
+
+    def forget(self) -> None:
+        """The log was cut: it ends with a whole record."""
+        self._whole = self._next = self._end = self._log.max_offset
+
+    def _walk(self, offset: int, data: bytes) -> tuple[int, int, int]:
+        """Find the records that begin in bytes behind the log's end.
+
+        :returns: where the last one begins that is not whole, or the end; where that one ends, as
+            far as it is known; how many messages' heads came.
+        :raises StoreError: when there is no record where there should be one.
+        """
+        log = self._log
+        if self._end != offset:
+            # Others wrote since: whole records.
+            self._whole = self._next = self._end = offset
+        begin, following, end = self._whole, self._next, offset + len(data)
+        count = 0
+        while following <= end:
+            begin = following
+            if end - begin < _HEAD_SIZE:
+                break
+            size, is_message = self._size(begin, _head(log, begin, offset, data))
+            count += is_message
+            following = begin + size
+        return begin, following, count
+
+    def _size(self, place: int, head: bytes) -> tuple[int, bool]:
+        """Read how long a record is; :returns: its size, and whether it is a message: not a blank.
+
+        :raises StoreError: when it cannot be a record at this place of this log.
+        """
+        size, magic = record_size(head), head[4:]
+        room = self._log.next_file_start(place) - place
+        if magic == _BLANK:
+            if size != room:
+                raise StoreError(
+                    f"the file of {place} ends {size} bytes behind it in the other log and {room} "
+                    "here: mappedFileSizeCommitLog differs")
+            return size, False
+        if magic not in _MAGICS or not RECORD_SIZE_MIN <= size <= room - BLANK_SIZE_MIN:
+            raise StoreError(f"no record of this log can begin at {place} with {head.hex()}")
+        return size, True
+
+
+def _head(log: CommitLog, place: int, offset: int, data: bytes) -> bytes:
+    """The first bytes of a record, of which some may be in the log: ``data`` follows at ``offset``.
+    """
+    if place >= offset:
+        return data[place - offset : place - offset + _HEAD_SIZE]
+    there = log.peek(place, min(_HEAD_SIZE, offset - place)) or b""
+    return there + data[: _HEAD_SIZE - len(there)]

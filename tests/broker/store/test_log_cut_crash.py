@@ -1,0 +1,97 @@
+"""The end of the process, or of the power, at every change of the disk while a log is cut."""
+
+from __future__ import annotations
+
+from tests.every_change import EveryChangeCase
+from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.power_loss import PowerLossDisk
+from twistmq.broker.testing.store import message
+from twistmq.broker.wire.record import MessageRecord, decode_record
+
+
+class EveryChangeTests(EveryChangeCase):
+    """The process, or the power, ends at every change of the disk while a log is cut."""
+
+    told = ("before", "after", "is_cut")
+
+    def begin(self) -> None:
+        """A broker whose log has three files; the first ones are flushed."""
+        self.disk = PowerLossDisk()
+        self.box = self.open()
+        self.before: list[MessageRecord] = []
+        self.after: list[MessageRecord] = []
+        self.is_cut = False
+        self.append(self.before, 14, "m")
+        self.steps(70_000)
+
+    def open(self) -> KernelBox:
+        return KernelBox((), {"flushDiskType": "SYNC_FLUSH", "mappedFileSizeCommitLog": "2048",
+                              "maxIndexNum": "12"}, self.disk)
+
+    def append(self, to: list[MessageRecord], count: int, text: str) -> None:
+        store = self.box.kernel.store
+        for number in range(count):
+            self.box.now_ms += 1000
+            record = message("T", f"{text}{number}".encode() * 50, keys=f"{text}{number} all")
+            store.append([record])
+            flushed = store.flushed(record.next_offset)
+            if flushed is not None:
+                self.successResultOf(flushed)
+            to.append(record)
+
+    def steps(self, elapsed_ms: int) -> None:
+        self.box.now_ms += elapsed_ms
+        for _ in range(40):
+            self.box.kernel.store.flush_step(self.box.now_ms)
+
+    def live(self) -> None:
+        """Cut in the middle of the second file, and append other messages there."""
+        self.successResultOf(
+            self.box.kernel.store.log_cut.truncate(self.before[8].physical_offset))
+        self.is_cut = True
+        self.append(self.after, 4, "n")
+        self.steps(70_000)
+        self.append(self.after, 7, "o")
+        self.steps(70_000)
+
+    def look(self, end: str) -> int:
+        """All that was kept and acknowledged is there, in log, queue and index alike."""
+        if end != "no end":
+            self.box = self.open()
+        kept = self.bodies()
+        wanted = [r.body for r in self.before]
+        if self.is_cut:
+            wanted = [*wanted[:8], *[r.body for r in self.after]]
+            self.assertEqual(kept[:len(wanted)], wanted, end)
+        else:
+            self.assertGreaterEqual(len(kept), 8, end)
+            self.assertEqual(kept, wanted[:len(kept)], end)
+        more: list[MessageRecord] = []
+        self.append(more, 7, "p")
+        kept += [r.body for r in more]
+        self.assertEqual(self.bodies(), kept, end)
+        for key in {f"{text}{number}" for text in "mnop" for number in range(14)}:
+            has = [body for body in kept if body.startswith(key.encode() * 2)]
+            self.assertEqual(self.found(key), has, (end, key))
+        self.assertEqual(sorted(self.found("all")), sorted(kept), end)
+        return int(not self.is_cut and len(kept) < len(self.before) + len(more))
+
+    def bodies(self) -> list[bytes]:
+        """The bodies in the queue."""
+        store = self.box.kernel.store
+        return [decode_record(record).body
+                for offset in range(store.max_offset_in_queue("T", 0))
+                for record in store.get_message("T", 0, offset, 1).messages]
+
+    def found(self, key: str) -> list[bytes]:
+        """The bodies that a key finds."""
+        return [decode_record(record).body
+                for record in self.box.kernel.store.query("T", key, 64, 0, 2**62)[0]]
+
+    def test_a_kill(self) -> None:
+        """A kill at each change."""
+        self.killed_at_every_change()
+
+    def test_a_loss_of_power(self) -> None:
+        """A loss of power at each change."""
+        self.cut_at_every_change()
