@@ -1,0 +1,150 @@
+"""Avoiding slow and dead brokers: how long each is left out, and which are to be probed.
+
+A send tells how long it took and how it ended. A slow one has its broker left out for a time, by a
+table of latencies; a failed one counts as a very slow one. A broker that could not be reached is
+left out until a probe reaches it or a later send does.
+
+    latency, ms  from   50  100   550  1800  3000   5000  15000    a failure counts as
+    5.x          away    0    0  2 s   5 s   6 s   10 s    30 s    10 s
+    latency, ms  from   50  100   550  1000  2000   3000  15000
+    to 5.1.3     away    0    0  30 s  60 s  120 s  180 s  600 s   30 s
+
+Source: MQFaultStrategy, LatencyFaultToleranceImpl @5.3.3 and @4.9.4. Differs from Apache: brokers
+that are reachable are not probed, since a probe of theirs changes nothing; and one that is not
+reachable is left out until it is, not only for as long as its failure counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["TABLE_4", "TABLE_5", "Faults", "LatencyTable"]
+
+#: When the first probes are due after a start, and how often after that, ms.
+ROUND_MS: Final = 3000
+#: A broker is probed at most so often, ms.
+PROBE_MS: Final = 2000
+#: The time-out of a probe, ms.
+PROBE_TIMEOUT_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyTable:
+    """How long a broker is left out after a send of some latency; all in ms."""
+
+    latencies: tuple[int, ...]
+    away: tuple[int, ...]
+    #: The latency that a failure counts as.
+    failure: int
+    #: Whether a broker that is left out is not taken back by a quick send.
+    only_extends: bool
+
+    def away_ms(self, latency_ms: float) -> int:
+        """How long a broker is left out."""
+        at = bisect_right(self.latencies, latency_ms)
+        return self.away[at - 1] if at else 0
+
+
+TABLE_5: Final = LatencyTable(
+    (50, 100, 550, 1800, 3000, 5000, 15_000), (0, 0, 2000, 5000, 6000, 10_000, 30_000),
+    failure=10_000, only_extends=True)
+TABLE_4: Final = LatencyTable(
+    (50, 100, 550, 1000, 2000, 3000, 15_000),
+    (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000), failure=30_000, only_extends=False)
+
+
+@dataclass(slots=True)
+class _Broker:
+    """What is known of a broker; times are of the steady clock, ms."""
+
+    away_until_ms: float = 0
+    is_reachable: bool = True
+    probe_from_ms: float = 0
+
+
+class Faults:
+    """The brokers to which a producer sent.
+
+    :param table: :data:`TABLE_5` or :data:`TABLE_4`.
+    :param now_ms: steady clock.
+    """
+
+    def __init__(self, table: LatencyTable = TABLE_5, now_ms: float = 0) -> None:
+        self._table = table
+        self._brokers: dict[str, _Broker] = {}
+        self._unreachable: dict[str, _Broker] = {}
+        self._round_ms = now_ms + ROUND_MS
+
+    def ended(
+        self, broker: str, latency_ms: float, now_ms: float, *, failed: bool = False,
+        reachable: bool = True,
+    ) -> None:
+        """A send to a broker ended.
+
+        :param failed: whether the broker is to be left out whatever the latency.
+        :param reachable: False when nothing was heard of it: no connection, or no reply in time.
+        """
+        away_ms = self._table.away_ms(self._table.failure if failed else latency_ms)
+        known = self._brokers.get(broker)
+        if known is None:
+            if not away_ms and reachable:
+                return
+            known = self._brokers[broker] = _Broker()
+        if not self._table.only_extends:
+            known.away_until_ms = now_ms + away_ms
+        elif away_ms:
+            known.away_until_ms = max(known.away_until_ms, now_ms + away_ms)
+        self._note_reachable(broker, known, reachable)
+
+    def _note_reachable(self, broker: str, known: _Broker, reachable: bool) -> None:
+        known.is_reachable = reachable
+        if reachable:
+            self._unreachable.pop(broker, None)
+        else:
+            self._unreachable[broker] = known
+
+    def is_available(self, broker: str, now_ms: float) -> bool:
+        """Whether a broker is to be sent to: it is neither slow nor dead."""
+        known = self._brokers.get(broker)
+        return known is None or (known.is_reachable and now_ms >= known.away_until_ms)
+
+    def is_reachable(self, broker: str) -> bool:
+        """Whether a broker was heard of when it was last asked."""
+        known = self._brokers.get(broker)
+        return known is None or known.is_reachable
+
+    def forget(self, broker: str) -> None:
+        """A broker is in no route any more."""
+        self._brokers.pop(broker, None)
+        self._unreachable.pop(broker, None)
+
+    # --- probes
+
+    def due_ms(self) -> float | None:
+        """When :meth:`probes` is to be called; None while every broker is reachable."""
+        return self._round_ms if self._unreachable else None
+
+    def probes(self, now_ms: float) -> list[str]:
+        """The brokers to probe now, each with the time-out ``PROBE_TIMEOUT_MS``.
+
+        Apache's client asks for the end of a queue. The caller tells by :meth:`probed` when the
+        broker answers, and calls :meth:`forget` for one without an address.
+        """
+        if now_ms < self._round_ms:
+            return []
+        # A clock that was stopped, as that of a laptop, does not give one round after the other.
+        self._round_ms = max(self._round_ms + ROUND_MS, now_ms)
+        found = []
+        for name, known in self._unreachable.items():
+            if now_ms >= known.probe_from_ms:
+                known.probe_from_ms = now_ms + PROBE_MS
+                found.append(name)
+        return found
+
+    def probed(self, broker: str) -> None:
+        """A broker answered a probe."""
+        known = self._brokers.get(broker)
+        if known is not None:
+            self._note_reachable(broker, known, True)

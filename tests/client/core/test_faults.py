@@ -1,0 +1,116 @@
+"""Slow and dead brokers, by a scripted clock."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twistmq.client.core.faults import TABLE_4, TABLE_5, Faults
+
+
+class TableTests(SynchronousTestCase):
+    """The tables of 5.x and of releases to 5.1.3."""
+
+    def test_each_latency_has_its_time(self) -> None:
+        """Each step begins at its latency, not one millisecond before."""
+        for table, steps in ((TABLE_5, ((0, 0), (50, 0), (549, 0), (550, 2000), (1799, 2000),
+                                        (1800, 5000), (3000, 6000), (4999, 6000), (5000, 10_000),
+                                        (14_999, 10_000), (15_000, 30_000), (99_999, 30_000))),
+                             (TABLE_4, ((0, 0), (549, 0), (550, 30_000), (1000, 60_000),
+                                        (2000, 120_000), (3000, 180_000), (14_999, 180_000),
+                                        (15_000, 600_000)))):
+            self.assertEqual([(ms, table.away_ms(ms)) for ms, _ in steps], list(steps))
+
+
+class AvoidTests(SynchronousTestCase):
+    """For how long a broker is left out."""
+
+    def away(self, faults: Faults, begin_ms: int) -> int:
+        """How long from a time on the broker b is left out, ms."""
+        return next(ms for ms in range(0, 700_001, 100)
+                    if faults.is_available("b", begin_ms + ms))
+
+    def test_a_slow_broker_is_left_out_for_the_time_of_its_latency(self) -> None:
+        """With 700 ms for 2 s, with 5.5 s for 10 s; others are not."""
+        for latency_ms, away_ms in ((40, 0), (700, 2000), (5500, 10_000)):
+            faults = Faults()
+            faults.ended("b", latency_ms, 1000)
+            self.assertEqual(self.away(faults, 1000), away_ms)
+            self.assertTrue(faults.is_available("other", 1000))
+
+    def test_the_table_of_4_9_is_an_option(self) -> None:
+        """With it 700 ms cost 30 s, and a failure ten minutes."""
+        faults = Faults(TABLE_4)
+        faults.ended("b", 700, 1000)
+        self.assertEqual(self.away(faults, 1000), 30_000)
+        faults.ended("b", 1, 1000, failed=True)
+        self.assertEqual(self.away(faults, 1000), 600_000)
+
+    def test_a_quick_send_does_not_take_a_broker_back_in_5(self) -> None:
+        """Its time only grows; in 4.9 the last send decides."""
+        for table, away_ms in ((TABLE_5, 10_000), (TABLE_4, 0)):
+            faults = Faults(table)
+            faults.ended("b", 5500, 1000)
+            faults.ended("b", 10, 1000)
+            self.assertEqual(self.away(faults, 1000), away_ms)
+        faults = Faults()
+        faults.ended("b", 5500, 1000)
+        faults.ended("b", 700, 1000)
+        self.assertEqual(self.away(faults, 1000), 10_000)
+
+    def test_a_refusal_leaves_a_broker_out_for_ten_seconds(self) -> None:
+        """It counts as a latency of 10 s, however quick it was, and the broker is reachable."""
+        faults = Faults()
+        faults.ended("b", 2, 1000, failed=True)
+        self.assertEqual(self.away(faults, 1000), 10_000)
+        self.assertTrue(faults.is_reachable("b"))
+        self.assertIsNone(faults.due_ms())
+
+
+class ProbeTests(SynchronousTestCase):
+    """Brokers that nothing is heard of."""
+
+    def setUp(self) -> None:
+        """A dead broker."""
+        self.faults = Faults(now_ms=1000)
+        self.faults.ended("dead", 3000, 4500, failed=True, reachable=False)
+        self.faults.ended("slow", 3000, 4500)
+
+    def test_a_dead_broker_is_left_out_until_a_probe_reaches_it(self) -> None:
+        """Its time passing is not enough; after the probe it is used, once its time has passed."""
+        self.assertFalse(self.faults.is_available("dead", 600_000))
+        self.assertFalse(self.faults.is_reachable("dead"))
+        self.faults.probed("dead")
+        self.assertTrue(self.faults.is_reachable("dead"))
+        self.assertFalse(self.faults.is_available("dead", 14_499))
+        self.assertTrue(self.faults.is_available("dead", 14_500))
+
+    def test_a_send_that_succeeds_shows_that_it_is_alive(self) -> None:
+        """When all are dead one is tried all the same, and may answer."""
+        self.faults.ended("dead", 5, 20_000)
+        self.assertTrue(self.faults.is_available("dead", 20_000))
+        self.assertIsNone(self.faults.due_ms())
+
+    def test_dead_brokers_are_probed_each_three_seconds(self) -> None:
+        """Rounds begin three seconds after the start; a broker is not probed twice in two."""
+        self.assertEqual(self.faults.due_ms(), 4000)
+        self.assertEqual(self.faults.probes(3999), [])
+        self.assertEqual(self.faults.probes(5900), ["dead"])
+        self.assertEqual(self.faults.due_ms(), 7000)
+        self.assertEqual(self.faults.probes(7000), [])
+        self.assertEqual(self.faults.due_ms(), 10_000)
+        self.assertEqual(self.faults.probes(10_000), ["dead"])
+
+    def test_a_long_sleep_is_not_made_up_for(self) -> None:
+        """After it one round is due, not all that were missed."""
+        self.assertEqual(self.faults.probes(1_000_000), ["dead"])
+        self.assertEqual(self.faults.due_ms(), 1_000_000)
+        self.assertEqual(self.faults.probes(1_000_000), [])
+        self.assertEqual(self.faults.due_ms(), 1_003_000)
+
+    def test_a_broker_without_a_route_is_forgotten(self) -> None:
+        """It is probed no more; a late answer of its changes nothing."""
+        self.faults.forget("dead")
+        self.faults.probed("dead")
+        self.assertIsNone(self.faults.due_ms())
+        self.assertEqual(self.faults.probes(5000), [])
+        self.assertTrue(self.faults.is_available("dead", 5000))
