@@ -4,9 +4,24 @@ A plugin needs two names from here: ``hookimpl`` marks its hook implementations,
 ``hookspecs`` documents every hook there is.
 """
 
-from pluggy import HookimplMarker
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pluggy import HookimplMarker
+
+    #: Marks a function or method of a plugin as the implementation of a hook.
+    hookimpl: HookimplMarker
 
 __all__ = ["hookimpl"]
 
-#: Marks a function or method of a plugin as the implementation of a hook.
-hookimpl = HookimplMarker("twistmq")
+
+def __getattr__(name: str) -> object:
+    """Make ``hookimpl`` when it is first asked for: a client needs no pluggy."""
+    if name != "hookimpl":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pluggy import HookimplMarker
+
+    marker = globals()["hookimpl"] = HookimplMarker("twistmq")
+    return marker

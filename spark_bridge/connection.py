@@ -9,10 +9,10 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
-from twistmq.broker.client.addresses import split_addresses
 from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.tls_context import client_context
+from twistmq.broker.wire.addresses import split_addresses
 from twistmq.broker.wire.signature import Credentials
+from twistmq.client.tls import client_context
 from twistmq.spark_bridge.options import BATCH_READ, STREAM_READ, OptionError, Options
 
 __all__ = ["ClientSettings", "TlsSettings", "client_settings"]

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from twistmq.broker.client.blocking_cluster import PendingRequest
 from twistmq.broker.client.messages import PullResult, PullStatus
-from twistmq.broker.client.namespace import Namespace
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import RemotingError, RequestRefused
 from twistmq.broker.wire.properties import INNER_NUM
 from twistmq.broker.wire.record import SYS_INNER_BATCH, decode_record
+from twistmq.client.namespace import Namespace
 from twistmq.spark_bridge.columns import COLUMNS, Column
 from twistmq.spark_bridge.connection import ClientSettings
 from twistmq.spark_bridge.data_loss import report_loss

@@ -16,13 +16,13 @@ from twisted.web.http import OK, PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IResponse
 
-from twistmq.broker.client.addresses import ANSWER_SIZE_MAX, addresses_of_answer
 from twistmq.broker.client.cancellable_wait import BoundedQuestion
 from twistmq.broker.errors import (
     RemotingConnectError,
     RemotingError,
     RemotingTooLong,
 )
+from twistmq.broker.wire.addresses import ANSWER_SIZE_MAX, addresses_of_answer
 
 __all__ = ["AddressServer"]
 

@@ -14,18 +14,18 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from twistmq.broker.client.addresses import split_addresses
 from twistmq.broker.client.blocking_connection import BlockingConnection
-from twistmq.broker.client.namespace import Namespace
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RemotingConnectError, RemotingError, RequestRefused
 from twistmq.broker.topic_names import TEMPLATE_TOPIC
+from twistmq.broker.wire.addresses import split_addresses
 from twistmq.broker.wire.bodies import MessageQueue, QueueData, TopicList, TopicRouteData
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import PERM_READ, PERM_WRITE
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.headers.namesrv import GetRouteInfoRequestHeader
 from twistmq.broker.wire.signature import Credentials
+from twistmq.client.namespace import Namespace
 
 __all__ = ["NEW_TOPIC_QUEUES", "BlockingCluster", "PendingRequest", "refusal"]
 

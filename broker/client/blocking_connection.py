@@ -17,13 +17,13 @@ from itertools import count
 from types import TracebackType
 from typing import Final, Self
 
-from twistmq.broker.client.addresses import split_address
 from twistmq.broker.errors import (
     HeaderError,
     RemotingConnectError,
     RemotingSendError,
     RemotingTimeout,
 )
+from twistmq.broker.wire.addresses import split_address
 from twistmq.broker.wire.command import (
     VERSION,
     RemotingCommand,

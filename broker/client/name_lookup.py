@@ -13,9 +13,9 @@ from typing import Any, Final
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.threads import deferToThreadPool
 
-from twistmq.broker.client.addresses import split_address
 from twistmq.broker.client.cancellable_wait import BoundedQuestion
 from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
+from twistmq.broker.wire.addresses import split_address
 
 __all__ = ["NameLookup", "look_up"]
 

@@ -15,7 +15,6 @@ from twisted.internet.interfaces import IReactorPluggableNameResolver, IReactorT
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twistmq.broker.client.addresses import split_address
 from twistmq.broker.errors import RemotingConnectError, RemotingTimeout
 from twistmq.broker.net.closing import close_connection
 from twistmq.broker.net.factory import RemotingFactory
@@ -23,6 +22,7 @@ from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Channel
+from twistmq.broker.wire.addresses import split_address
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 

@@ -20,7 +20,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twistmq.broker.client.addresses import split_address
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import RemotingConnectError, SettingsError
 from twistmq.broker.net.protocol_detection import FirstBytesStage, TlsRefused
@@ -37,6 +36,7 @@ from twistmq.broker.net.tls_options import (
 )
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.scheduling.periodic import PeriodicTask
+from twistmq.broker.wire.addresses import split_address
 
 if TYPE_CHECKING:
     from twistmq.broker.net.protocol import RemotingProtocol

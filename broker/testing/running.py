@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 
-from twistmq.broker.client.tls_context import ssl_context
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.services import UpService
 from twistmq.broker.interfaces import IStoreIO
 from twistmq.broker.kernel import Kernel
+from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import tls_client_options, tls_enabled
 from twistmq.broker.testing.raw_client import RawClient
 

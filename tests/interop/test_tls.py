@@ -21,8 +21,8 @@ from tests.interop.java_process import JavaProcess
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.client.blocking_connection import BlockingConnection
-from twistmq.broker.client.tls_context import ssl_context
 from twistmq.broker.codes import RequestCode
+from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import KeyFiles, TlsClientOptions
 
 TOPIC: Final = "ByTls"

@@ -13,11 +13,6 @@ from http.client import HTTPException
 from typing import Final
 from urllib.request import ProxyHandler, build_opener
 
-from twistmq.broker.client.addresses import (
-    ANSWER_SIZE_MAX,
-    addresses_of_answer,
-    split_address,
-)
 from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.client.name_lookup import look_up
 from twistmq.broker.codes import RequestCode, ResponseCode
@@ -34,6 +29,11 @@ from twistmq.broker.edge.doctor.host_checks import Host
 from twistmq.broker.edge.doctor.tls_checks import client_context
 from twistmq.broker.errors import BrokerError, SettingsError
 from twistmq.broker.remoting.host_address import resolved
+from twistmq.broker.wire.addresses import (
+    ANSWER_SIZE_MAX,
+    addresses_of_answer,
+    split_address,
+)
 from twistmq.broker.wire.bodies import ClusterInfo
 
 __all__ = ["network_findings"]

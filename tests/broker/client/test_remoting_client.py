@@ -11,7 +11,6 @@ from twisted.internet.task import deferLater
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from twistmq.broker.client.addresses import split_address
 from twistmq.broker.client.remoting_client import RemotingClient
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.errors import (
@@ -27,6 +26,7 @@ from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
+from twistmq.broker.wire.addresses import split_address
 from twistmq.broker.wire.command import encode_reply
 from twistmq.broker.wire.frame import FRAME_SIZE_MAX, FrameDecoder
 

@@ -14,11 +14,11 @@ from twisted.internet.threads import deferToThread
 
 from tests.certificates import Authority
 from twistmq.broker.client.remoting_client import RemotingClient
-from twistmq.broker.client.tls_context import ssl_context
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge import boot
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.errors import RemotingConnectError, RemotingError, RemotingSendError
+from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls import TlsClient
 from twistmq.broker.net.tls_options import tls_client_options
 from twistmq.broker.plugin.hooks import Hooks

@@ -1,6 +1,4 @@
-"""TLS for clients without a reactor, by the settings ``tls.client.*`` or by plain values.
-
-Spark's tasks import this: it needs neither Twisted nor the settings.
+"""The TLS context of connections, of files.
 
 Source: TlsHelper.buildSslContext @5.3.3.
 """
@@ -9,33 +7,15 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from twistmq.broker.errors import SettingsError
-
-if TYPE_CHECKING:
-    from twistmq.broker.net.tls_options import TlsClientOptions
-
-__all__ = ["client_context", "ssl_context"]
-
-
-def ssl_context(options: TlsClientOptions) -> ssl.SSLContext:
-    """The argument ``tls`` of a :class:`BlockingClient`.
-
-    :raises SettingsError: when a file cannot be used; the text has no password and no key in it.
-    """
-    files = options.files
-    return client_context(
-        files.trust, files.cert, files.key, files.password, verify=options.verify,
-        check_host=options.check_host, trust_name=f"{files.prefix}.trustCertPath",
-        cert_name=f"{files.prefix}.certPath", refuse=SettingsError)
+__all__ = ["client_context"]
 
 
 def client_context(
     trust: str, cert: str, key: str, password: str, *, verify: bool, check_host: bool,
     trust_name: str, cert_name: str, refuse: Callable[[str], Exception],
 ) -> ssl.SSLContext:
-    """The same of values; files are PEM, by path.
+    """Make a context; files are PEM, by path.
 
     :param trust: whom to trust; "": the system's authorities.
     :param cert: the client's certificate; "" without one.

@@ -8,8 +8,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.certificates import Authority
-from twistmq.broker.client.tls_context import ssl_context
 from twistmq.broker.errors import SettingsError
+from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import KeyFiles, TlsClientOptions
 
 

@@ -6,10 +6,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.client.messages import OutgoingMessage
-from twistmq.broker.client.namespace import Namespace
 from twistmq.broker.testing import running_broker
 from twistmq.broker.testing.raw_client import records_of
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.namespace import Namespace
 
 #: (inside, as brokers know it), as Java's NamespaceUtil wraps them.
 TOPICS = (

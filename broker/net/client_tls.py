@@ -1,0 +1,26 @@
+"""TLS for the blocking client, by the settings ``tls.client.*``.
+
+Source: TlsHelper.buildSslContext @5.3.3.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from twistmq.broker.errors import SettingsError
+from twistmq.broker.net.tls_options import TlsClientOptions
+from twistmq.client.tls import client_context
+
+__all__ = ["ssl_context"]
+
+
+def ssl_context(options: TlsClientOptions) -> ssl.SSLContext:
+    """The argument ``tls`` of a ``twistmq.client.Client``, by the settings ``tls.client.*``.
+
+    :raises SettingsError: when a file cannot be used; the text has no password and no key in it.
+    """
+    files = options.files
+    return client_context(
+        files.trust, files.cert, files.key, files.password, verify=options.verify,
+        check_host=options.check_host, trust_name=f"{files.prefix}.trustCertPath",
+        cert_name=f"{files.prefix}.certPath", refuse=SettingsError)

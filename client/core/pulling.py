@@ -1,0 +1,138 @@
+"""Pulls: the request for messages of a queue, its answer, and the messages in it.
+
+Source: PullAPIWrapper, MQClientAPIImpl.processPullResponse, PullSysFlag, MessageDecoder @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.wire.batch import decode_batch
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.flags import (
+    MASTER_ID,
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+)
+from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from twistmq.broker.wire.properties import INNER_BASE, RETRY_TOPIC, TAGS
+from twistmq.broker.wire.record import SYS_INNER_BATCH, SYS_NEED_UNWRAP, StoredMessage, records_of
+from twistmq.client.errors import Undecodable, refusal
+from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
+
+__all__ = ["PULL_BYTES", "messages_of", "pull_header", "pull_result", "unwrap", "wants"]
+
+#: Bytes that a pull asks for; brokers before 5.0 give up to 256 KiB anyhow.
+PULL_BYTES: Final = 256 << 10
+
+_STATUS: Final[dict[int, PullStatus]] = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_MOVED,
+}
+_INNER: Final = SYS_INNER_BATCH | SYS_NEED_UNWRAP
+
+
+def pull_header(
+    queue: MessageQueue, offset: int, group: str, *, max_count: int = 32,
+    expression: str | None = "*", expression_type: str = "TAG", hold_ms: int = 0,
+    sub_version: int = 0, commit_offset: int | None = None, max_bytes: int = PULL_BYTES,
+) -> PullMessageRequestHeader:
+    """The header of a pull.
+
+    :param queue: with the topic's name at brokers.
+    :param group: the group's name at brokers.
+    :param expression: of the filter; None: that of the group's heartbeat.
+    :param hold_ms: how long the broker may wait for a message.
+    :param commit_offset: an offset to commit on the way; None: none.
+    """
+    flags = ((PULL_SUBSCRIPTION if expression is not None else 0)
+             | (PULL_SUSPEND if hold_ms else 0)
+             | (PULL_COMMIT_OFFSET if commit_offset is not None else 0))
+    return PullMessageRequestHeader(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
+        max_msg_nums=max_count, sys_flag=flags, commit_offset=commit_offset or 0,
+        suspend_timeout_millis=hold_ms, sub_version=sub_version, subscription=expression,
+        expression_type=expression_type, max_msg_bytes=max_bytes)
+
+
+def pull_result(reply: RemotingCommand, address: str) -> PullResult:
+    """Read the answer to a pull.
+
+    :raises RequestRefused: with the broker's code and remark.
+    :raises HeaderError: when the header is no answer's.
+    """
+    status = _STATUS.get(reply.code)
+    if status is None:
+        raise refusal(reply.code, reply.remark, address)
+    answer = reply.header(PullMessageResponseHeader)
+    broker_id = answer.suggest_which_broker_id
+    return PullResult(status, answer.next_begin_offset, answer.min_offset, answer.max_offset,
+                      reply.body, reply.remark or "", broker_id or MASTER_ID,
+                      answer.offset_delta or 0)
+
+
+def unwrap(body: bytes) -> list[StoredMessage]:
+    """The records of a pull's body, those of inner batches one by one.
+
+    :raises Undecodable: when the bytes are no records.
+    """
+    try:
+        records = records_of(body)
+    except StoreDamaged as error:
+        raise Undecodable(f"the answer to a pull cannot be read: {error}") from None
+    if not any(record.sys_flag & _INNER == _INNER for record in records):
+        return records
+    found: list[StoredMessage] = []
+    for record in records:
+        if record.sys_flag & _INNER == _INNER:
+            found += _inner(record)
+        else:
+            found.append(record)
+    return found
+
+
+def _inner(record: StoredMessage) -> list[StoredMessage]:
+    """The messages of an inner batch. Source: MessageDecoder.decodeMessage @5.3.3."""
+    base = int(record.properties_map().get(INNER_BASE, record.queue_offset))
+    found = []
+    for index, (flag, body, properties) in enumerate(decode_batch(record.body)):
+        found.append(StoredMessage(
+            record.size, record.magic, record.body_crc, record.queue_id, flag, base + index,
+            record.physical_offset, record.sys_flag & ~_INNER, record.born_timestamp,
+            record.born_host, record.store_timestamp, record.store_host, record.reconsume_times,
+            record.prepared_transaction_offset, body, record.topic, properties))
+    return found
+
+
+def wants(tags: frozenset[str], record: StoredMessage) -> bool:
+    """Whether a subscription to tags wants a record; a queue knows only the hashes of tags.
+
+    :param tags: empty: all messages.
+    """
+    return not tags or record.properties_map().get(TAGS) in tags
+
+
+def messages_of(
+    result: PullResult, queue: MessageQueue, tags: frozenset[str] = frozenset(), *,
+    plain: Callable[[StoredMessage], bytes],
+) -> list[ReceivedMessage[bytes]]:
+    """The messages of an answer that a subscription wants.
+
+    :param queue: where they were read, with the topic's name in the namespace.
+    :param plain: decompresses a body.
+    :raises Undecodable: when the bytes are no records, or a body cannot be decompressed.
+    """
+    found = []
+    for record in unwrap(result.body):
+        if wants(tags, record):
+            topic = record.properties_map().get(RETRY_TOPIC) or queue.topic
+            found.append(ReceivedMessage(
+                record, queue, record.queue_offset + result.offset_delta, topic, plain(record)))
+    return found

@@ -1,0 +1,43 @@
+"""The identity of a client: its id at brokers, and the unique ids of its messages.
+
+Source: ClientConfig.buildMQClientId, MessageClientIDSetter @5.3.3.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from twistmq.broker.wire.message_id import UniqueIdMaker
+
+__all__ = ["new_client_id", "process_ids"]
+
+
+def new_client_id(ip: str, instance: str = "", unit: str = "") -> str:
+    """The id of a client: ``ip@instance@unit``.
+
+    Differs from Apache: an instance without a name has four random bytes beside process and time,
+    so that two containers do not get one id.
+    """
+    name = instance or f"{os.getpid()}#{time.time_ns()}{secrets.token_hex(4)}"
+    return "@".join([ip, name, unit] if unit else [ip, name])
+
+
+def process_ids(client_id: str) -> Callable[[int], str]:
+    """A function that makes unique ids, for all threads; it takes the Unix ms.
+
+    :param client_id: begins with the address that the ids have.
+    """
+    ip = ipaddress.ip_address(client_id.partition("@")[0]).packed
+    lock = threading.Lock()
+    maker = UniqueIdMaker(ip, os.getpid(), secrets.randbits(31))
+
+    def make(now_ms: int) -> str:
+        with lock:
+            return maker.make(now_ms)
+
+    return make

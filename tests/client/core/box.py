@@ -1,0 +1,168 @@
+"""A client's core whose servers are functions and whose clock is set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.wire.bodies import BrokerData, QueueData, TopicRouteData
+from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_reply
+from twistmq.broker.wire.frame import FrameDecoder
+from twistmq.broker.wire.header import CommandHeader
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
+from twistmq.client.core.client import ClientCore, ClientOptions
+from twistmq.client.core.engine import Close, Connect, Effect, Engine, Work, Write
+from twistmq.client.core.tasks import Future
+
+__all__ = ["NAMESRV", "Answer", "Box", "HandClock", "route", "routes", "stored"]
+
+T = TypeVar("T")
+
+NAMESRV = "10.0.0.9:9876"
+#: Code, header, body, remark of a reply; None: there is none.
+Answer = tuple[int, CommandHeader | None, bytes, str | None] | None
+
+
+class HandClock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000.0
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds for durations."""
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        """Unix ms."""
+        return 1_700_000_000_000 + int(self.now_ms)
+
+
+class Box:
+    """The shell of a core in a test.
+
+    ``servers`` are functions by address that get each request and return its answer. A server
+    that is not there refuses connections; one in ``silent`` neither accepts nor refuses.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = HandClock()
+        self.servers: dict[str, Callable[[RemotingCommand], Answer]] = {}
+        self.silent: set[str] = set()
+        self.requests: list[tuple[str, RemotingCommand]] = []
+        self.connects: list[str] = []
+        self.closed: list[str] = []
+        self._addresses: dict[int, str] = {}
+        self._decoders: dict[int, FrameDecoder] = {}
+        self.core = ClientCore(
+            ClientOptions(name_servers=(NAMESRV,), client_id="10.0.0.1@test", **options),
+            self.clock, lambda bound: 0)
+        self.engine: Engine = self.core.engine
+
+    def advance(self, milliseconds: float) -> None:
+        """Let time pass, a timer at a time."""
+        end = self.clock.now_ms + milliseconds
+        while True:
+            due = self.settle()
+            if due is None or due > end:
+                break
+            self.clock.now_ms = max(due, self.clock.now_ms)
+        self.clock.now_ms = end
+        self.settle()
+
+    def settle(self) -> float | None:
+        """Run until nothing more can be done without time; :returns: when the next timer is due."""
+        while True:
+            due = self.engine.run()
+            effects = self.engine.take_effects()
+            if not effects:
+                return due
+            for effect in effects:
+                self._do(effect)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], milliseconds: float = 60_000) -> T:
+        """Run a coroutine to its end, letting time pass as needed."""
+        task: Future[T] = self.engine.tasks.spawn(coroutine)
+        end = self.clock.now_ms + milliseconds
+        while not task.is_done:
+            due = self.settle()
+            if task.is_done:
+                break
+            assert due is not None and due <= end, "the coroutine waits for what never comes"
+            self.clock.now_ms = max(due, self.clock.now_ms)
+        return task.result()
+
+    def push(self, address: str, frame: bytes) -> None:
+        """Let a server send bytes on its newest connection."""
+        number = max(number for number, each in self._addresses.items() if each == address)
+        self.engine.received(number, frame)
+
+    def cut(self, address: str, reason: str = "reset") -> None:
+        """Let the connections of a server be lost."""
+        for number in [number for number, each in self._addresses.items() if each == address]:
+            del self._addresses[number]
+            self.engine.lost(number, reason)
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Connect):
+            self.connects.append(effect.address)
+            if effect.address in self.servers:
+                self._addresses[effect.number] = effect.address
+                self._decoders[effect.number] = FrameDecoder()
+                self.engine.connected(effect.number, "10.0.0.1:50000")
+            elif effect.address not in self.silent:
+                self.engine.lost(effect.number, "refused")
+        elif isinstance(effect, Write):
+            self._answer(effect.number, effect.data)
+        elif isinstance(effect, Close):
+            self.closed.append(self._addresses.pop(effect.number, ""))
+        elif isinstance(effect, Work):
+            try:
+                self.engine.worked(effect.number, effect.function(), None)
+            except Exception as error:
+                self.engine.worked(effect.number, None, error)
+
+    def _answer(self, number: int, data: bytes) -> None:
+        address = self._addresses.get(number)
+        if address is None:
+            return
+        for frame in self._decoders[number].feed(data):
+            command = decode_command(frame)
+            self.requests.append((address, command))
+            if command.is_response:
+                continue
+            answer = self.servers[address](command)
+            if answer is not None and not command.is_oneway:
+                code, header, body, remark = answer
+                self.engine.received(number, encode_reply(code, command.opaque, header, body,
+                                                          remark))
+
+
+def route(brokers: dict[str, str], queues: int = 4, perm: int = 6) -> TopicRouteData:
+    """A route over masters, by name and address."""
+    return TopicRouteData(
+        queue_datas=[QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues,
+                               perm=perm) for name in brokers],
+        broker_datas=[BrokerData(cluster="c", broker_name=name, broker_addrs={0: address})
+                      for name, address in brokers.items()])
+
+
+def routes(table: dict[str, TopicRouteData]) -> Callable[[RemotingCommand], Answer]:
+    """A name server that knows these topics."""
+    def answer(command: RemotingCommand) -> Answer:
+        assert command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+        found = table.get(command.fields()["topic"])
+        if found is None:
+            return ResponseCode.TOPIC_NOT_EXIST, None, b"", "no such topic"
+        return ResponseCode.SUCCESS, None, found.encode_standard(), None
+
+    return answer
+
+
+def stored(command: RemotingCommand) -> Answer:
+    """A broker that stores every message at offset 0, and takes heartbeats."""
+    if command.code == RequestCode.HEART_BEAT:
+        return ResponseCode.SUCCESS, None, b"", None
+    queue_id = int(command.fields()["e"])
+    return ResponseCode.SUCCESS, SendMessageResponseHeader("ID", queue_id, 0), b"", None

@@ -1,0 +1,187 @@
+"""Sends: which queue, which attempt, which error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.client.core.box import NAMESRV, Box, route, routes, stored
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.topic_names import TEMPLATE_TOPIC
+from twistmq.broker.wire.properties import UNIQ_KEY, parse_properties
+from twistmq.client.core.sending import RETRY_CODES, ProducerOptions, Sender
+from twistmq.client.errors import (
+    Busy,
+    Denied,
+    NotSafe,
+    OptionError,
+    Rejected,
+    SendFailed,
+    TopicMissing,
+)
+from twistmq.client.messages import Message, MessageQueue, SendResult
+
+A, B = "10.0.0.2:10911", "10.0.0.3:10911"
+
+
+class SendCase(SynchronousTestCase):
+    """A producer's core with two brokers."""
+
+    def setUp(self) -> None:
+        """Make it."""
+        self.box = Box()
+        self.box.servers[NAMESRV] = routes({"T": route({"a": A, "b": B})})
+        self.box.servers[A] = self.box.servers[B] = stored
+        ids = count()
+        self.sender = Sender(self.box.core, ProducerOptions(group="g"),
+                             lambda now_ms: f"ID{next(ids)}")
+
+    def send(self, topic: str = "T", body: Any = b"1", **options: Any) -> SendResult:
+        """Send and wait."""
+        queue = options.pop("queue", None)
+        ready = self.sender.prepare(Message(topic=topic, body=body, **options))
+        return self.box.run(self.sender.send(ready, queue))
+
+    def sends(self, address: str) -> int:
+        """How many sends a broker got."""
+        return sum(where == address and command.code == RequestCode.SEND_MESSAGE_V2
+                   for where, command in self.box.requests)
+
+
+class AttemptTests(SendCase):
+    """Attempts and their errors."""
+
+    def test_queues_take_turns_over_all_brokers(self) -> None:
+        """Eighty sends give each of eight queues ten."""
+        found = Counter(self.send().queue for _ in range(80))
+        self.assertEqual(set(found.values()), {10})
+        self.assertEqual(len(found), 8)
+
+    def test_each_retry_code_goes_to_the_other_broker(self) -> None:
+        """The refusals after which Apache's producer tries elsewhere, and no others."""
+        for code in RETRY_CODES - {ResponseCode.GO_AWAY}:
+            self.box.servers[A] = lambda command, code=code: (code, None, b"", "no")
+            for _ in range(8):
+                self.assertEqual(self.send().queue.broker_name, "b", msg=str(code))
+        self.box.servers[A] = self.box.servers[B] = lambda command: (
+            ResponseCode.MESSAGE_ILLEGAL, None, b"", "no")
+        self.box.requests.clear()
+        self.assertRaises(Rejected, self.send)
+        self.assertEqual(self.sends(A) + self.sends(B), 1)
+
+    def test_all_attempts_are_told(self) -> None:
+        """The error has the broker, the time and the reason of each attempt."""
+        self.box.servers[A] = self.box.servers[B] = lambda command: (
+            ResponseCode.SYSTEM_BUSY, None, b"", "busy")
+        error = self.assertRaises(SendFailed, self.send)
+        self.assertEqual(len(error.attempts), 3)
+        self.assertEqual({attempt.broker_name for attempt in error.attempts}, {"a", "b"})
+        self.assertFalse(error.maybe_stored)
+        self.assertIn("busy", str(error))
+
+    def test_a_send_without_a_reply_may_be_stored(self) -> None:
+        """All attempts together end within the producer's time."""
+        self.box.servers[A] = self.box.servers[B] = lambda command: None
+        begin = self.box.clock.now_ms
+        error = self.assertRaises(SendFailed, self.send)
+        self.assertTrue(error.maybe_stored)
+        self.assertLessEqual(self.box.clock.now_ms - begin, 3050)
+
+    def test_refused_connections_store_nothing(self) -> None:
+        """No attempt was sent."""
+        del self.box.servers[A], self.box.servers[B]
+        error = self.assertRaises(SendFailed, self.send)
+        self.assertFalse(error.maybe_stored)
+
+    def test_one_broker_down_costs_no_message(self) -> None:
+        """Its queues are left out within a send."""
+        del self.box.servers[A]
+        self.assertEqual({self.send().queue.broker_name for _ in range(20)}, {"b"})
+
+    def test_a_chosen_queue_is_tried_once(self) -> None:
+        """The caller chose it, so no other is taken."""
+        self.box.servers[A] = lambda command: (ResponseCode.SYSTEM_BUSY, None, b"", "busy")
+        self.assertRaises(Busy, self.send, queue=MessageQueue("T", "a", 1))
+        self.assertEqual((self.sends(A), self.sends(B)), (1, 0))
+
+    def test_a_topic_that_no_broker_makes_is_missing(self) -> None:
+        """The name server knows neither the topic nor the template."""
+        error = self.assertRaises(TopicMissing, self.send, "U")
+        self.assertEqual(error.response_code, ResponseCode.TOPIC_NOT_EXIST)
+
+    def test_a_new_topic_goes_to_the_queues_of_the_template(self) -> None:
+        """It gets four queues at most."""
+        self.box.servers[NAMESRV] = routes({TEMPLATE_TOPIC: route({"a": A}, queues=8)})
+        found = {self.send("U").queue.queue_id for _ in range(16)}
+        self.assertEqual(found, {0, 1, 2, 3})
+
+    def test_brokers_without_a_master_or_permission_get_nothing(self) -> None:
+        """Only queues that may be written to are chosen."""
+        data = route({"a": A, "b": B})
+        data.queue_datas[0].perm = 4
+        self.box.servers[NAMESRV] = routes({"T": data})
+        self.assertEqual({self.send().queue.broker_name for _ in range(8)}, {"b"})
+        data = route({"a": A, "b": B})
+        data.broker_datas[0].broker_addrs = {1: A}
+        self.box.servers[NAMESRV] = routes({"V": data})
+        self.assertEqual({self.send("V").queue.broker_name for _ in range(8)}, {"b"})
+
+    def test_what_is_stored_but_not_safe_is_an_error_when_asked_for(self) -> None:
+        """``require_safe`` raises with the result."""
+        self.box.servers[A] = self.box.servers[B] = lambda command: (
+            ResponseCode.FLUSH_DISK_TIMEOUT, stored(command)[1], b"", None)
+        self.assertFalse(self.send().safe)
+        self.sender = Sender(self.box.core, ProducerOptions(require_safe=True), lambda _: "ID")
+        error = self.assertRaises(NotSafe, self.send)
+        self.assertEqual(error.result.code, ResponseCode.FLUSH_DISK_TIMEOUT)
+
+    def test_a_denied_send_is_tried_elsewhere_and_then_told(self) -> None:
+        """A send in flight soon is not tried again after a refusal."""
+        self.box.servers[A] = self.box.servers[B] = lambda command: (
+            ResponseCode.NO_PERMISSION, None, b"", "no")
+        outcomes: list[SendResult | Exception] = []
+        self.sender.begin(self.sender.prepare(Message(topic="T", body=b"1")), outcomes.append)
+        self.box.advance(10)
+        self.assertIsInstance(outcomes[0], Denied)
+
+
+class PrepareTests(SendCase):
+    """What can be sent."""
+
+    def test_every_message_has_a_unique_id(self) -> None:
+        """The id goes out as a property and comes back in the result."""
+        result = self.send()
+        [sent] = [command for where, command in self.box.requests
+                  if command.code == RequestCode.SEND_MESSAGE_V2]
+        self.assertEqual(parse_properties(sent.fields()["i"])[UNIQ_KEY], result.id)
+
+    def test_what_no_broker_takes_is_refused_before_it_is_sent(self) -> None:
+        """Names, sizes, types and times are checked."""
+        for options in ({"topic": "a b"}, {"topic": "x" * 128}, {"topic": "SELF_TEST_TOPIC"},
+                        {"body": b""}, {"body": b"1" * (4 << 20 | 1)}, {"body": "text"},
+                        {"properties": {"a": "\x01"}}, {"properties": {"": "1"}},
+                        {"delay_level": 1, "delay_ms": 5}):
+            self.assertRaises(OptionError, self.send, **options)
+        self.assertEqual(self.box.requests, [])
+
+    def test_a_batch_is_one_request_with_an_id_each(self) -> None:
+        """Its result has all ids, joined by commas."""
+        batch = self.sender.prepare_batch([Message(topic="T", body=b"1"),
+                                           Message(topic="T", body=b"2")])
+        result = self.box.run(self.sender.send(batch))
+        self.assertEqual(result.id, "ID0,ID1")
+        [sent] = [command for _, command in self.box.requests
+                  if command.code == RequestCode.SEND_BATCH_MESSAGE]
+        self.assertEqual(sent.fields()["m"], "true")
+
+    def test_messages_that_do_not_go_together_are_no_batch(self) -> None:
+        """A batch has one topic, one wait, and no delays."""
+        one = Message(topic="T", body=b"1")
+        for other in (Message(topic="U", body=b"1"), Message(topic="T", body=b"1", delay_level=1),
+                      Message(topic="T", body=b"1", wait_stored=False),
+                      Message(topic="T", body=b"1" * (4 << 20))):
+            self.assertRaises(OptionError, self.sender.prepare_batch, [one, other])
+        self.assertRaises(OptionError, self.sender.prepare_batch, [])
