@@ -23,7 +23,7 @@ from msgspec.structs import astuple
 from twistmq.broker.errors import HeaderError
 from twistmq.broker.wire.binary_header import FieldPlan, plain_values
 from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan
+from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan, reading_class
 from twistmq.broker.wire.one_pass import command_decoder, decode_at_once
 from twistmq.broker.wire.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, Signer
 
@@ -63,14 +63,16 @@ class Shape:
         #: Picks the header's values.
         self._own: Callable[[_Values], _Values] = itemgetter(
             *[self.positions[name] for name in sent])
-        self._header_type: Any = _array_like(header_type, sent)
+        self._header_type: Any = header_type
+        self._reading_class: Any = _array_like(reading_class(header_type), sent)
 
     def read_json(self, data: bytes, body: bytes) -> ReadRequest | None:
         """Read a frame's JSON header; None when it has another shape, or a value does not fit."""
         try:
             command, texts = decode_at_once(self._decoder, data, body)
             values: _Values = astuple(texts)
-            header = convert(self._own(values), self._header_type, strict=False)
+            header = convert(self._own(values), self._reading_class, strict=False)
+            header.__class__ = self._header_type
         except UNREADABLE:
             return None
         return command, header, HeaderTexts(values, self)
@@ -82,17 +84,15 @@ class Shape:
             if pairs is None:
                 return None
             values: _Values = tuple(pairs)  # type: ignore[arg-type]
-            header = convert(self._own(values), self._header_type, strict=False)
+            header = convert(self._own(values), self._reading_class, strict=False)
+            header.__class__ = self._header_type
         except UNREADABLE:
             return None
         return header, HeaderTexts(values, self)
 
 
 def _array_like(header_type: type[CommandHeader], sent: Sequence[str]) -> Any:
-    """A header class that is made of an array of the fields that are sent.
-
-    It has the fields of the class; it is not equal to a header that was made otherwise.
-    """
+    """A header class that is made of an array of the fields that are sent."""
     # Keyword-only fields come last.
     others: list[Any] = [
         (field.name, field.type, field.default) for field in msgspec.structs.fields(header_type)

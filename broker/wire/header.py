@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
 
@@ -36,7 +36,7 @@ from twistmq.broker.wire.frame import JSON
 from twistmq.broker.wire.json_text import field_prefixes
 
 __all__ = ["UNREADABLE", "CommandHeader", "EmptyHeader", "Int32", "Int64", "decode_fields",
-           "ext_fields_of", "field_plan", "header_values", "read_ext_fields"]
+           "ext_fields_of", "field_plan", "header_values", "read_ext_fields", "reading_class"]
 
 #: A Java ``int`` and a Java ``long``.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -53,8 +53,7 @@ _KINDS: dict[Any, int] = {
 class CommandHeader(msgspec.Struct, rename="camel", gc=False):
     """Base of every request and response header."""
 
-    #: Whether it is read so often that the form of its numbers is not looked at, which would cost
-    #: as much as reading it: a whole number with a point or an exponent, "1e3", then passes.
+    #: Whether it is read so often that it pays to read it together with its command.
     is_hot: ClassVar[bool] = False
 
 
@@ -73,16 +72,20 @@ _texts: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, st
 #: The errors that bad bytes raise; RecursionError for brackets a thousand deep.
 UNREADABLE = (msgspec.DecodeError, BinaryHeaderError, UnicodeDecodeError, RecursionError)
 
-#: Values that msgspec reads as an integer or null and Java rejects: ``1e3``, ``1.0``, ``"null"``,
-#: escaped or not. A match inside a longer text only costs the slow path.
-_ODD_NUMBER: Final = re.compile(rb'"\s*:\s*"?-?(?:\d+[.eE\\]|\\|[nN][uU][lL][lL]")')
+#: A type that no value has. Beside it msgspec takes ``1e3`` and ``1.0`` for floats, and refuses
+#: them; alone, an integer takes them.
+_NO_FLOAT: Final = Annotated[float, msgspec.Meta(ge=1, le=0)]
+#: By the type of a field, the type as which one step reads it. Without None, ``"null"`` is no null.
+_READ_AS: Final[dict[Any, Any]] = {
+    declared: plain | _NO_FLOAT for plain in (Int32, Int64) for declared in (plain, plain | None)}
 #: An integer as Java reads it.
 #: Differs from Apache: digits of other scripts do not count, as everywhere here.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}")
 
-#: One decoder and one plan a header class, made when the class is first read.
+#: One decoder, one plan and one class to read as for a header class, made when it is first read.
 _decoders: dict[type[CommandHeader], msgspec.json.Decoder[Any]] = {}
 _plans: dict[type[CommandHeader], FieldPlan | None] = {}
+_reading_classes: dict[type[CommandHeader], type[CommandHeader]] = {}
 
 
 def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: type[H]) -> H:
@@ -95,15 +98,15 @@ def decode_fields(serialize_type: int, ext: bytes | msgspec.Raw, header_type: ty
         if serialize_type == JSON:
             decoder = _decoders.get(header_type)
             if decoder is None:
-                decoder = _decoders[header_type] = msgspec.json.Decoder(header_type, strict=False)
+                decoder = _decoders[header_type] = msgspec.json.Decoder(
+                    reading_class(header_type), strict=False)
             header: H = decoder.decode(ext or b"{}")
-            if header_type.is_hot or _ODD_NUMBER.search(ext) is None:
-                return header
-        else:
-            plan = field_plan(header_type)
-            values = None if plan is None else plain_values(bytes(ext), plan)
-            if values is not None:
-                return header_type(*values)
+            header.__class__ = header_type
+            return header
+        plan = field_plan(header_type)
+        values = None if plan is None else plain_values(bytes(ext), plan)
+        if values is not None:
+            return header_type(*values)
     except msgspec.ValidationError:
         pass
     except UNREADABLE as error:
@@ -124,6 +127,33 @@ def _integer(name: str, text: str, header_type: type[CommandHeader]) -> int:
         raise HeaderError(
             f"header of {header_type.__name__}: `{name}` is {text[:40]!r}, not an integer")
     return int(text)
+
+
+def reading_class(header_type: type[H]) -> type[H]:
+    """Make the subclass of a header class that is read in one step.
+
+    Its integers take the forms that Java takes, and no null. Whatever it refuses is read again as
+    text, which decides. A header that it reads gets the class itself as its ``__class__``: both
+    have the same fields in the same places.
+    """
+    known = _reading_classes.get(header_type)
+    if known is None:
+        known = _reading_classes[header_type] = _new_reading_class(header_type)
+    return cast(type[H], known)
+
+
+def _new_reading_class(header_type: type[CommandHeader]) -> type[CommandHeader]:
+    fields: list[tuple[str, Any, Any]] = []
+    # All of them are named again, as only that keeps their order.
+    for field in msgspec.structs.fields(header_type):
+        given: dict[str, Any] = {
+            "default": field.default, "default_factory": field.default_factory}
+        fields.append((field.name, _READ_AS.get(field.type, field.type),
+                       msgspec.field(name=field.encode_name, **given)))
+    made: Any = msgspec.defstruct(
+        header_type.__name__, fields, bases=(header_type,), module=header_type.__module__,
+        kw_only=field_plan(header_type) is None, gc=False)
+    return cast(type[CommandHeader], made)
 
 
 @cache

@@ -18,7 +18,7 @@ from twistmq.broker.wire.binary_header import FieldPlan, plain_values
 from twistmq.broker.wire.command import RemotingCommand, binary_command, decode_command
 from twistmq.broker.wire.field_sets import FieldSetDecoders, ReadRequest, shapes_of
 from twistmq.broker.wire.frame import JSON, Frame
-from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan
+from twistmq.broker.wire.header import UNREADABLE, CommandHeader, field_plan, reading_class
 from twistmq.broker.wire.one_pass import command_decoder, decode_at_once
 
 __all__ = ["RequestReader", "SignedRequestReader"]
@@ -43,13 +43,14 @@ class RequestReader:
 
     def __init__(self, headers: Headers) -> None:
         #: By how a JSON header begins.
-        self._decoders: dict[bytes, msgspec.json.Decoder[Any]] = {}
+        self._decoders: dict[bytes, tuple[type[CommandHeader], msgspec.json.Decoder[Any]]] = {}
         #: By code, for binary headers.
         self._plans: dict[int, tuple[type[CommandHeader], FieldPlan]] = {}
         for code, header_type in headers.items():
             if not header_type.is_hot:
                 continue
-            self._decoders[_start(code)] = command_decoder(code, header_type)
+            self._decoders[_start(code)] = (
+                header_type, command_decoder(code, reading_class(header_type)))
             plan = field_plan(header_type)
             if plan is not None:
                 self._plans[code] = header_type, plan
@@ -61,13 +62,15 @@ class RequestReader:
         """
         serialize_type, data, body = frame
         if serialize_type == JSON:
-            decoder = self._decoders.get(data[:_START_SIZE])
-            if decoder is None:
+            one_pass = self._decoders.get(data[:_START_SIZE])
+            if one_pass is None:
                 return decode_command(frame), None, None
+            header_type, decoder = one_pass
             try:
                 command, header = decode_at_once(decoder, data, body)
             except UNREADABLE:
                 return decode_command(frame), None, None
+            header.__class__ = header_type
             return command, header, None
         command, ext = binary_command(data, body)
         known = self._plans.get(command.code)

@@ -6,9 +6,11 @@ import time
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.broker.wire.header_rows import OWN_ROWS, own_frame
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.constants import HEADER_SIZE_MAX
-from twistmq.broker.wire.command import encode_reply, encode_request
+from twistmq.broker.errors import HeaderError
+from twistmq.broker.wire.command import decode_command, encode_reply, encode_request
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder
 from twistmq.plugins.flow_control.peek_header import Found, look
 
@@ -46,6 +48,21 @@ class LookTests(SynchronousTestCase):
         least = min(seconds(2 * HEADER_SIZE_MAX) for _ in range(3))
         self.assertLess(min(seconds(8_000_000) for _ in range(3)), 10 * max(least, 0.002))
         self.assertIsNone(self.json(" " * HEADER_SIZE_MAX + '{"code":11}'))
+
+    def test_a_look_agrees_with_the_decoder(self) -> None:
+        """Whatever is found is the decoder's; a header that is refused for these has nothing."""
+        for row in OWN_ROWS:
+            frame = own_frame(row, code_first=True)
+            found = look(frame)
+            try:
+                command = decode_command(frame)
+            except HeaderError:
+                if row.field in ("code", "opaque", "flag"):
+                    self.assertIsNone(found, msg=row)
+                continue
+            if len(frame[1]) > HEADER_SIZE_MAX or command.is_response:
+                continue
+            self.assertEqual(found, (command.code, command.opaque, command.flag), msg=row)
 
     def test_no_requests(self) -> None:
         """A reply; what has no code; numbers that are none of 32 bits; no JSON; half a header."""
