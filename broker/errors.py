@@ -2,7 +2,6 @@
 
     BrokerError                 something a client is told about; carries its response code
       WireError                 bytes that are not the protocol
-        PeerError               the other side broke it: the connection is closed
         HeaderError             one header is wrong: that request is refused, the rest goes on
       RequestRefused            a handler's no, with the code and the remark the client gets
       ReplyTooLong              a reply that no frame can hold
@@ -11,6 +10,7 @@
         StoreClosed             the store is stopping or does not accept writes
           StoreGone             files of the running store were removed, renamed or cut
         MessageIllegal          the record does not fit the format's limits
+          LightQueuesFull       it would need one more light queue than are allowed
         StoreDamaged            a file on disk is not what its format says
       RemotingError             a request of ours to another server failed
         RemotingConnectError    no connection
@@ -19,8 +19,9 @@
         RemotingTooLong         request or reply are longer than a frame may be
     SettingsError               a setting has no meaning; shown on the command line
 
-Handlers raise; one translator (``kernel``) turns an error into the reply. Remarks are Apache's
-where clients show them. Source: ResponseCode, RemotingException and its subclasses @5.3.3.
+Handlers raise; one translator (``remoting/dispatcher.py``) turns an error into the reply. Remarks
+are Apache's where clients show them. Source: ResponseCode, RemotingException and its subclasses
+@5.3.3.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from twistmq.broker.codes import ResponseCode
 __all__ = [
     "BrokerError",
     "HeaderError",
+    "LightQueuesFull",
     "MessageIllegal",
-    "PeerError",
     "RemotingConnectError",
     "RemotingError",
     "RemotingSendError",
@@ -59,10 +60,6 @@ class BrokerError(Exception):
 
 class WireError(BrokerError):
     """The bytes are not what the remoting protocol says."""
-
-
-class PeerError(WireError):
-    """The peer sent a frame that cannot be a frame; nothing after it can be trusted."""
 
 
 class HeaderError(WireError):

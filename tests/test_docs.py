@@ -13,6 +13,7 @@ from twistmq.broker.pages.settings_page import settings_page, stock_plugin_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+FOLDERS = ("broker", "plugins", "acl", "trace", "transaction", "spark_bridge")
 
 
 class SettingsPageTests(SynchronousTestCase):
@@ -47,6 +48,22 @@ class CodesPageTests(SynchronousTestCase):
     def test_every_code_has_a_test(self) -> None:
         """One that is collected and asks it; what is served is shown by more than a refusal."""
         self.assertEqual(code_tests.faults(), [])
+
+
+class DecisionPageTests(SynchronousTestCase):
+    """The pages DESIGN.md."""
+
+    def test_each_constant_that_a_decision_names_exists(self) -> None:
+        """A bound that is renamed is renamed in its paragraph too."""
+        sources = "".join(path.read_text() for folder in FOLDERS
+                          for path in sorted((ROOT / folder).rglob("*.py")))
+        known = set(re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", sources))
+        pages = [page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("DESIGN.md"))]
+        self.assertGreater(len(pages), 5)
+        missing = [(str(page.relative_to(ROOT)), name) for page in pages
+                   for name in re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", page.read_text())
+                   if name not in known]
+        self.assertEqual(missing, [])
 
 
 class ReadmeTests(SynchronousTestCase):
