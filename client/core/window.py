@@ -21,7 +21,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from twistmq.broker.wire.bodies import MessageQueue
 
-__all__ = ["HasOffset", "QueueWindow"]
+__all__ = ["ByteTotal", "HasOffset", "QueueWindow"]
 
 #: How long a broker's lock is believed in without being renewed, ms; brokers keep it for 60 s.
 LOCK_MS: Final = 30_000
@@ -39,6 +39,15 @@ class HasOffset(Protocol):
         """Its logical index in its queue."""
 
 
+class ByteTotal:
+    """The bytes of the messages in all windows that share it."""
+
+    __slots__ = ("byte_count",)
+
+    def __init__(self) -> None:
+        self.byte_count = 0
+
+
 M = TypeVar("M", bound=HasOffset)
 
 
@@ -48,12 +57,15 @@ class QueueWindow(Generic[M]):
     :param queue: which.
     :param start_offset: where its first pull begins.
     :param now_ms: steady clock.
+    :param total: counts the bytes of this and other windows.
     """
 
     __slots__ = ("_committable", "_is_dropped", "_last_offset", "_lock_ms", "_order", "_running",
-                 "_sizes", "_waiting", "byte_count", "pulled_ms", "queue")
+                 "_sizes", "_total", "_waiting", "byte_count", "pulled_ms", "queue")
 
-    def __init__(self, queue: MessageQueue, start_offset: int, now_ms: int) -> None:
+    def __init__(
+        self, queue: MessageQueue, start_offset: int, now_ms: int, total: ByteTotal | None = None
+    ) -> None:
         self.queue: Final = queue
         #: When the last pull began, and the bytes of all messages in the window.
         self.pulled_ms = now_ms
@@ -69,6 +81,7 @@ class QueueWindow(Generic[M]):
         self._committable = start_offset
         self._is_dropped = False
         self._lock_ms: int | None = None
+        self._total = ByteTotal() if total is None else total
 
     # --- what is in it
 
@@ -144,8 +157,12 @@ class QueueWindow(Generic[M]):
         self._sizes.update(zip(offsets, sizes, strict=True))
         self._order.extend(offsets)
         self._waiting.extend(messages)
-        self.byte_count += sum(sizes)
+        self._count_bytes(sum(sizes))
         return len(offsets)
+
+    def _count_bytes(self, change: int) -> None:
+        self.byte_count += change
+        self._total.byte_count += change
 
     def _put_each(self, messages: Sequence[M], sizes: Sequence[int]) -> int:
         """Add messages that are not all behind the last: a broker went back, or repeats some."""
@@ -154,7 +171,7 @@ class QueueWindow(Generic[M]):
             offset = message.offset
             if offset not in self._sizes:
                 self._sizes[offset] = size
-                self.byte_count += size
+                self._count_bytes(size)
                 self._last_offset = max(self._last_offset, offset)
                 added.append(message)
         # A finished offset that comes again is not to be in the order twice.
@@ -203,7 +220,7 @@ class QueueWindow(Generic[M]):
         """
         if self._running.pop(offset, None) is None or self._is_dropped:
             return False
-        self.byte_count -= self._sizes.pop(offset)
+        self._count_bytes(-self._sizes.pop(offset))
         return True
 
     def done_all(self, messages: Iterable[M]) -> int:
@@ -216,7 +233,7 @@ class QueueWindow(Generic[M]):
             if running.pop(offset, None) is not None and offset in sizes:
                 byte_count += sizes.pop(offset)
                 count += 1
-        self.byte_count -= byte_count
+        self._count_bytes(-byte_count)
         return count
 
     def expired(self, now_ms: int, timeout_ms: int, most: int = EXPIRED_MAX) -> list[M]:
@@ -254,7 +271,7 @@ class QueueWindow(Generic[M]):
         self._sizes.clear()
         self._order.clear()
         self._waiting.clear()
-        self.byte_count = 0
+        self._count_bytes(-self.byte_count)
         return running
 
     def freeze_at(self, offset: int) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.client.core.window import IDLE_MS, LOCK_MS, QueueWindow
+from twistmq.client.core.window import IDLE_MS, LOCK_MS, ByteTotal, QueueWindow
 
 QUEUE = MessageQueue("T", "b", 0)
 
@@ -134,6 +134,23 @@ class HandOutTests(SynchronousTestCase):
         queue.done(100)
         self.assertEqual((queue.count, queue.byte_count, queue.span, queue.bounds),
                          (2, 20, 1, (1, 2)))
+
+
+    def test_windows_that_share_a_total_are_counted_together(self) -> None:
+        """Messages that come, are finished, or are lost with their queue change the total."""
+        total = ByteTotal()
+        first, second = (QueueWindow[Sample](QUEUE, 0, 0, total) for _ in range(2))
+        first.put(samples(5, 6, 7), [1, 2, 4])
+        first.put(samples(3), [8])
+        second.put(samples(1, 2), [16, 32])
+        self.assertEqual(total.byte_count, 63)
+        first.take(9, 0)
+        first.done(6)
+        first.done_all(samples(3, 7))
+        self.assertEqual(total.byte_count, 49)
+        second.drop()
+        second.drop()
+        self.assertEqual((total.byte_count, first.byte_count, second.byte_count), (1, 1, 0))
 
 
 class LostTests(SynchronousTestCase):
