@@ -57,7 +57,7 @@ class Setting:
 
     :param name: with a dot in it, such as "mine.rate"; names without one are Apache's.
     :param kind: "int", "float", "flag" (true or false), "text", "path" (``~`` is the home folder)
-        or "names" (texts separated by commas); ``kernel.settings`` has a method of the same name
+        or "names" (texts separated by commas); ``broker.settings`` has a method of the same name
         for each but "float" (``number``) and "path" (``text``).
     :param default: the value when none is given; a function is called once, at load.
     :param help: one sentence; for the reader of SETTINGS.md.

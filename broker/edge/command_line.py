@@ -72,24 +72,39 @@ def print_settings(settings: Settings, *, important_only: bool) -> None:
         click.echo(f"{name}={text}")
 
 
+#: Where click keeps the commands of plugins for one run.
+_OF_PLUGINS: Final = "twistmq.commands_of_plugins"
+
+
 class Commands(click.Group):
     """Our own commands, and after them those of plugins; ``admin`` is imported when asked for."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted([*super().list_commands(context), "admin"]) + sorted(self._of_plugins())
+        own = sorted([*super().list_commands(context), "admin"])
+        return own + sorted(self._of_plugins(context))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name == "admin":
             from twistmq.broker.admin.command_line import admin
 
             return admin
-        return super().get_command(context, name) or self._of_plugins().get(name)
+        return super().get_command(context, name) or self._of_plugins(context).get(name)
 
-    def _of_plugins(self) -> dict[str, click.Command]:
+    def _of_plugins(self, context: click.Context) -> dict[str, click.Command]:
+        """The commands of plugins by name, the plugin called first wins; imported once."""
+        if _OF_PLUGINS not in context.meta:
+            context.meta[_OF_PLUGINS] = self._load_commands()
+        found: dict[str, click.Command] = context.meta[_OF_PLUGINS]
+        return found
+
+    def _load_commands(self) -> dict[str, click.Command]:
+        """Import the plugins; one that is left out is named on stderr."""
         from twistmq.broker.edge.services import load_hooks
 
         hooks = load_hooks(Settings(broker_rows()))
-        found = {command.name: command for command in hooks.collect_commands()}
+        for notice in hooks.notices:
+            click.echo(f"twistmq: {notice}", err=True)
+        found = {command.name: command for command in reversed(hooks.collect_commands())}
         return {name: command for name, command in found.items()
                 if name and name not in self.commands and name != "admin"}
 

@@ -24,7 +24,7 @@ _MODULES = """
 
 The stock plugins import these modules of the broker and no other. The names of
 `twistmq.broker.api` keep their meaning through a minor release, those of the modules below it
-through a patch release; see their docstrings.
+through a patch release.
 """
 
 _INTRODUCTION = """\
@@ -48,15 +48,18 @@ every hook is in [tests/plugin_package](../tests/plugin_package), in a checkout;
 ## A whole plugin
 
 It refuses sends with a forbidden word and counts them; it has a setting, a request code, a command
-and a metric of its own. Each broker of a process has its own object, and its own count. This is all
-of `word_filter.py`:
+and a metric of its own, and a file in the store's folder. Each broker of a process has its own
+object, and its own count. This is all of `word_filter.py`:
 
 ```python
+import json
+
 import click
 
 from twistmq.broker.api import (
     CommandHeader,
     MetricFamily,
+    PeriodicTask,
     Reply,
     RequestHandler,
     RequestRefused,
@@ -78,6 +81,11 @@ class WordFilter:
     def __init__(self, broker):
         self.broker = broker
         self.refused = {}
+        self.file = broker.store.config_file("wordFilter.json")
+        self.file.load(lambda text: self.refused.update(json.loads(text)))
+
+    def persist(self):
+        self.file.save(json.dumps(self.refused))
 
     @staticmethod
     @hookimpl
@@ -108,6 +116,15 @@ class WordFilter:
         return Reply(body=str(self.refused.get(request.header.topic, 0)).encode())
 
     @hookimpl
+    def register_periodic_tasks(self):
+        return [PeriodicTask("save the counts of refused sends", 5000, 5000,
+                             lambda now_ms: self.on_stop())]
+
+    @hookimpl
+    def on_stop(self):
+        self.broker.persist([self])  # calls persist, and again later if the disk is full
+
+    @hookimpl
     def collect_metrics(self):
         family = MetricFamily("word_filter_refused", "counter", "Sends refused.", ("topic",))
         for topic, count in self.refused.items():
@@ -124,6 +141,15 @@ def word_filter(address, topic):
         click.echo(client.request(REFUSED_CODE, RefusedHeader(topic=topic)).body.decode())
 ```
 
+- How is it used? `pip install` its package beside twistmq, then
+  `twistmq up word_filter.word=secret` and `twistmq word-filter 127.0.0.1:10911 orders`. A plugin
+  that is left out is named on the terminal and in the log, with the reason; `twistmq doctor` lists
+  the plugins in use.
+- Where are its metrics? With those of the broker, once `twistmq[metrics]` is installed and
+  `metricsExporterType=PROM` is set: at `/metrics` of the port `metricsPromExporterPort`.
+- What if two plugins have one name? A third party's replaces the stock plugin of its name. A plugin
+  with a setting of another one is left out; of two handlers, commands or metrics with one code or
+  name, those of the plugin called first are used.
 - Hooks that run before there is a broker are static or class methods: `register_settings`,
   `register_setting_checks`, `register_commands`, `register_store_files`; write `@staticmethod`
   above `@hookimpl`.
@@ -166,7 +192,7 @@ with running_broker({"word_filter.word": "secret"}, plugins=[("mine", WordFilter
 
 The client's `send` and `pull` raise `RequestRefused` when the broker refuses; `request` gives the
 reply whatever its code. `twistmq.broker.testing.BrokerTestCase` is the same for trial, with
-`async def` tests; see its docstring. An object with hooks is a plugin too, also in tests.
+`async def` tests. An object with hooks is a plugin too, also in tests.
 
 """
 

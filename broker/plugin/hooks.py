@@ -114,6 +114,9 @@ class Hooks:
             self.manager.register(plugin, name=name)
             self.manager.check_pending()
             require_hooks_that_run(self.manager, plugin)
+        except pluggy.PluginValidationError as error:
+            self.log.error("plugin {plugin} is left out: {why}", plugin=name, why=misfit(error))
+            self._leave_out(name, misfit(error))
         except FAULTS as error:
             self.log.failure("plugin {plugin} does not fit the hooks, it is left out", plugin=name)
             self._leave_out(name, misfit(error))

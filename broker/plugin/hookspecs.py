@@ -95,8 +95,9 @@ def register_setting_checks() -> Sequence[SettingCheck] | None:
 def register_commands() -> Sequence[click.Command] | None:
     """Add subcommands to the ``twistmq`` command line.
 
-    Called when the command line is asked for a command it does not have itself, or for help.
-    Cost class: once.
+    Called when the command line is asked for a command it does not have itself, or for help. A
+    command of its own keeps its name; of two plugins' with one name the one of the plugin that is
+    called first is used. Cost class: once.
     """
 
 

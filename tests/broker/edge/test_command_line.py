@@ -141,11 +141,25 @@ class PrintingTests(SynchronousTestCase):
         def up() -> None:
             click.echo("not ours")
 
-        hooks = SimpleNamespace(collect_commands=lambda: [hello, up])
+        @click.command("hello")
+        def late() -> None:
+            click.echo("of a plugin that is called later")
+
+        hooks = SimpleNamespace(collect_commands=lambda: [hello, up, late], notices=[])
         self.patch(services, "load_hooks", lambda settings: hooks)
         self.assertEqual(call("hello"), (0, "hello\n", ""))
         self.assertIn("Says hello.", call("--help")[1])
         self.assertIn("--broker-port", call("up", "--help")[1])
+
+    def test_a_plugin_that_is_left_out_is_named_once_beside_the_commands_of_others(self) -> None:
+        """A command that is missing has its reason on the terminal."""
+        notice = "plugin bad is left out: it is bad"
+        hooks = SimpleNamespace(collect_commands=lambda: [click.Command("hello")], notices=[notice])
+        self.patch(services, "load_hooks", lambda settings: hooks)
+        for arguments in (["--help"], ["bye"]):
+            err = call(*arguments)[2]
+            self.assertEqual(err.count(f"twistmq: {notice}\n"), 1, msg=repr(arguments))
+        self.assertEqual(call("namesrv", "--help")[2], "")
 
 
 class ProcessTests(SynchronousTestCase):

@@ -73,7 +73,7 @@ class RegistrationTests(LoggedTestCase):
         self.assertEqual(hooks.runtime_info(), {"good": "1"})
         self.assertEqual(hooks.notices, [f"plugin broken is left out: {why}"])
         self.assertEqual([e["plugin"] for e in self.events if "plugin" in e], ["broken"])
-        self.assertEqual(len(self.flushLoggedErrors()), 1)
+        self.assertEqual(self.flushLoggedErrors(), [])  # one line says it, without a traceback
 
     def test_misspelt_hook(self) -> None:
         """A hook that does not exist is reported, and the plugin's others are not used."""
@@ -323,7 +323,7 @@ class MakingTests(LoggedTestCase):
             hooks = Hooks([("bad", misfit)])
             self.assertEqual((hooks.plugin_names, hooks.notices),
                              ([], [f"plugin bad is left out: {why}"]))
-            self.assertEqual(len(self.flushLoggedErrors()), 1)
+            self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_provider_of_an_interface(self) -> None:
         """Plugins find one another by an interface; the plugin called first provides it."""
