@@ -10,13 +10,13 @@ Source: BrokerController @5.3.3, without what is a plugin here.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
 from twistmq.broker.config.settings import Settings, SettingValue
-from twistmq.broker.errors import SettingsError
+from twistmq.broker.errors import SettingsError, StoreError
 from twistmq.broker.host import Host
 from twistmq.broker.identity import Identity
 from twistmq.broker.plugin.hooks import Hooks
@@ -220,10 +220,42 @@ class Kernel:
         """Become master or slave; a slave refuses writes.
 
         :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
+        :raises StoreError: for a master whose log ends with half a record: see
+            :meth:`change_role`.
         """
+        store = self.store
+        if role != "SLAVE" and store.raw.whole_offset != store.max_offset:
+            raise StoreError(f"the commit log ends at {store.max_offset} with half a record")
         self.identity.set_role(role, broker_id)
-        self.store.writable = not self.is_slave
+        store.writable = not self.is_slave
         self.hooks.role_changed(self.role, self.broker_id)
+
+    async def change_role(self, role: str, broker_id: int) -> None:
+        """Become master or slave while the broker runs, and tell the name servers.
+
+        A slave first cuts half a record off its log and makes all of it readable; a master first
+        takes no more messages and flushes those it has.
+
+        :param role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
+        :raises StoreError: when the disk fails; the role is as before.
+        """
+        store = self.store
+        if role == "SLAVE":
+            was_writable, store.writable = store.writable, False
+            try:
+                flushed = store.flushed(store.max_offset)
+                if flushed is not None:
+                    await flushed
+            except StoreError:
+                store.writable = was_writable
+                raise
+        elif self.is_slave:
+            await store.log_cut.cut_tail()
+            await self.foreground.lane().run(_dispatching(store))
+        self.set_role(role, broker_id)
+        registered = self.topics_changed()
+        if registered is not None:
+            await registered
 
     # --- messages
 
@@ -253,6 +285,12 @@ class Kernel:
         self.acknowledgement.timeout_ms = self.store.settings.sync_flush_timeout_ms
         if "brokerPermission" in changes:
             self.topic_config.permissions_changed()
+
+
+def _dispatching(store: MessageStore) -> Generator[None, None, None]:
+    """Make all that is confirmed readable; yields where it can pause."""
+    while store.dispatch_step():
+        yield
 
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from twistmq.broker.interfaces import BroadcastClient, WaitingRequests
 from twistmq.broker.remoting.host_shares import Shares
 from twistmq.broker.remoting.messages import Channel, DeferredReply, now_or_later
+from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.request.filters import (
     Matches,
@@ -38,6 +39,7 @@ __all__ = [
     "Saving",
     "SendTopics",
     "Shares",
+    "Stage",
     "UnknownLanguage",
     "WaitingByTag",
     "WaitingRequests",

@@ -100,6 +100,9 @@ class Broker(Server, Protocol):
     def is_slave(self) -> bool:
         """Whether it refuses writes."""
 
+    async def change_role(self, role: str, broker_id: int) -> None:
+        """Become master or slave while the broker runs; see ``on_role_change``."""
+
     @property
     def host(self) -> Host:
         """Other servers, ports for HTTP, ``run_soon``."""
@@ -166,7 +169,8 @@ class Broker(Server, Protocol):
 
     @property
     def acknowledgement(self) -> Acknowledgement:
-        """``wait(record.next_offset)`` until a record is as safe as the settings demand."""
+        """``wait(record.next_offset)`` until a record is as safe as the settings demand; a plugin
+        that demands more appends a ``Stage`` to ``stages``."""
 
     @property
     def filters(self) -> FilterLanguages:

@@ -1,8 +1,9 @@
 """When a stored message may be acknowledged: a chain of stages that can each make it wait.
 
-The only stage today is the flush to disk under SYNC_FLUSH; a replication plugin adds its own to
-``stages``. A stage that takes longer than the time-out does not lose the message: the client
-is told so by a code of its own and counts the send as done.
+The kernel's only stage is the flush to disk under SYNC_FLUSH; a replication plugin adds its own to
+``stages``. A stage that is late does not lose the message: the client is told so by the stage's
+code and counts the send as done. A stage that knows more says it: it fires with another code of a
+message that is stored, or fails with RequestRefused when the message does not count as stored.
 
 Source: CommitLog.handleDiskFlushAndHA, GroupCommitService @5.3.3.
 """
@@ -10,28 +11,45 @@ Source: CommitLog.handleDiskFlushAndHA, GroupCommitService @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from twistmq.broker.codes import ResponseCode
+from twistmq.broker.errors import RequestRefused
 from twistmq.broker.store.message_store import MessageStore
 
 __all__ = ["Acknowledgement", "Stage"]
 
-#: Given the commit-log offset that must be safe: None when it is, else a Deferred that fires
-#: when it is. The code is what a client is told when that takes too long.
-Stage = tuple[Callable[[int], Deferred[None] | None], ResponseCode]
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One condition of an acknowledgement.
+
+    :param begin: given the commit-log offset that must be safe, returns None when it is, else a
+        Deferred. That fires with None or SUCCESS once it is safe, or with the code that the client
+        is told of a message that is stored. When it fails with RequestRefused, that refusal is the
+        reply; any other failure counts as being late.
+    :param late_code: what the client is told when it takes too long.
+    :param timeout_ms: returns how long it may take, counted from the append; None: as
+        syncFlushTimeout says.
+    """
+
+    begin: Callable[[int], Deferred[None] | Deferred[ResponseCode] | None]
+    late_code: ResponseCode
+    timeout_ms: Callable[[], int] | None = None
 
 
 class _Waiting:
     """One wait of one stage."""
 
-    __slots__ = ("done", "fired", "timeout_code")
+    __slots__ = ("done", "fired", "late_code")
 
-    def __init__(self, timeout_code: ResponseCode) -> None:
-        self.timeout_code = timeout_code
+    def __init__(self, late_code: ResponseCode) -> None:
+        self.late_code = late_code
         self.done: Deferred[ResponseCode] = Deferred()
         self.fired = False
 
@@ -39,6 +57,15 @@ class _Waiting:
         if not self.fired:
             self.fired = True
             self.done.callback(code)
+
+    def fail(self, failure: Failure) -> None:
+        """The stage failed."""
+        if not self.fired:
+            self.fired = True
+            if failure.check(RequestRefused):
+                self.done.errback(failure)
+            else:
+                self.done.callback(self.late_code)
 
 
 class Acknowledgement:
@@ -49,12 +76,12 @@ class Acknowledgement:
 
     def __init__(self, store: MessageStore, steady_ms: Callable[[], int]) -> None:
         self._steady_ms = steady_ms
-        #: How long a stage may take.
+        #: How long a stage without a time-out of its own may take.
         self.timeout_ms = store.settings.sync_flush_timeout_ms
         self.stages: list[Stage] = []
         if store.settings.sync_flush:
-            self.stages.append((store.flushed, ResponseCode.FLUSH_DISK_TIMEOUT))
-        #: A heap of (deadline, number, wait): a later stage's wait has the deadline of the first.
+            self.stages.append(Stage(store.flushed, ResponseCode.FLUSH_DISK_TIMEOUT))
+        #: A heap of (deadline, number, wait): deadlines count from the append.
         self._waiting: list[tuple[int, int, _Waiting]] = []
         self._numbers = count()
 
@@ -62,27 +89,27 @@ class Acknowledgement:
         """Wait until the commit log is safe up to ``offset``.
 
         :returns: None when it is; else fires with SUCCESS, or with the code of the first stage
-            that took too long.
+            that took too long or says so itself, or fails with the refusal of a stage.
         """
         return self._pass(0, offset, self._steady_ms()) if self.stages else None
 
     def _pass(self, index: int, offset: int, now_ms: int) -> Deferred[ResponseCode] | None:
         while index < len(self.stages):
-            begin, timeout_code = self.stages[index]
+            stage = self.stages[index]
             index += 1
-            safe = begin(offset)
+            safe = stage.begin(offset)
             if safe is not None:
-                return self._wait(safe, timeout_code, index, offset, now_ms)
+                return self._wait(safe, stage, index, offset, now_ms)
         return None
 
     def _wait(
-        self, safe: Deferred[None], timeout_code: ResponseCode, index: int, offset: int, now_ms: int
+        self, safe: Deferred[None] | Deferred[ResponseCode], stage: Stage, index: int, offset: int,
+        now_ms: int,
     ) -> Deferred[ResponseCode]:
-        waiting = _Waiting(timeout_code)
-        heappush(self._waiting, (now_ms + self.timeout_ms, next(self._numbers), waiting))
-        safe.addCallbacks(
-            lambda _: waiting.fire(ResponseCode.SUCCESS), lambda _: waiting.fire(timeout_code)
-        )
+        waiting = _Waiting(stage.late_code)
+        timeout_ms = self.timeout_ms if stage.timeout_ms is None else stage.timeout_ms()
+        heappush(self._waiting, (now_ms + timeout_ms, next(self._numbers), waiting))
+        safe.addCallbacks(lambda code: waiting.fire(code or ResponseCode.SUCCESS), waiting.fail)
 
         def next_stage(code: ResponseCode) -> ResponseCode | Deferred[ResponseCode]:
             if code != ResponseCode.SUCCESS:
@@ -96,4 +123,4 @@ class Acknowledgement:
         waiting, now_ms = self._waiting, self._steady_ms()
         while waiting and (waiting[0][2].fired or waiting[0][0] <= now_ms):
             expired = heappop(waiting)[2]
-            expired.fire(expired.timeout_code)
+            expired.fire(expired.late_code)

@@ -87,7 +87,7 @@ def periodic_tasks(
                      background.step),
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
         PeriodicTask("check waiting pulls", 1000, 1000, pull_hold.check),
-        PeriodicTask("give up late flushes", 500, 500, acknowledgement.expire),
+        PeriodicTask("give up late acknowledgements", 100, 100, acknowledgement.expire),
         PeriodicTask("sample statistics", SAMPLE_PERIOD_MS, SAMPLE_PERIOD_MS,
                      lambda _: tables.stats.sample(steady_ms())),
         PeriodicTask("record the day", 1, next_look_ms, record_day),

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
@@ -386,7 +387,15 @@ class SendRequests:
             for _, reply in held:
                 reply.code = code
 
-        safe.addCallback(set_code)
+        def refuse(failure: Failure) -> None:
+            # One Deferred holds replies of several writes: none of them may see it fail.
+            assert isinstance(failure.value, RequestRefused)
+            refused = self.refused(failure.value)
+            for _, reply in held:
+                reply.code, reply.remark = refused.code, refused.remark
+                reply.header = refused.header
+
+        safe.addCallbacks(set_code, refuse)
         for index, reply in held:
             replies[index] = DeferredReply(reply, safe)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import ValidationError, convert, field
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twistmq.broker.api import (
     AnyHandler,
@@ -308,7 +309,14 @@ class AckRequests:
             for reply in replies.values():
                 reply.code = code
 
-        safe.addCallback(set_code)
+        def refuse(failure: Failure) -> None:
+            # One Deferred holds several replies: only the first would see it fail.
+            error = failure.value
+            assert isinstance(error, RequestRefused)
+            for reply in replies.values():
+                reply.code, reply.remark = error.response_code, str(error)
+
+        safe.addCallbacks(set_code, refuse)
         for index, reply in replies.items():
             answers[index] = DeferredReply(reply, safe)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import BrokerError, MessageIllegal, RequestRefused
+from twistmq.broker.errors import BrokerError, MessageIllegal, RequestRefused, StoreError
 from twistmq.broker.remoting.messages import Reply, Request, RequestHandler
 from twistmq.broker.request import pull_hold
+from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.store import queue_files
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
@@ -173,6 +174,49 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertEqual(send(box).code, ResponseCode.SUCCESS)
         self.assertEqual(roles, [("ASYNC_MASTER", 0), ("SLAVE", 2), ("SYNC_MASTER", 0)])
 
+    def test_a_slave_is_promoted_over_half_a_record(self) -> None:
+        """The half is cut and the whole ones are readable; what is sent then survives a kill."""
+        send(self.box, body=b"1")
+        send(self.box, body=b"2")
+        data = self.box.kernel.store.raw.read(0, 10_000)
+        disk = FaultyDisk()
+        slave = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"}, disk=disk)
+        slave.kernel.topic_config.create_in_send("T", "TBW102", "master", 4, 0)
+        slave.kernel.store.raw.append(0, data[:-5])
+        self.assertRaises(StoreError, slave.kernel.set_role, "ASYNC_MASTER", 0)
+        self.assertTrue(slave.kernel.is_slave)
+        told: list[str] = []
+        slave.host.on_topic_change.append(lambda: told.append(slave.kernel.role))
+        self.change_role(slave, "ASYNC_MASTER", 0)
+        self.assertEqual(told, ["ASYNC_MASTER"])
+        self.assertEqual(bodies(slave), [b"1"])
+        self.assertEqual(send(slave, body=b"3").code, ResponseCode.SUCCESS)
+        slave.kernel.store.close()
+        disk.forget_locks()
+        again = self.make_box(disk=disk)
+        self.assertEqual(bodies(again), [b"1", b"3"])
+
+    def test_a_master_flushes_before_it_is_a_slave(self) -> None:
+        """When it cannot, it stays what it is and serves on."""
+        disk = FaultyDisk()
+        box = self.make_box(disk=disk)
+        send(box)
+        self.change_role(box, "SLAVE", 2)
+        store = box.kernel.store
+        self.assertEqual((box.kernel.broker_id, store.writable), (2, False))
+        self.assertEqual(store.flushed_offset, store.max_offset)
+        self.change_role(box, "SYNC_MASTER", 2)
+        self.assertEqual((box.kernel.broker_id, send(box).code), (0, ResponseCode.SUCCESS))
+        disk.fail_sync_in = 1
+        changed = ensureDeferred(box.kernel.change_role("SLAVE", 2))
+        self.failureResultOf(changed, StoreError)
+        self.flushLoggedErrors(OSError)
+        self.assertEqual((box.kernel.role, store.writable), ("SYNC_MASTER", True))
+        disk.fail_sync_in = None
+
+    def change_role(self, box: KernelBox, role: str, broker_id: int) -> None:
+        self.successResultOf(ensureDeferred(box.kernel.change_role(role, broker_id)))
+
 
 class InternalAppendTests(KernelTestCase):
     """One internal append for plugins; ``before_append`` may redirect or refuse."""
@@ -328,7 +372,7 @@ class AcknowledgementChainTests(KernelTestCase):
             return waiting[-1][1]
 
         kernel = self.box.kernel
-        kernel.acknowledgement.stages.append((replica, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+        kernel.acknowledgement.stages.append(Stage(replica, ResponseCode.FLUSH_SLAVE_TIMEOUT))
         peer = self.box.peer()
         header = send_header("T", self.box.now_ms)
         self.assertIsNone(self.box.send(peer, RequestCode.SEND_MESSAGE_V2, header, b"1"))
@@ -347,7 +391,7 @@ class AcknowledgementChainTests(KernelTestCase):
         """After the time-out the client is told so; the message is there."""
         kernel = self.box.kernel
         kernel.acknowledgement.stages.append(
-            (lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT))
+            Stage(lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT))
         peer = self.box.peer()
         self.box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"1")
         self.box.now_ms += kernel.store.settings.sync_flush_timeout_ms

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.codes import ResponseCode
-from twistmq.broker.errors import StoreError
+from twistmq.broker.errors import RequestRefused, StoreError
 from twistmq.broker.request.acknowledgement import Acknowledgement, Stage
 
 TIMEOUT_MS = 5000
@@ -57,7 +57,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.now_ms = 0
         self.flush, self.replica = FakeStage(), FakeStage()
         self.chain = acknowledgement(
-            self.flush, (self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+            self.flush, Stage(self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT),
             clock=lambda: self.now_ms)
 
     def wait(self, offset: int, now_ms: int) -> Deferred[ResponseCode] | None:
@@ -137,6 +137,64 @@ class AcknowledgementTests(SynchronousTestCase):
         done.errback(StoreError("the disk fails"))
         self.assertEqual(self.successResultOf(answer), ResponseCode.FLUSH_DISK_TIMEOUT)
         self.assertEqual(self.replica.waiting, [])
+
+    def test_a_stage_has_its_own_time(self) -> None:
+        """It is counted from the append, as that of the others is."""
+        chain = acknowledgement(
+            self.flush, Stage(self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT, lambda: 3000),
+            clock=lambda: self.now_ms)
+        self.chain = chain
+        slow_disk, slow_replica = self.wait(100, 0), self.wait(50, 0)
+        assert slow_disk is not None and slow_replica is not None
+        self.flush.reach(50)
+        self.expire(2999)
+        self.assertNoResult(slow_replica)
+        self.expire(3000)
+        self.assertEqual(self.successResultOf(slow_replica), ResponseCode.FLUSH_SLAVE_TIMEOUT)
+        self.assertNoResult(slow_disk)
+        self.expire(4000)
+        self.flush.reach(100)
+        self.assertNoResult(slow_disk)
+        self.expire(4000)
+        self.assertEqual(self.successResultOf(slow_disk), ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+    def test_a_replica_in_time_counts_though_the_disk_was_slower_than_its_time(self) -> None:
+        """It is asked late, and has the message then."""
+        self.chain = acknowledgement(
+            self.flush, Stage(self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT, lambda: 3000),
+            clock=lambda: self.now_ms)
+        answer = self.wait(100, 0)
+        assert answer is not None
+        self.replica.reach(100)
+        self.expire(4500)
+        self.flush.reach(100)
+        self.assertEqual(self.successResultOf(answer), ResponseCode.SUCCESS)
+
+    def test_a_stage_that_says_its_own_code(self) -> None:
+        """A message is stored, but no replica is there: that is known at once."""
+        known: Deferred[ResponseCode] = Deferred()
+        later = FakeStage()
+        chain = acknowledgement(
+            None, Stage(lambda offset: known, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+            Stage(later, ResponseCode.FLUSH_DISK_TIMEOUT))
+        answer = chain.wait(100)
+        assert answer is not None
+        known.callback(ResponseCode.SLAVE_NOT_AVAILABLE)
+        self.assertEqual(self.successResultOf(answer), ResponseCode.SLAVE_NOT_AVAILABLE)
+        self.assertEqual(later.waiting, [])
+
+    def test_a_stage_that_refuses(self) -> None:
+        """A message that does not count as stored is refused with the stage's code and remark."""
+        known: Deferred[None] = Deferred()
+        chain = acknowledgement(
+            None, Stage(lambda offset: known, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+        answer = chain.wait(100)
+        assert answer is not None
+        known.errback(RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"))
+        error = self.failureResultOf(answer, RequestRefused).value
+        self.assertEqual((error.response_code, str(error)),
+                         (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"))
+        chain.expire(0)
 
     def test_waits_that_ended_are_forgotten(self) -> None:
         """Waits that ended are forgotten, in whatever order they ended."""

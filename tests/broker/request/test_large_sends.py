@@ -12,6 +12,7 @@ from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import DISPATCH_STEP_RECORDS
 from twistmq.broker.errors import BrokerError, RequestRefused
+from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.request.large_sends import PART_COUNT
 from twistmq.broker.request.send import LARGE_BATCH_COUNT
 from twistmq.broker.request.send_context import SendBatch
@@ -227,7 +228,7 @@ class StoredTests(LargeCase):
         for code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_SLAVE_TIMEOUT):
             safe: Deferred[None] = Deferred()
             self.box.kernel.acknowledgement.stages[:] = [
-                (lambda offset, safe=safe: safe, ResponseCode.FLUSH_SLAVE_TIMEOUT)]
+                Stage(lambda offset, safe=safe: safe, ResponseCode.FLUSH_SLAVE_TIMEOUT)]
             peer = self.box.peer()
             self.ask(peer, batch(MANY))
             for _ in range(STEPS_MAX):

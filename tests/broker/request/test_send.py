@@ -15,6 +15,7 @@ from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RequestRefused
 from twistmq.broker.interfaces import ITransactionService
 from twistmq.broker.remoting.messages import Reply
+from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.request.send_context import SendBatch
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
@@ -589,10 +590,24 @@ class SendHookTests(SendTestCase):
     def test_reply_that_waits(self) -> None:
         """A reply that waits for a replica is a Deferred when ``after_send`` sees it."""
         self.box.kernel.acknowledgement.stages.append(
-            (lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT))
+            Stage(lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT))
         peer = self.box.peer()
         self.box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x")
         self.assertEqual(self.after, [[None]])
+
+    def test_a_stage_that_refuses_is_the_reply(self) -> None:
+        """Each send of a batch is told the refusal, and no place in the store."""
+        refusal: Deferred[None] = Deferred()
+        self.box.kernel.acknowledgement.stages.append(
+            Stage(lambda offset: refusal, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+        peers = [self.box.peer() for _ in range(2)]
+        for peer in peers:
+            self.box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"x")
+            refusal.errback(RequestRefused(1, "in-sync replicas not enough"))
+            [reply] = self.box.late_replies(peer)
+            self.assertEqual((reply.code, reply.remark), (1, "in-sync replicas not enough"))
+            self.assertNotIn(b"msgId", bytes(reply.ext_fields))
+            refusal = Deferred()
 
 
 class HeaderTests(SynchronousTestCase):

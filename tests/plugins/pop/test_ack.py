@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 
+from twisted.internet.defer import Deferred
+
 from tests.plugins.pop.case import RETRY_TOPIC, PopTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.constants import BATCH_ACK_POINTS_MAX, BATCH_ACK_SIZE_MAX
+from twistmq.broker.errors import RequestRefused
+from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.topic_names import TIMER_TOPIC
 from twistmq.broker.wire.command import decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
@@ -128,6 +132,28 @@ class SyncFlushTests(PopTestCase):
         self.ack(popped)
         store = self.box.kernel.store
         self.assertEqual(store.flushed_offset, store.max_offset)
+
+
+class RefusedTests(PopTestCase):
+    """Replicas that a plugin asks."""
+
+    def test_acknowledgements_that_replicas_refuse_are_refused_one_by_one(self) -> None:
+        """Those of one read wait together, and each is told."""
+        self.send_some(3)
+        popped = self.pop()
+        refusal: Deferred[None] = Deferred()
+        self.box.kernel.acknowledgement.stages.append(
+            Stage(lambda offset: refusal, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+        peer = self.box.peer()
+        frames = b"".join(encode_request(
+            RequestCode.ACK_MESSAGE, number, self.ack_header(each))
+            for number, each in enumerate(popped))
+        self.assertEqual(self.box.kernel.dispatcher.execute(
+            peer, FrameDecoder().feed(frames), self.box.now_ms), [])
+        refusal.errback(RequestRefused(1, "in-sync replicas not enough"))
+        replies = self.box.late_replies(peer)
+        self.assertEqual([(each.opaque, each.code, each.remark) for each in replies],
+                         [(number, 1, "in-sync replicas not enough") for number in range(3)])
 
 
 class BatchTests(PopTestCase):

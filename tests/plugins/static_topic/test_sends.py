@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.plugins.static_topic.case import TOPIC, A, B, ClusterCase, item
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.remoting.messages import RequestHandler
+from twistmq.broker.request.acknowledgement import Stage
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.wire.batch import encode_batch
 from twistmq.broker.wire.command import decode_command, encode_request
@@ -125,7 +126,7 @@ class SyncFlushTests(ClusterCase):
         box = self.boxes[A]
         safe: Deferred[None] = Deferred()
         box.kernel.acknowledgement.stages.append(
-            (lambda offset: safe, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+            Stage(lambda offset: safe, ResponseCode.FLUSH_SLAVE_TIMEOUT))
         peer = box.peer()
         self.assertIsNone(
             box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header(TOPIC, 1), b"x"))
