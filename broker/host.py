@@ -13,8 +13,9 @@ from twistmq.broker.scheduling.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
+    from twisted.internet.interfaces import IProtocol, IProtocolFactory
 
-    from twistmq.broker.interfaces import OpenHttpPort
+    from twistmq.broker.interfaces import OpenHttpPort, OpenPort
     from twistmq.broker.namesrv.requests import NameServer
     from twistmq.broker.wire.bodies import TopicRouteData
     from twistmq.broker.wire.command import RemotingCommand
@@ -64,6 +65,29 @@ class Host(Protocol):
         """Serve a resource of twisted.web on a port of its own.
 
         :raises OSError: when the port cannot be opened.
+        """
+
+    def serve_stream(
+        self, factory: IProtocolFactory, port: int, interface: str | None = None
+    ) -> OpenPort:
+        """Listen for connections of raw bytes; they are closed with the broker at the latest.
+
+        They count as connections of the process; beyond the limit new ones are closed.
+
+        :param factory: makes the protocol of each connection.
+        :param port: 0 lets the system choose.
+        :param interface: the address to bind to; None: ``bindAddress``.
+        :raises OSError: when the port cannot be opened.
+        """
+
+    def connect_stream(
+        self, factory: IProtocolFactory, address: str, timeout_ms: int
+    ) -> Deferred[IProtocol]:
+        """Connect to another server, for raw bytes; see :meth:`serve_stream`.
+
+        :param address: "host:port".
+        :returns: fires with the factory's protocol once it is connected, or fails with
+            RemotingConnectError. Cancel it to give up.
         """
 
     async def find_route(self, topic: str) -> TopicRouteData | None:

@@ -33,6 +33,7 @@ __all__ = [
     "ITimedDelivery",
     "ITransactionService",
     "OpenHttpPort",
+    "OpenPort",
     "ReadMap",
     "ServeHttp",
     "WaitingRequests",
@@ -41,7 +42,7 @@ __all__ = [
 # --- supplied by the edge
 
 
-class OpenHttpPort(Protocol):
+class OpenPort(Protocol):
     """A port that listens."""
 
     #: The real one.
@@ -49,6 +50,10 @@ class OpenHttpPort(Protocol):
 
     def stop(self) -> Deferred[None]:
         """Listen no more, and cut off the connections there are."""
+
+
+#: One that serves a resource of twisted.web.
+OpenHttpPort = OpenPort
 
 
 class ServeHttp(Protocol):

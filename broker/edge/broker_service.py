@@ -36,6 +36,7 @@ from twistmq.broker.net.idle_spin import IdleSpin
 from twistmq.broker.net.limits import ConnectionCount, KeptBytes
 from twistmq.broker.net.listener import ListenerService
 from twistmq.broker.net.run_queue import RunQueue
+from twistmq.broker.net.stream_ports import StreamPorts
 from twistmq.broker.net.tls import PortSecurity, tls_client
 from twistmq.broker.observe.process_metrics import process_metrics
 from twistmq.broker.observe.slow_requests import SlowRequests
@@ -104,9 +105,10 @@ class BrokerService(Service):
             "kept_bytes": lambda: self._kept.total_bytes}
         health_checks = {
             "answers": self._answers_fault, "name servers": self._name_servers_fault}
+        self._streams = StreamPorts(reactor, settings.text("bindAddress"), self._connections)
         self.kernel = Kernel(settings, store, hooks, ReactorHost(
             reactor, self.client, self.name_servers, self._register_soon, name_server, figures,
-            health_checks))
+            health_checks, self._streams))
         self.started: Deferred[BrokerService] = Deferred()
         self._listeners: list[ListenerService] = []
         self._periodic: PeriodicService | None = None
@@ -328,6 +330,7 @@ class BrokerService(Service):
         if self._kernel_started:
             self._kernel_started = False
             await self.kernel.stop()
+        await self._streams.stop()
         for listener in self._listeners:
             await listener.stopService()
         self._run_queue.stop()

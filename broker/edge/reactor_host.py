@@ -11,11 +11,13 @@ from twistmq.broker.scheduling.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
+    from twisted.internet.interfaces import IProtocol, IProtocolFactory
 
     from twistmq.broker.client.name_servers import NameServers
     from twistmq.broker.client.remoting_client import RemotingClient
-    from twistmq.broker.interfaces import OpenHttpPort
+    from twistmq.broker.interfaces import OpenHttpPort, OpenPort
     from twistmq.broker.namesrv.requests import NameServer
+    from twistmq.broker.net.stream_ports import StreamPorts
     from twistmq.broker.wire.bodies import TopicRouteData
     from twistmq.broker.wire.command import RemotingCommand
     from twistmq.broker.wire.header import CommandHeader
@@ -33,14 +35,17 @@ class ReactorHost:
     :param name_servers: those the broker registers with; their list may change.
     :param register_soon: registers the topics with them.
     :param name_server: the one in the same process, or None.
+    :param streams: connections of raw bytes; their owner closes them.
     """
 
     def __init__(
         self, reactor: Any, client: RemotingClient, name_servers: NameServers,
         register_soon: Callable[[], Deferred[None] | None], name_server: NameServer | None,
         figures: dict[str, Callable[[], float]], health_checks: dict[str, Callable[[], str]],
+        streams: StreamPorts,
     ) -> None:
         self._reactor = reactor
+        self._streams = streams
         self._client = client
         self._name_servers = name_servers
         self._register_soon = register_soon
@@ -62,6 +67,16 @@ class ReactorHost:
 
     def serve_http(self, resource: Any, port: int, interface: str) -> OpenHttpPort:
         return serve_http(self._reactor, resource, port, interface)
+
+    def serve_stream(
+        self, factory: IProtocolFactory, port: int, interface: str | None = None
+    ) -> OpenPort:
+        return self._streams.serve(factory, port, interface)
+
+    def connect_stream(
+        self, factory: IProtocolFactory, address: str, timeout_ms: int
+    ) -> Deferred[IProtocol]:
+        return self._streams.connect(factory, address, timeout_ms)
 
     async def find_route(self, topic: str) -> TopicRouteData | None:
         return await self._name_servers.find_route(topic, timeout_ms=_ROUTE_TIMEOUT_MS)

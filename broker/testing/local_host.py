@@ -12,7 +12,9 @@ from twistmq.broker.errors import BrokerError
 from twistmq.broker.scheduling.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
-    from twistmq.broker.interfaces import OpenHttpPort
+    from twisted.internet.interfaces import IProtocol, IProtocolFactory
+
+    from twistmq.broker.interfaces import OpenHttpPort, OpenPort
     from twistmq.broker.wire.bodies import TopicRouteData
     from twistmq.broker.wire.command import RemotingCommand
     from twistmq.broker.wire.header import CommandHeader
@@ -50,6 +52,10 @@ class LocalHost:
         self._is_running = False
         #: Resources by the port they are to be served on.
         self.pages: dict[int, Any] = {}
+        #: Factories by the port that they are to serve.
+        self.streams: dict[int, IProtocolFactory] = {}
+        #: Connections to be made: the factory, "host:port", what fires with its protocol.
+        self.connecting: list[tuple[IProtocolFactory, str, Deferred[IProtocol]]] = []
         #: Called when topics changed; each may return a Deferred that the answer waits for.
         self.on_topic_change: list[Callable[[], Deferred[None] | None]] = []
 
@@ -75,6 +81,21 @@ class LocalHost:
         """Keep the resource in ``pages``; no port is opened."""
         self.pages[port] = resource
         return _ClosedPort(port)
+
+    def serve_stream(
+        self, factory: IProtocolFactory, port: int, interface: str | None = None
+    ) -> OpenPort:
+        """Keep the factory in ``streams``; no port is opened."""
+        self.streams[port] = factory
+        return _ClosedPort(port)
+
+    def connect_stream(
+        self, factory: IProtocolFactory, address: str, timeout_ms: int
+    ) -> Deferred[IProtocol]:
+        """Keep the wish in ``connecting``; a test makes the connection, or fails it."""
+        made: Deferred[IProtocol] = Deferred()
+        self.connecting.append((factory, address, made))
+        return made
 
     async def find_route(self, topic: str) -> TopicRouteData | None:
         """:raises BrokerError: always; there are no name servers."""
