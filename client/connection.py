@@ -27,8 +27,6 @@ __all__ = ["Connection"]
 
 #: Bytes that one read asks for: a pull's reply comes in few pieces.
 _READ_SIZE: Final = 1 << 20
-#: A deadline that never comes: this class waits itself.
-_NEVER: Final = 2.0**50
 
 
 class Connection:
@@ -89,7 +87,7 @@ class Connection:
             if opaques:
                 self._replies[opaques[0]] = outcome
 
-        opaques.append(self._link.request(code, header, body, replied, _NEVER))
+        opaques.append(self._link.request(code, header, body, replied, None))
         data = self._link.take_output()
         if serialize_type != JSON:
             data = encode_request(code, opaques[0], header, body, serialize_type=serialize_type)

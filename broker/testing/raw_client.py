@@ -1,7 +1,7 @@
-"""A blocking client for tests: one connection, plain calls, replies matched by opaque.
+"""A client for tests: one connection to one address, plain calls, whatever the server answers.
 
-It knows one address and no routes, retries or groups; it shows what a broker answers. The client
-for programs is ``twistmq.broker.client.blocking_client``.
+It is a front of ``twistmq.client.connection.Connection``: it knows no routes, retries or groups,
+and adds no property to a message. The client for programs is ``twistmq.client``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.topic_names import TEMPLATE_TOPIC
+from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.command import RemotingCommand
-from twistmq.broker.wire.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from twistmq.broker.wire.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
@@ -26,12 +24,13 @@ from twistmq.broker.wire.headers.send import (
 )
 from twistmq.broker.wire.properties import KEYS, TAGS, format_properties
 from twistmq.broker.wire.record import StoredMessage, records_of
+from twistmq.client.connection import Connection
+from twistmq.client.core import pulling, sending
 
 __all__ = ["RawClient", "pull_header", "records_of", "send_header"]
 
 
-
-class RawClient(BlockingConnection):
+class RawClient(Connection):
     """One connection to a broker or a name server, and what tests mostly ask of one."""
 
     def send(
@@ -91,10 +90,7 @@ def send_header(
         fields[TAGS] = tag
     if keys is not None:
         fields[KEYS] = keys
-    return SendMessageRequestHeaderV2(
-        producer_group="test_producer", topic=topic, default_topic=TEMPLATE_TOPIC,
-        default_topic_queue_nums=4, queue_id=queue_id, sys_flag=0, born_timestamp=now_ms, flag=0,
-        properties=format_properties(fields))
+    return sending.send_header("test_producer", topic, queue_id, now_ms, format_properties(fields))
 
 
 def pull_header(
@@ -102,8 +98,6 @@ def pull_header(
     expression: str = "*", expression_type: str = "TAG", max_count: int = 32, hold_ms: int = 0,
 ) -> PullMessageRequestHeader:
     """The header of a pull that brings its own subscription."""
-    return PullMessageRequestHeader(
-        consumer_group=group, topic=topic, queue_id=queue_id, queue_offset=offset,
-        max_msg_nums=max_count, sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if hold_ms else 0),
-        commit_offset=0, suspend_timeout_millis=hold_ms, sub_version=0, subscription=expression,
-        expression_type=expression_type)
+    return pulling.pull_header(
+        MessageQueue(topic, "", queue_id), offset, group, max_count=max_count,
+        expression=expression, expression_type=expression_type, hold_ms=hold_ms)

@@ -99,12 +99,13 @@ class Link:
 
     def request(
         self, code: int, header: CommandHeader | None, body: bytes, on_reply: OnReply,
-        deadline_ms: float,
+        deadline_ms: float | None,
     ) -> int:
         """Send a request.
 
         :param on_reply: called once, with the reply or a ``RemotingError``.
-        :param deadline_ms: of the clock that :meth:`expire` is called with.
+        :param deadline_ms: of the clock that :meth:`expire` is called with; None: the owner itself
+            waits, and forgets it.
         :returns: the opaque, for :meth:`forget`.
         """
         opaque = next(self._opaques) & _OPAQUE_MASK
@@ -112,7 +113,7 @@ class Link:
         self.resend(Request(code, opaque, frame, on_reply), deadline_ms)
         return opaque
 
-    def resend(self, request: Request, deadline_ms: float) -> None:
+    def resend(self, request: Request, deadline_ms: float | None) -> None:
         """Send a request that is encoded already, perhaps by another link."""
         if self.failure is not None:
             request.on_reply(self._fault())
@@ -120,6 +121,8 @@ class Link:
         self.waiting[request.opaque] = request
         if self.is_open:
             self._output.append(request.frame)
+        if deadline_ms is None:
+            return
         step = int(deadline_ms) // DEADLINE_STEP_MS + 1
         opaques = self._deadlines.get(step)
         if opaques is None:

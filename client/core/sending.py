@@ -52,7 +52,8 @@ from twistmq.client.errors import (
 )
 from twistmq.client.messages import STORED, Message, SendResult
 
-__all__ = ["BODY_SIZE_MAX", "RETRY_CODES", "Chooser", "Outgoing", "ProducerOptions", "Sender"]
+__all__ = ["BODY_SIZE_MAX", "RETRY_CODES", "Chooser", "Outgoing", "ProducerOptions", "Sender",
+           "send_header"]
 
 log = logging.getLogger("twistmq.client")
 
@@ -87,6 +88,16 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Bounds on messages, and on their bytes, that ``send_soon`` has under way.
     in_flight_max: int = 1024
     in_flight_bytes_max: int = 64 << 20
+
+
+def send_header(
+    group: str, topic: str, queue_id: int, born_ms: int, properties: str, flag: int = 0,
+    sys_flag: int = 0, reconsume_times: int = 0, is_batch: bool = False,
+) -> SendMessageRequestHeaderV2:
+    """The header of a send; names are those at brokers, properties are encoded."""
+    return SendMessageRequestHeaderV2(
+        group, topic, TEMPLATE_TOPIC, NEW_TOPIC_QUEUES, queue_id, sys_flag, born_ms, flag,
+        properties, reconsume_times, False, is_batch)
 
 
 class Chooser(Protocol):
@@ -448,10 +459,10 @@ class Sender:
 
     def header(self, message: Outgoing, queue_id: int) -> SendMessageRequestHeaderV2:
         """The header of a send."""
-        return SendMessageRequestHeaderV2(
-            self.group, message.topic, TEMPLATE_TOPIC, NEW_TOPIC_QUEUES, queue_id,
-            message.sys_flag, self.client.tasks.clock.wall_ms(), message.flag, message.properties,
-            message.reconsume_times, False, message.is_batch)
+        return send_header(
+            self.group, message.topic, queue_id, self.client.tasks.clock.wall_ms(),
+            message.properties, message.flag, message.sys_flag, message.reconsume_times,
+            message.is_batch)
 
     # --- the group
 

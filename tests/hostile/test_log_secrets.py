@@ -13,11 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.hostile.wire import Closed, RawConnection, json_frame, raw_frame
 from tests.interop.servers import Servers
 from twistmq.acl.requests import CreateAccessConfigRequestHeader
-from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing.raw_client import pull_header, send_header
 from twistmq.broker.wire.headers.namesrv import PutKVConfigRequestHeader
 from twistmq.broker.wire.signature import Credentials, signature_of
+from twistmq.client.connection import Connection
 
 #: What must be nowhere in a log; each is found as it is, and in base64.
 SECRET_KEY: Final = "SECRETKEYOFADMIN7X"
@@ -71,7 +71,7 @@ class LogSecretTests(SynchronousTestCase):
 
     def good(self) -> None:
         """What an administrator does."""
-        with BlockingConnection(self.broker, credentials=Credentials(ACCESS, SECRET_KEY)) as client:
+        with Connection(self.broker, credentials=Credentials(ACCESS, SECRET_KEY)) as client:
             for _ in range(3):
                 reply = client.request(_SEND, send_header("T", 1, properties={"secret": BODY}),
                                        BODY.encode())
@@ -87,17 +87,17 @@ class LogSecretTests(SynchronousTestCase):
                 client.request(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
             reply = client.request(RequestCode.GET_BROKER_CONFIG)
             self.assertEqual(reply.code, ResponseCode.SUCCESS, msg=reply.remark)
-        with BlockingConnection(self.servers.namesrv) as client:
+        with Connection(self.servers.namesrv) as client:
             client.request(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader(
                 namespace="n", key="k", value=VALUE))
 
     def wrongly_signed(self) -> None:
         """Accounts that are not there, keys that are wrong, keys where none belong."""
         for keys in ((ACCESS, OTHER_KEY), ("nobody", OTHER_KEY)):
-            with BlockingConnection(self.broker, credentials=Credentials(*keys)) as client:
+            with Connection(self.broker, credentials=Credentials(*keys)) as client:
                 reply = client.request(_SEND, send_header("T", 1), BODY.encode())
                 self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
-        with BlockingConnection(self.broker) as client:
+        with Connection(self.broker) as client:
             self.assertNotEqual(client.request(_SEND, send_header("T", 1), BODY.encode()).code, 0)
 
     def broken(self) -> None:

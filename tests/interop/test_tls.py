@@ -20,10 +20,10 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.java_process import JavaProcess
 from tests.interop.peer import Peer
 from tests.interop.servers import Servers, free_port, wait_until
-from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import KeyFiles, TlsClientOptions
+from twistmq.client.connection import Connection
 
 TOPIC: Final = "ByTls"
 #: Messages that show that it works; a new topic has four queues.
@@ -202,6 +202,6 @@ class ApacheTests(TlsTestCase):
         pair = self.authority.pair("tool")
         context = ssl_context(TlsClientOptions(True, True, KeyFiles(
             "tls.client", str(pair.cert), str(pair.key), "", str(self.authority.cert))))
-        with BlockingConnection(f"127.0.0.1:{port}", tls=context) as connection:
+        with Connection(f"127.0.0.1:{port}", tls=context) as connection:
             reply = connection.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         self.assertIn(f":{servers.broker_port}".encode(), reply.body)

@@ -7,7 +7,7 @@ from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.client.scripted_server import ScriptedServer, answer, route_body
+from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.spark_bridge.records import encoded
 from tests.spark_bridge.topics import BROKER, Topics, topics
 from twistmq.broker.client.messages import OutgoingMessage

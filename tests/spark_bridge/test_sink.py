@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.client.scripted_server import ScriptedServer, answer, route_body
+from tests.client.scripted_server import ScriptedServer, answer, route_body
 from tests.spark_bridge import records  # noqa: F401  (skips where the extra is not installed)
 from tests.spark_bridge.session import spark_session
 from tests.spark_bridge.test_source import SourceCase

@@ -13,7 +13,6 @@ from http.client import HTTPException
 from typing import Final
 from urllib.request import ProxyHandler, build_opener
 
-from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.client.name_lookup import look_up
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.settings import Settings
@@ -35,6 +34,7 @@ from twistmq.broker.wire.addresses import (
     split_address,
 )
 from twistmq.broker.wire.bodies import ClusterInfo
+from twistmq.client.connection import Connection
 
 __all__ = ["network_findings"]
 
@@ -213,7 +213,7 @@ def _name_server(address: str, settings: Settings) -> Finding:
     """Ask a name server for its brokers."""
     try:
         split_address(address)
-        with BlockingConnection(address, _TIMEOUT_SECONDS,
+        with Connection(address, _TIMEOUT_SECONDS,
                                 tls=client_context(settings)) as connection:
             reply = connection.request(RequestCode.GET_BROKER_CLUSTER_INFO)
             if reply.code != ResponseCode.SUCCESS:

@@ -11,7 +11,6 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.edge.command_line import main
 from twistmq.broker.testing.running import RunningBroker, running_broker
@@ -26,6 +25,7 @@ from twistmq.broker.wire.bodies import (
     ProducerData,
     SubscriptionData,
 )
+from twistmq.client.connection import Connection
 
 __all__ = ["AdminCase", "Member", "call"]
 
@@ -48,7 +48,7 @@ class Member:
     def __init__(self, address: str, group: str, topic: str, client: str = "10.0.0.1@7") -> None:
         self.client = client
         self._queue = MessageQueue(topic, "", 0)
-        self._connection = BlockingConnection(address)
+        self._connection = Connection(address)
         subscription = SubscriptionData(topic)
         heartbeat = HeartbeatData(client, (ProducerData(f"{group}-producer"),), (ConsumerData(
             group, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,

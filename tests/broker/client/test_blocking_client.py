@@ -11,7 +11,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.client.scripted_server import (
+from tests.client.scripted_server import (
     ScriptedServer,
     answer,
     route_body,

@@ -1,4 +1,4 @@
-"""One connection without a reactor: replies in any order, time-outs, signatures, TLS."""
+"""One connection without a thread: replies in any order, time-outs, signatures, TLS."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.broker.client.scripted_server import answer, relay, scripted_server
-from twistmq.broker.client.blocking_connection import BlockingConnection
+from tests.client.scripted_server import answer, relay, scripted_server
 from twistmq.broker.errors import RemotingConnectError, RemotingSendError, RemotingTimeout
 from twistmq.broker.wire.command import VERSION, RemotingCommand
 from twistmq.broker.wire.headers.offset import GetMaxOffsetRequestHeader
 from twistmq.broker.wire.signature import Credentials, Signer
+from twistmq.client.connection import Connection
 
 
-class BlockingConnectionTests(SynchronousTestCase):
+class ConnectionTests(SynchronousTestCase):
     """Against a server that a test scripts."""
 
     def test_replies_in_any_order(self) -> None:
@@ -31,7 +31,7 @@ class BlockingConnectionTests(SynchronousTestCase):
                 return None
             return b"".join(answer(one, one.code) for one in reversed(held))
 
-        with scripted_server(script) as server, BlockingConnection(server.address) as connection:
+        with scripted_server(script) as server, Connection(server.address) as connection:
             opaques = [connection.begin(code) for code in (71, 72, 73)]
             self.assertEqual([connection.reply(one).code for one in opaques], [71, 72, 73])
 
@@ -45,23 +45,31 @@ class BlockingConnectionTests(SynchronousTestCase):
                 return None
             return answer(late[0], 1) + answer(request, 2)
 
-        with scripted_server(script) as server, BlockingConnection(server.address) as connection:
+        with scripted_server(script) as server, Connection(server.address) as connection:
             self.assertRaises(RemotingTimeout, connection.request, 71, timeout_s=0.05)
             self.assertEqual(connection.request(72).code, 2)
             self.assertEqual(connection._replies, {})
+
+    def test_answered_requests_leave_nothing_behind(self) -> None:
+        """The connection waits itself, so its link keeps no deadline for a request."""
+        with scripted_server(answer) as server, Connection(server.address) as connection:
+            for code in (71, 72):
+                connection.request(code)
+            self.assertEqual(connection._link.debug_counts(),
+                             {"waiting": 0, "deadline_steps": 0, "pending_bytes": 0})
 
     def test_a_connection_that_ends_is_an_error_of_its_own_kind(self) -> None:
         """A connection that ends is an error of its own kind."""
         def script(request: RemotingCommand) -> bytes | None:
             raise ConnectionError
 
-        with scripted_server(script) as server, BlockingConnection(server.address) as connection:
+        with scripted_server(script) as server, Connection(server.address) as connection:
             self.assertRaises(RemotingSendError, connection.request, 71)
 
     def test_no_frames(self) -> None:
         """What speaks another protocol is said to."""
         with scripted_server(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as server, (
-                BlockingConnection(server.address)) as connection:
+                Connection(server.address)) as connection:
             error = self.assertRaises(RemotingSendError, connection.request, 71)
             self.assertIn("frame length", str(error))
 
@@ -69,19 +77,19 @@ class BlockingConnectionTests(SynchronousTestCase):
         """The address and the reason are told."""
         with socket.create_server(("127.0.0.1", 0)) as probe:
             address = f"127.0.0.1:{probe.getsockname()[1]}"
-        error = self.assertRaises(RemotingConnectError, BlockingConnection, address)
+        error = self.assertRaises(RemotingConnectError, Connection, address)
         self.assertIn(f"connect to {address} failed", str(error))
         self.assertIn("refused", str(error))
 
     def test_no_address(self) -> None:
         """A text that is no address is no connection either."""
-        error = self.assertRaises(RemotingConnectError, BlockingConnection, "name.server")
+        error = self.assertRaises(RemotingConnectError, Connection, "name.server")
         self.assertIn("'name.server' is not host:port", str(error))
 
     def test_a_signed_request_passes_the_brokers_check(self) -> None:
         """What is sent passes the check that brokers make of it."""
         credentials = Credentials("rocketmq2", "12345678", "token")
-        with scripted_server(answer) as server, BlockingConnection(
+        with scripted_server(answer) as server, Connection(
                 server.address, credentials=credentials) as connection:
             connection.request(30, GetMaxOffsetRequestHeader(topic="имя", queue_id=3), b"\xff")
         [request] = server.requests
@@ -115,19 +123,19 @@ class TlsTests(SynchronousTestCase):
         trusted = ssl.create_default_context(cafile=str(self.certificate))
         with scripted_server(lambda request: answer(request, 7, body=request.body)) as server, (
                 relay(server.address, self.server_side)) as address, (
-                BlockingConnection(address, tls=trusted)) as connection:
+                Connection(address, tls=trusted)) as connection:
             reply = connection.request(71, None, body)
         self.assertEqual((reply.code, reply.body), (7, body))
 
     def test_an_untrusted_certificate_is_refused(self) -> None:
         """A certificate that nobody vouches for is no connection."""
         with scripted_server(answer) as server, relay(server.address, self.server_side) as address:
-            error = self.assertRaises(RemotingConnectError, BlockingConnection, address,
+            error = self.assertRaises(RemotingConnectError, Connection, address,
                                       tls=ssl.create_default_context())
         self.assertIn(f"TLS with {address} failed", str(error))
 
     def test_server_without_tls(self) -> None:
         """A server that does not speak TLS is no connection, in time."""
         with scripted_server(answer) as server:
-            self.assertRaises(RemotingConnectError, BlockingConnection, server.address,
+            self.assertRaises(RemotingConnectError, Connection, server.address,
                               connect_timeout_s=0.3, tls=ssl.create_default_context())

@@ -8,11 +8,11 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 
-from twistmq.broker.client.blocking_connection import BlockingConnection
 from twistmq.broker.wire.bodies import BrokerData, QueueData, TopicRouteData
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_reply
 from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.broker.wire.header import CommandHeader
+from twistmq.client.connection import Connection
 
 __all__ = ["ScriptedServer", "answer", "relay", "route_body", "scripted_server"]
 
@@ -85,7 +85,7 @@ def scripted_server(script: Script) -> Iterator[ScriptedServer]:
 def relay(address: str, tls: ssl.SSLContext) -> Iterator[str]:
     """TLS in front of a server without; :returns: the address."""
     def script(request: RemotingCommand) -> bytes:
-        with BlockingConnection(address) as connection:
+        with Connection(address) as connection:
             reply = connection.request(request.code, None, request.body)
         return encode_reply(reply.code, request.opaque, None, reply.body, reply.remark)
 
