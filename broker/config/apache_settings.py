@@ -59,7 +59,7 @@ _NAMES: Final = """
     metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
     metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta
     metricsOtelCardinalityLimit minInSyncReplicas notifyConsumerIdsChangedEnable
-    offsetCheckInSlave popConsumerFSServiceInit popConsumerKVServiceEnable
+    popConsumerFSServiceInit popConsumerKVServiceEnable
     popConsumerKVServiceInit popConsumerKVServiceLog popPollingMapSize popReviveMaxAttemptTimes
     popReviveMaxReturnSizePerRead printChannelGroups printChannelGroupsMinNum
     processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums

@@ -276,6 +276,10 @@ MESSAGE_STORE_CONFIG: Final = (
     Setting("redeleteHangedFileInterval", "int", 120_000,
             "After how long a commit-log file that could not be removed is tried again.",
             unit="ms", source=_STORE),
+    Setting("offsetCheckInSlave", "flag", False,
+            "Whether a slave moves a consumer whose offset is outside of a queue, as a master "
+            "does. Else it answers that the consumer has to ask again: the slave may lag.",
+            source=_STORE),
     Setting("haListenPort", "int", 0,
             "The port name servers are told for slaves; nothing listens on it yet.",
             most=65_535, source=_STORE, default_text="listenPort + 1", at_start=True),

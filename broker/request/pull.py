@@ -120,6 +120,7 @@ class PullRequests:
         self._broker_readable = bool(settings.int("brokerPermission") & PERM_READ)
         self._lite_pull = settings.flag("litePullMessageEnable")
         self._slave_read = settings.flag("slaveReadEnable")
+        self._slave_moves_offsets = settings.flag("offsetCheckInSlave")
         self._long_polling = settings.flag("longPollingEnable")
         self._short_polling_ms = settings.int("shortPollingTimeMills")
         #: Whether all light topics and groups are counted as one.
@@ -295,6 +296,11 @@ class PullRequests:
             code = (ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0
                     else ResponseCode.PULL_OFFSET_MOVED)
         if code == _OFFSET_MOVED:
+            if self._identity.is_slave and not self._slave_moves_offsets:
+                # Its master may have messages there: the consumer asks again, for the same.
+                if status is not GetMessageStatus.OFFSET_RESET:
+                    result.next_begin_offset = header.queue_offset
+                return ResponseCode.PULL_RETRY_IMMEDIATELY
             left_out = self._moved_lines.left_out(self._host.now_ms())
             if left_out is not None:
                 self.log.info(
@@ -303,8 +309,6 @@ class PullRequests:
                     topic=header.topic, queue_id=header.queue_id, group=header.consumer_group,
                     offset=header.queue_offset, new_offset=result.next_begin_offset,
                     status=status.name, left_out=left_out)
-        if self._identity.is_slave and not result.suggest_slave and status.name != "FOUND":
-            return ResponseCode.PULL_RETRY_IMMEDIATELY
         return code
 
     def _reply(
@@ -330,8 +334,6 @@ class PullRequests:
 
         :param end: the offset that the queue's next message gets.
         """
-        if self._identity.is_slave:
-            return
         header = request.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         table = self._tables.consumer_offset

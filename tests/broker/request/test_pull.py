@@ -136,7 +136,7 @@ class ReadTests(PullTestCase):
         self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), 3)
         self.kernel.set_role("SLAVE", 1)
         self.pull(changes={"commit_offset": 4, "sys_flag": 4 | COMMIT})
-        self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), 3)
+        self.assertEqual(self.kernel.consumer_offset.query("test_consumer", "T", 0), 4)
 
     def test_commit_of_what_never_was(self) -> None:
         """An offset outside of the queue, or without room, is not taken; the pull is answered."""
@@ -153,13 +153,33 @@ class ReadTests(PullTestCase):
         self.pull(changes={"commit_offset": 5, "sys_flag": 4 | COMMIT})
         self.assertEqual(table.query("test_consumer", "T", 0), 5)
 
-    def test_a_slave_that_finds_nothing_sends_its_consumers_to_the_master(self) -> None:
-        """A slave that finds nothing sends its consumers to the master."""
+    def test_a_slave_answers_at_the_end_of_a_queue_as_a_master(self) -> None:
+        """It holds the pull, or says that there is nothing."""
         self.kernel.set_role("SLAVE", 1)
-        reply = self.pull(offset=5)
-        self.assertEqual(reply.code, ResponseCode.PULL_RETRY_IMMEDIATELY)
-        self.assertEqual(reply.header(PullMessageResponseHeader).suggest_which_broker_id, 0)
+        self.assertEqual(self.offsets(offset=5),
+                         (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 5, 0, 5))
         self.assertEqual(self.bodies(), [b"0", b"1", b"2", b"3", b"4"])
+
+    def test_a_slave_moves_no_consumer(self) -> None:
+        """It may lag: a consumer outside of its queue asks again, for the same offset."""
+        self.kernel.set_role("SLAVE", 1)
+        self.assertEqual(self.offsets(offset=149), (
+            ResponseCode.PULL_RETRY_IMMEDIATELY, "OFFSET_OVERFLOW_BADLY", 149, 0, 5))
+        self.assertEqual(self.offsets(offset=7, queue_id=1), (
+            ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MESSAGE_IN_QUEUE", 7, 0, 0))
+        self.assertEqual(self.offsets(offset=0, queue_id=1)[0], ResponseCode.PULL_NOT_FOUND)
+        self.kernel.consumer_offset.reset("test_consumer", "T", 0, 2)
+        self.assertEqual(self.offsets(offset=5), (
+            ResponseCode.PULL_RETRY_IMMEDIATELY, "OFFSET_RESET", 2, 0, 5))
+
+    def test_a_slave_that_checks_offsets_moves_consumers(self) -> None:
+        """So offsetCheckInSlave wants it."""
+        self.box.stop()
+        self.box = KernelBox(self.plugins, {"offsetCheckInSlave": "true"}, self.disk)
+        self.kernel = self.box.kernel
+        self.kernel.set_role("SLAVE", 1)
+        self.assertEqual(self.offsets(offset=149), (
+            ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 5, 0, 5))
 
     def test_messages_out_are_counted_by_group_and_topic(self) -> None:
         """What went out is counted by group and topic."""
