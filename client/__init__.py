@@ -6,6 +6,8 @@ The names here are the blocking ones. ``twistmq.client.aio`` has those for async
 
 from twistmq.broker.wire.signature import Credentials
 from twistmq.client.blocking import Client, Producer
+from twistmq.client.consumer import Consumer
+from twistmq.client.core.subscriptions import Sql, sql
 from twistmq.client.errors import (
     Busy,
     ClientError,
@@ -29,6 +31,7 @@ from twistmq.client.errors import (
     Undecodable,
     Unsupported,
 )
+from twistmq.client.handlers import Dead, Retry
 from twistmq.client.messages import (
     Message,
     MessageQueue,
@@ -39,9 +42,10 @@ from twistmq.client.messages import (
 )
 
 __all__ = [
-    "Busy", "Client", "ClientError", "Closed", "Credentials", "Denied", "ForkedError", "Full",
-    "Message", "MessageQueue", "NoRoute", "NotAssigned", "NotSafe", "OptionError", "Producer",
-    "PullResult", "PullStatus", "ReceivedMessage", "Rejected", "RemotingConnectError",
-    "RemotingError", "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout",
-    "SendFailed", "SendResult", "TopicMissing", "Undecodable", "Unsupported",
+    "Busy", "Client", "ClientError", "Closed", "Consumer", "Credentials", "Dead", "Denied",
+    "ForkedError", "Full", "Message", "MessageQueue", "NoRoute", "NotAssigned", "NotSafe",
+    "OptionError", "Producer", "PullResult", "PullStatus", "ReceivedMessage", "Rejected",
+    "RemotingConnectError", "RemotingError", "RemotingSendError", "RemotingTimeout",
+    "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Sql",
+    "TopicMissing", "Undecodable", "Unsupported", "sql",
 ]

@@ -138,6 +138,26 @@ class Loop:
                 self.post(_cancel, task)
         return outcome[0].result()
 
+    def run_there(self, function: Callable[[], T]) -> T:
+        """Call a function on the thread, and wait for its result.
+
+        :raises ForkedError: in a child of the process that made the client.
+        """
+        self.check_process()
+        done = threading.Event()
+        outcome: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(function())
+            except Exception as error:
+                outcome.set_error(error)
+            done.set()
+
+        self.post(run)
+        done.wait()
+        return outcome.result()
+
     def check_process(self) -> None:
         """:raises ForkedError: in a child of the process that made the loop."""
         if os.getpid() != self.pid:

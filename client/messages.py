@@ -5,10 +5,11 @@ Source: Message, MessageExt, SendResult, PullResult, MessageDecoder @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -16,8 +17,8 @@ from twistmq.broker.codes import ResponseCode
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.message_id import offset_message_id
-from twistmq.broker.wire.record import StoredMessage, host_text
-from twistmq.client.errors import OptionError
+from twistmq.broker.wire.record import SYS_COMPRESSED, StoredMessage, host_text
+from twistmq.client.errors import OptionError, Undecodable
 
 __all__ = ["Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"]
 
@@ -166,29 +167,66 @@ class PullResult(msgspec.Struct, frozen=True, gc=False):
 class ReceivedMessage(Generic[T]):
     """A message that was read.
 
-    ``value`` is its body, decompressed, or what the consumer's decoder made of it. ``attempt``
-    counts from 1. ``lost`` is true once another member has the message's queue.
+    ``body`` is its body, decompressed. ``value`` is what the consumer's decoder made of it, or the
+    body. ``lost`` is true once another member has the message's queue.
+
+    :param record: as it is stored.
+    :param queue: where it was read, the topic named as in the namespace.
+    :param offset: its logical index there.
+    :param topic: its topic; of a retry, the topic it was first sent to.
+    :param decode: makes the value; None: the value is the body.
     """
 
-    __slots__ = ("_properties", "lost", "offset", "queue", "record", "topic", "value")
+    __slots__ = ("_body", "_decode", "_properties", "_value", "earlier_attempts", "lost", "offset",
+                 "queue", "record", "topic")
 
     def __init__(
-        self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str, value: T,
+        self, record: StoredMessage, queue: MessageQueue, offset: int, topic: str,
+        decode: Callable[[ReceivedMessage[T]], T] | None = None,
     ) -> None:
         self.record = record
-        #: The queue it was read from, and its logical index there.
         self.queue = queue
         self.offset = offset
-        #: Its topic; of a retry, the topic it was first sent to.
         self.topic = topic
-        self.value = value
         self.lost = False
+        #: Attempts that its handler had with it in this process, in order.
+        self.earlier_attempts = 0
+        self._decode = decode
+        self._body: bytes | None = None
+        self._value: T | None = None
         self._properties: dict[str, str] | None = None
 
     @property
     def body(self) -> bytes:
-        """The body as it is stored, perhaps compressed; ``value`` is the plain one."""
-        return self.record.body
+        """The body.
+
+        :raises Undecodable: when it cannot be decompressed.
+        """
+        body = self._body
+        if body is None:
+            body = self.record.body
+            if self.record.sys_flag & SYS_COMPRESSED:
+                try:
+                    body = zlib.decompress(body)
+                except zlib.error as error:
+                    raise Undecodable(f"{self!r} cannot be decompressed: {error}") from None
+            self._body = body
+        return body
+
+    @property
+    def value(self) -> T:
+        """The value.
+
+        :raises Undecodable: when the body cannot be decompressed, or the decoder raises.
+        """
+        if self._decode is None:
+            return cast(T, self.body)
+        if self._value is None:
+            try:
+                self._value = self._decode(self)
+            except Exception as error:
+                raise Undecodable(f"{self!r} cannot be decoded: {error}") from error
+        return self._value
 
     @property
     def properties(self) -> dict[str, str]:
@@ -226,7 +264,7 @@ class ReceivedMessage(Generic[T]):
     @property
     def attempt(self) -> int:
         """Which time it is delivered, from 1."""
-        return self.record.reconsume_times + 1
+        return self.record.reconsume_times + self.earlier_attempts + 1
 
     @property
     def born_at(self) -> datetime:

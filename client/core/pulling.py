@@ -6,7 +6,7 @@ Source: PullAPIWrapper, MQClientAPIImpl.processPullResponse, PullSysFlag, Messag
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import StoreDamaged
@@ -25,7 +25,9 @@ from twistmq.broker.wire.record import SYS_INNER_BATCH, SYS_NEED_UNWRAP, StoredM
 from twistmq.client.errors import Undecodable, refusal
 from twistmq.client.messages import PullResult, PullStatus, ReceivedMessage
 
-__all__ = ["PULL_BYTES", "messages_of", "pull_header", "pull_result", "unwrap", "wants"]
+__all__ = ["PULL_BYTES", "messages_of", "pull_header", "pull_result", "unwrap"]
+
+T = TypeVar("T")
 
 #: Bytes that a pull asks for; brokers before 5.0 give up to 256 KiB anyhow.
 PULL_BYTES: Final = 256 << 10
@@ -111,28 +113,23 @@ def _inner(record: StoredMessage) -> list[StoredMessage]:
     return found
 
 
-def wants(tags: frozenset[str], record: StoredMessage) -> bool:
-    """Whether a subscription to tags wants a record; a queue knows only the hashes of tags.
-
-    :param tags: empty: all messages.
-    """
-    return not tags or record.properties_map().get(TAGS) in tags
-
-
 def messages_of(
-    result: PullResult, queue: MessageQueue, tags: frozenset[str] = frozenset(), *,
-    plain: Callable[[StoredMessage], bytes],
-) -> list[ReceivedMessage[bytes]]:
+    result: PullResult, queue: MessageQueue, tags: frozenset[str] = frozenset(),
+    decode: Callable[[ReceivedMessage[T]], T] | None = None,
+) -> list[ReceivedMessage[T]]:
     """The messages of an answer that a subscription wants.
 
     :param queue: where they were read, with the topic's name in the namespace.
-    :param plain: decompresses a body.
-    :raises Undecodable: when the bytes are no records, or a body cannot be decompressed.
+    :param decode: makes the value of a message.
+    :raises Undecodable: when the bytes are no records.
     """
     found = []
+    delta = result.offset_delta
     for record in unwrap(result.body):
-        if wants(tags, record):
-            topic = record.properties_map().get(RETRY_TOPIC) or queue.topic
-            found.append(ReceivedMessage(
-                record, queue, record.queue_offset + result.offset_delta, topic, plain(record)))
+        if tags and record.properties_map().get(TAGS) not in tags:
+            continue
+        topic = queue.topic
+        if RETRY_TOPIC in record.properties:
+            topic = record.properties_map().get(RETRY_TOPIC) or topic
+        found.append(ReceivedMessage(record, queue, record.queue_offset + delta, topic, decode))
     return found

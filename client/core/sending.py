@@ -93,11 +93,13 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
 def send_header(
     group: str, topic: str, queue_id: int, born_ms: int, properties: str, flag: int = 0,
     sys_flag: int = 0, reconsume_times: int = 0, is_batch: bool = False,
+    max_reconsume_times: int | None = None,
 ) -> SendMessageRequestHeaderV2:
     """The header of a send; names are those at brokers, properties are encoded."""
     return SendMessageRequestHeaderV2(
         group, topic, TEMPLATE_TOPIC, NEW_TOPIC_QUEUES, queue_id, sys_flag, born_ms, flag,
-        properties, reconsume_times, False, is_batch)
+        properties, reconsume_times, False, max_reconsume_times=max_reconsume_times,
+        batch=is_batch)
 
 
 class Chooser(Protocol):
@@ -121,13 +123,13 @@ class Outgoing:
     :param ids: the unique ids, joined by commas.
     """
 
-    __slots__ = ("body", "code", "flag", "ids", "is_batch", "properties", "reconsume_times",
-                 "sys_flag", "topic")
+    __slots__ = ("body", "code", "flag", "ids", "is_batch", "max_reconsume_times", "properties",
+                 "reconsume_times", "sys_flag", "topic")
 
     def __init__(
         self, topic: str, body: bytes, properties: str, ids: str, *, flag: int = 0,
         sys_flag: int = 0, is_batch: bool = False, reconsume_times: int = 0,
-        code: int = RequestCode.SEND_MESSAGE_V2,
+        max_reconsume_times: int | None = None, code: int = RequestCode.SEND_MESSAGE_V2,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -137,6 +139,7 @@ class Outgoing:
         self.sys_flag = sys_flag
         self.is_batch = is_batch
         self.reconsume_times = reconsume_times
+        self.max_reconsume_times = max_reconsume_times
         self.code = code
 
     @property
@@ -462,7 +465,7 @@ class Sender:
         return send_header(
             self.group, message.topic, queue_id, self.client.tasks.clock.wall_ms(),
             message.properties, message.flag, message.sys_flag, message.reconsume_times,
-            message.is_batch)
+            message.is_batch, message.max_reconsume_times)
 
     # --- the group
 

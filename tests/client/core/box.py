@@ -93,6 +93,11 @@ class Box:
             self.clock.now_ms = max(due, self.clock.now_ms)
         return task.result()
 
+    def tasks_later(self, milliseconds: float, function: Callable[..., object],
+                    *arguments: Any) -> None:
+        """Call a function after a while."""
+        self.engine.tasks.later(milliseconds, function, *arguments)
+
     def push(self, address: str, frame: bytes) -> None:
         """Let a server send bytes on its newest connection."""
         number = max(number for number, each in self._addresses.items() if each == address)

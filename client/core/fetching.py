@@ -1,0 +1,145 @@
+"""Pulling the queues of a member: one task a queue, within the flow control.
+
+    the answer                 the next pull
+    messages, nothing new      at once; the broker holds a pull of a queue that has nothing
+    a bound is reached         50 ms later, see flow.py
+    an error, no answer        1 s later; with a heartbeat if the broker does not know the group
+    the offset moved           the queue is dropped at the broker's offset, and taken again
+
+Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper @5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError
+from twistmq.client.core.flow import FULL_MS, PAUSED_MS, delay_after_refusal
+from twistmq.client.core.held import Held
+from twistmq.client.core.pulling import messages_of, pull_header, pull_result
+from twistmq.client.errors import NoRoute, RequestRefused
+from twistmq.client.messages import PullResult, PullStatus
+
+if TYPE_CHECKING:
+    from twistmq.client.core.consuming import Member
+
+__all__ = ["HOLD_MS", "Fetcher"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: How long a broker may hold a pull, and how long its answer is waited for, ms.
+HOLD_MS: Final = 15_000
+TIMEOUT_MS: Final = 30_000
+#: Answers of a broker that does not know the group or its newest subscription.
+_UNKNOWN_GROUP: Final = frozenset({
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+})
+
+
+class Fetcher(Generic[T]):
+    """The pulls of one member."""
+
+    def __init__(self, member: Member[T]) -> None:
+        self._member = member
+        self._client = member.client
+
+    async def pull_always(self, held: Held[T], delay_ms: float) -> None:
+        """Pull a queue until it is dropped; the first time after ``delay_ms``."""
+        tasks = self._client.tasks
+        await tasks.sleep(delay_ms)
+        while not held.window.is_dropped:
+            wait_ms = self._wait_ms(held)
+            if not wait_ms:
+                try:
+                    wait_ms = await self._pull(held)
+                except BrokerError as error:
+                    wait_ms = self._after(held, error)
+            if wait_ms:
+                held.window.pulled_ms = int(tasks.now_ms)
+                await tasks.sleep(wait_ms)
+
+    def _wait_ms(self, held: Held[T]) -> float:
+        """How long the queue has to wait now, ms; 0: it may be pulled."""
+        member = self._member
+        now_ms = int(self._client.tasks.now_ms)
+        if member.is_paused or held.is_paused:
+            return PAUSED_MS
+        if member.locks is not None and not held.window.holds_lock(now_ms):
+            return PAUSED_MS
+        queues = sum(each.queue.topic == held.queue.topic for each in member.held.values()) if (
+            member.options.limits.topic_count >= 0
+            or member.options.limits.topic_byte_count >= 0) else 1
+        if member.flow.excess(held.window, now_ms, queues, in_order=member.options.in_order):
+            return FULL_MS
+        return 0
+
+    async def _pull(self, held: Held[T]) -> float:
+        """Pull once; :returns: the wait before the next pull, ms."""
+        member, client = self._member, self._client
+        now_ms = int(client.tasks.now_ms)
+        held.window.pulled_ms = now_ms
+        name = client.routes.broker_of(held.queue)
+        address = client.routes.reader(name, held.broker_id)
+        is_master = held.broker_id == 0
+        committable = held.window.committable
+        commit = (committable if committable > 0 and is_master
+                  and not member.options.is_broadcast else None)
+        header = pull_header(
+            held.queue, held.next_offset, member.group, max_count=member.options.pull_count,
+            expression=None, expression_type=held.subscription.kind, hold_ms=HOLD_MS,
+            sub_version=member.sub_version, commit_offset=commit,
+            max_bytes=member.options.pull_bytes)
+        under_way = member.flow.begin(now_ms)
+        try:
+            reply = await client.engine.invoke(address, RequestCode.PULL_MESSAGE, header,
+                                               timeout_ms=TIMEOUT_MS)
+            result = pull_result(reply, address)
+            if held.window.is_dropped:
+                return 0
+            if commit is not None:
+                held.committed = commit
+            await self._take(held, result)
+        finally:
+            member.flow.end(under_way)
+        return 0
+
+    async def _take(self, held: Held[T], result: PullResult) -> None:
+        """Put the messages of an answer into the window."""
+        member = self._member
+        held.broker_id = result.broker_id
+        if result.status is PullStatus.OFFSET_MOVED:
+            log.warning("group %s: %s has no offset %d, and continues at %d", member.group,
+                        held.queue, held.next_offset, result.next_offset)
+            for message in held.window.drop():
+                message.lost = True
+            held.window.freeze_at(result.next_offset)
+            await member.commit([held])
+            member.rebalance.wake()
+            return
+        held.next_offset = result.next_offset
+        if result.status is PullStatus.FOUND:
+            messages = messages_of(result, held.named, held.subscription.tags, member.decode)
+            if messages:
+                held.window.put(messages, [message.record.size for message in messages])
+                member.arrived(held)
+                return
+        held.window.correct_tags_offset(result.next_offset)
+
+    def _after(self, held: Held[T], error: BrokerError) -> float:
+        """The wait after a pull that failed, ms."""
+        code = error.response_code if isinstance(error, RequestRefused) else 0
+        if code in _UNKNOWN_GROUP:
+            log.info("group %s is announced again: %s", self._member.group, error)
+            self._client.tasks.spawn(self._client.heartbeat_all(), "heartbeat")
+        elif isinstance(error, NoRoute):
+            log.debug("%s: %s", held.queue, error)
+        else:
+            log.warning("the pull of %s failed: %s", held.queue, error)
+        # A slave that does not answer is not asked again before the master says so.
+        held.broker_id = 0
+        return delay_after_refusal(code)

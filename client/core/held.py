@@ -1,0 +1,88 @@
+"""The queues that a member has, and the options it reads them by.
+
+Source: DefaultMQPushConsumer, ProcessQueue @5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.core.flow import CACHE_BYTES_MAX, PullLimits
+from twistmq.client.core.strategies import Averagely, Strategy
+from twistmq.client.core.subscriptions import Subscription
+from twistmq.client.core.tasks import Task
+from twistmq.client.core.window import QueueWindow
+from twistmq.client.messages import ReceivedMessage
+
+__all__ = ["Batch", "Held", "MemberOptions"]
+
+T = TypeVar("T")
+
+#: The time between commits, ms. Source: ClientConfig.persistConsumerOffsetInterval.
+COMMIT_MS: Final = 5_000
+
+
+class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a member; times in ms."""
+
+    group: str
+    #: Whether each member gets every message.
+    is_broadcast: bool = False
+    #: Whether the messages of a queue are handled one after the other, in order.
+    in_order: bool = False
+    #: "last", "first" or Unix ms: where a group begins that never had a queue.
+    start: str | int = "last"
+    strategy: Strategy = Averagely()
+    #: After so many attempts a message is dead; None: 16, or without end in order.
+    max_attempts: int | None = None
+    consume_timeout_ms: float = 15 * 60_000
+    #: The wait before a failed message of an order is handed out again.
+    suspend_ms: float = 1000
+    cache_bytes_max: int = CACHE_BYTES_MAX
+    limits: PullLimits = PullLimits()
+    pull_count: int = 32
+    pull_bytes: int = 256 << 10
+    rebalance_ms: float = 20_000
+    commit_ms: float = COMMIT_MS
+
+
+class Held(Generic[T]):
+    """A queue of this member."""
+
+    __slots__ = ("broker_id", "committed", "in_order_until_ms", "is_paused", "is_ready",
+                 "named", "next_offset", "queue", "subscription", "task", "window")
+
+    def __init__(
+        self, queue: MessageQueue, named: MessageQueue, subscription: Subscription,
+        window: QueueWindow[ReceivedMessage[T]], next_offset: int,
+    ) -> None:
+        #: With the topic's name at brokers, and with that in the namespace.
+        self.queue = queue
+        self.named = named
+        self.subscription = subscription
+        self.window = window
+        #: Where the next pull begins.
+        self.next_offset = next_offset
+        #: The offset that is committed for sure.
+        self.committed: int | None = None
+        #: The broker that the next pull goes to.
+        self.broker_id = 0
+        self.is_paused = False
+        #: Whether the queue is in the line of those with messages to hand out.
+        self.is_ready = False
+        #: In order: nothing is handed out before this, after a failure.
+        self.in_order_until_ms = 0.0
+        self.task: Task[None] | None = None
+
+
+class Batch(Generic[T]):
+    """Messages of one queue that were handed out."""
+
+    __slots__ = ("held", "messages")
+
+    def __init__(self, held: Held[T], messages: list[ReceivedMessage[T]]) -> None:
+        self.held = held
+        self.messages = messages

@@ -1,0 +1,151 @@
+"""How far a group has come: kept by brokers, or in a file of this member when it broadcasts.
+
+The file is that of Apache's client, ``~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json``, with a
+``.bak`` of the one before, so that a member may change from one client to the other.
+
+Source: RemoteBrokerOffsetStore, LocalFileOffsetStore, OffsetSerializeWrapper @5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError, WireError
+from twistmq.broker.wire.bodies import Body, MessageQueue
+from twistmq.broker.wire.header import Int64
+from twistmq.broker.wire.headers import offset as headers
+from twistmq.client.core.client import ClientCore
+from twistmq.client.errors import refusal
+
+__all__ = ["FileAccess", "LocalOffsets", "OffsetStore", "OffsetTable", "RemoteOffsets"]
+
+log = logging.getLogger("twistmq.client")
+
+
+class OffsetStore(Protocol):
+    """Keeps the offsets of a group; queues have the names that brokers know."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The first offset that is not consumed; None when the group never had the queue.
+
+        :raises BrokerError: when it cannot be known now, which is not the same.
+        """
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Keep offsets; :returns: those that are kept for sure."""
+
+
+class RemoteOffsets:
+    """Offsets that brokers keep.
+
+    :param group: its name at brokers.
+    """
+
+    def __init__(self, client: ClientCore, group: str) -> None:
+        self._client = client
+        self._group = group
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """See :class:`OffsetStore`."""
+        header = headers.QueryConsumerOffsetRequestHeader(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id,
+            set_zero_if_not_found=False)
+        address = self._client.routes.reader(self._client.routes.broker_of(queue))
+        reply = await self._client.engine.invoke(
+            address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=5000)
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
+        return reply.header(headers.QueryConsumerOffsetResponseHeader).offset
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """See :class:`OffsetStore`. Commits go to the master, or to a slave when it is gone."""
+        kept: dict[MessageQueue, int] = {}
+        asking = {queue: self._client.tasks.spawn(self._commit(queue, offset), "commit")
+                  for queue, offset in offsets.items()}
+        outcomes = await self._client.tasks.all_of(list(asking.values()))
+        for queue, outcome in zip(asking, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                log.warning("the offset %d of %s cannot be committed now: %s",
+                            offsets[queue], queue, outcome)
+            else:
+                kept[queue] = offsets[queue]
+        return kept
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+        header = headers.UpdateConsumerOffsetRequestHeader(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id,
+            commit_offset=offset)
+        address = self._client.routes.reader(self._client.routes.broker_of(queue))
+        reply = await self._client.engine.invoke(
+            address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=5000)
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
+
+
+class OffsetTable(Body):
+    """The file of a broadcasting member. Source: OffsetSerializeWrapper @5.3.3."""
+
+    offset_table: dict[MessageQueue, Int64] = msgspec.field(default_factory=dict)
+
+
+class FileAccess(Protocol):
+    """Reads and replaces one file; the functions block, so they run outside the engine."""
+
+    def read(self) -> bytes | None:
+        """The content, of the backup if need be; None when there is no file."""
+
+    def write(self, data: bytes) -> None:
+        """Replace the content in one step, and keep the old as a backup."""
+
+
+class LocalOffsets:
+    """Offsets in a file.
+
+    :param file: the file, or None: nothing is kept.
+    """
+
+    def __init__(self, client: ClientCore, file: FileAccess | None) -> None:
+        self._client = client
+        self._file = file
+        self._table: dict[MessageQueue, int] | None = None
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """See :class:`OffsetStore`."""
+        return (await self._load()).get(queue)
+
+    async def _load(self) -> dict[MessageQueue, int]:
+        if self._table is None:
+            data = await self._in_thread(lambda file: file.read())
+            table: dict[MessageQueue, int] = {}
+            if data:
+                try:
+                    table = dict(OffsetTable.decode_reply(data).offset_table)
+                except WireError as error:
+                    raise BrokerError(f"the file of offsets cannot be read: {error}") from None
+            self._table = table
+        return self._table
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """See :class:`OffsetStore`."""
+        table = await self._load()
+        table.update(offsets)
+        data = OffsetTable(offset_table=dict(table)).encode()
+        try:
+            await self._in_thread(lambda file: file.write(data))
+        except OSError as error:
+            log.error("the offsets of a broadcasting consumer cannot be saved: %s", error)
+            return {}
+        return dict(offsets)
+
+    async def _in_thread(self, function: Callable[[FileAccess], bytes | None]) -> bytes | None:
+        file = self._file
+        if file is None:
+            return None
+        return await self._client.engine.in_thread(lambda: function(file))

@@ -1,0 +1,317 @@
+"""Rebalance: which queues are this member's, and how they come and go.
+
+The members of a group divide the queues of each topic among themselves, each by the same rule over
+the same two lists, so that they agree without a coordinator. A member does so each 20 s, when a
+broker says that the members changed (40), when a route changes, and each second while something
+is missing: a lock, a first offset, the list of members.
+
+A queue that goes is dropped first: what waits is forgotten, running messages are marked as lost.
+Its offset is committed, and its lock given back when its handler ends or half a second later. A new
+queue is pulled half a second after it came, so that the member before it can commit.
+
+Source: RebalanceService, RebalanceImpl, RebalancePushImpl, MQClientInstance.findConsumerIdList
+@5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import BrokerError
+from twistmq.broker.wire.bodies import GetConsumerListByGroupResponseBody, MessageQueue
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.headers import offset as headers
+from twistmq.broker.wire.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from twistmq.client.core.engine import Connection
+from twistmq.client.core.flow import NEW_QUEUE_MS
+from twistmq.client.core.held import Held
+from twistmq.client.core.routes import Route
+from twistmq.client.core.strategies import share, sorted_queues
+from twistmq.client.core.tasks import Future, Task
+from twistmq.client.core.window import QueueWindow
+from twistmq.client.errors import refusal
+
+if TYPE_CHECKING:
+    from twistmq.client.core.consuming import Member
+
+__all__ = ["Rebalance"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("twistmq.client")
+
+#: The shortest time between two rounds, and the wait while something is missing, ms.
+#: Source: RebalanceService.
+MIN_INTERVAL_MS: Final = 1000
+#: The wait before a lock that was refused is asked for again, ms.
+LOCK_RETRY_MS: Final = 500
+#: How long the handler of a lost ordered queue is waited for before its lock is given back, ms.
+UNLOCK_WAIT_MS: Final = 500
+#: How long the commit of a lost queue may take, ms.
+COMMIT_WAIT_MS: Final = 1000
+_MEMBERS_TIMEOUT_MS: Final = 3000
+
+
+class Rebalance(Generic[T]):
+    """The rebalance of one member."""
+
+    def __init__(self, member: Member[T]) -> None:
+        self._member = member
+        self._client = member.client
+        self._wanted: Future[None] | None = None
+        self._is_wanted = False
+        self._loop: Task[None] | None = None
+        self._last_ms = float("-inf")
+
+    async def begin(self) -> None:
+        """Find the topics, be known to the brokers, and start the rounds."""
+        client = self._client
+        for topic in self._member.subscriptions:
+            try:
+                await client.routes.find(topic)
+            except BrokerError as error:
+                # The retry topic does not exist before the first retry.
+                log.debug("topic %s has no route yet: %s", topic, error)
+        _listeners(client.engine.handlers, self)
+        # A broker lists only members that it had a heartbeat from.
+        await client.heartbeat_all()
+        client.routes.on_change.append(self._route_changed)
+        client.on_heartbeat.append(self._heartbeat_taken)
+        self._loop = client.tasks.spawn(self._rounds(), "rebalance")
+
+    def stop(self) -> None:
+        """End the rounds."""
+        if self._loop is not None:
+            self._loop.cancel()
+            self._client.routes.on_change.remove(self._route_changed)
+            self._client.on_heartbeat.remove(self._heartbeat_taken)
+            listeners = _listeners(self._client.engine.handlers, None)
+            if self in listeners:
+                listeners.remove(self)
+
+    def wake(self) -> None:
+        """Have a round soon."""
+        self._is_wanted = True
+        if self._wanted is not None:
+            self._wanted.set_result(None)
+
+    def members_changed(self, group: str) -> None:
+        """A broker says that the members of a group changed."""
+        if group == self._member.group:
+            self.wake()
+
+    def _route_changed(self, route: Route) -> None:
+        if route.topic in self._member.subscriptions:
+            self.wake()
+
+    def _heartbeat_taken(self, address: str) -> None:
+        if not self._member.held:
+            self.wake()
+
+    async def _rounds(self) -> None:
+        tasks = self._client.tasks
+        while True:
+            self._is_wanted = False
+            self._last_ms = tasks.now_ms
+            is_complete = await self.round()
+            wait_ms = self._member.options.rebalance_ms if is_complete else MIN_INTERVAL_MS
+            if not self._is_wanted:
+                self._wanted = Future()
+                timer = tasks.later(wait_ms, self._wanted.set_result, None)
+                await self._wanted
+                timer.cancel()
+            await tasks.sleep(max(self._last_ms + MIN_INTERVAL_MS - tasks.now_ms, 0)
+                              if is_complete and not self._is_wanted else 0)
+
+    async def round(self) -> bool:
+        """Divide the queues of all topics once; :returns: whether nothing is missing."""
+        is_complete = True
+        changed = False
+        for topic in list(self._member.subscriptions):
+            complete, change = await self._divide(topic)
+            is_complete = is_complete and complete
+            changed = changed or change
+        unwanted = [held for held in self._member.held.values()
+                    if held.queue.topic not in self._member.subscriptions]
+        if unwanted:
+            changed = True
+            await self.give_up(unwanted)
+        if changed:
+            # Brokers filter by the newest version of a subscription.
+            self._member.sub_version = self._client.tasks.clock.wall_ms()
+            await self._client.heartbeat_all()
+        return is_complete
+
+    async def _divide(self, topic: str) -> tuple[bool, bool]:
+        """Divide the queues of a topic; :returns: whether nothing is missing, and has changed."""
+        member = self._member
+        route = self._client.routes.known(topic)
+        if route is None:
+            return topic.startswith("%RETRY%"), False
+        queues = route.read_queues
+        if member.options.is_broadcast:
+            mine = sorted_queues(queues)
+        else:
+            members = await self._members(route)
+            if members is None:
+                return False, False
+            mine = share(member.options.strategy, self._client.client_id, queues, members)
+        lost = [held for held in member.held.values()
+                if held.queue.topic == topic and (
+                    held.queue not in mine or held.window.is_dropped
+                    or held.window.is_idle(int(self._client.tasks.now_ms)))]
+        await self.give_up(lost)
+        missing = [queue for queue in mine if queue not in member.held]
+        taken = await self._take(missing)
+        return len(taken) == len(missing), bool(lost or taken)
+
+    async def _members(self, route: Route) -> list[str] | None:
+        """The members of the group, as a broker of the topic knows them; None without an answer."""
+        names = sorted({queue.broker_name for queue in route.read_queues})
+        if route.owners:
+            names = sorted(set(route.owners.values()))
+        if not names:
+            return None
+        name = names[self._client.randrange(len(names))]
+        header = GetConsumerListByGroupRequestHeader(consumer_group=self._member.group)
+        try:
+            address = self._client.routes.reader(name)
+            reply = await self._client.engine.invoke(
+                address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header,
+                timeout_ms=_MEMBERS_TIMEOUT_MS)
+            if reply.code != ResponseCode.SUCCESS:
+                raise refusal(reply.code, reply.remark, address)
+            return GetConsumerListByGroupResponseBody.decode_reply(reply.body).consumer_id_list
+        except BrokerError as error:
+            log.warning("the members of group %s are not known now: %s", self._member.group, error)
+            return None
+
+    # --- queues that go
+
+    async def give_up(self, lost: list[Held[T]]) -> None:
+        """Drop queues, commit them, and give their locks back."""
+        member = self._member
+        if not lost:
+            return
+        for held in lost:
+            member.held.pop(held.queue, None)
+            if held.task is not None:
+                held.task.cancel()
+            for message in held.window.drop():
+                message.lost = True
+        committing = self._client.tasks.spawn(member.commit(lost), "commit of lost queues")
+        try:
+            await self._client.tasks.within(COMMIT_WAIT_MS, committing, TimeoutError)
+        except TimeoutError:
+            log.warning("%d queues that another member has now are not committed in time",
+                        len(lost))
+        if member.locks is not None:
+            for held in lost:
+                self._client.tasks.spawn(self._unlock(held), "unlock")
+        log.info("group %s: this member has %d queues less", member.group, len(lost))
+        for listener in list(member.on_lost):
+            listener([held.named for held in lost])
+
+    async def _unlock(self, held: Held[T]) -> None:
+        """Give a lock back once the handler ended, or half a second later."""
+        assert self._member.locks is not None
+        end_ms = self._client.tasks.now_ms + UNLOCK_WAIT_MS
+        while held.window.running_count and self._client.tasks.now_ms < end_ms:
+            await self._client.tasks.sleep(20)
+        if held.queue not in self._member.held:
+            self._member.locks.unlock_all([held.queue])
+
+    # --- queues that come
+
+    async def _take(self, queues: list[MessageQueue]) -> list[MessageQueue]:
+        """Take queues; :returns: those that could be taken."""
+        member = self._member
+        if not queues:
+            return []
+        if member.locks is not None:
+            locked = await member.locks.lock(queues)
+            queues = [queue for queue in queues if queue in locked]
+        starts = [self._client.tasks.spawn(self.first_offset(queue), "first offset")
+                  for queue in queues]
+        outcomes = await self._client.tasks.all_of(starts)
+        taken = []
+        for queue, start in zip(queues, outcomes, strict=True):
+            if isinstance(start, BaseException):
+                log.warning("the first offset of %s is not known now: %s", queue, start)
+                continue
+            taken.append(self._hold(queue, *start))
+        if taken:
+            log.info("group %s: this member has %d queues more", member.group, len(taken))
+            for listener in list(member.on_assigned):
+                listener([held.named for held in taken])
+        return [held.queue for held in taken]
+
+    def _hold(self, queue: MessageQueue, start: int, is_committed: bool) -> Held[T]:
+        member, tasks = self._member, self._client.tasks
+        now_ms = int(tasks.now_ms)
+        topic = self._client.namespace.without(queue.topic)
+        window: QueueWindow[Any] = QueueWindow(queue, start, now_ms, member.total)
+        if member.locks is not None:
+            window.locked(now_ms)
+        held = Held(queue, MessageQueue(topic, queue.broker_name, queue.queue_id),
+                    member.subscriptions[queue.topic], window, start)
+        if is_committed:
+            held.committed = start
+        member.held[queue] = held
+        held.task = tasks.spawn(member.fetcher.pull_always(held, NEW_QUEUE_MS), f"pulls of {queue}")
+        return held
+
+    async def first_offset(self, queue: MessageQueue) -> tuple[int, bool]:
+        """Where a queue begins for the group, and whether that is committed.
+
+        :raises BrokerError: when it is not known now: an unknown offset is never a number.
+        """
+        member = self._member
+        stored = await member.offsets.read(queue)
+        if stored is not None:
+            return stored, True
+        start = member.options.start
+        is_retry = queue.topic.startswith("%RETRY%")
+        if start == "first" or (start == "last" and is_retry):
+            return 0, False
+        if start == "last" or is_retry:
+            return await self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, None), False
+        return await self._ask_offset(
+            queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, int(start)), False
+
+    async def _ask_offset(self, queue: MessageQueue, code: int, time_ms: int | None) -> int:
+        address = self._client.routes.reader(self._client.routes.broker_of(queue))
+        header = (headers.GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+                  if time_ms is None else headers.SearchOffsetRequestHeader(
+                      topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms))
+        reply = await self._client.engine.invoke(address, code, header, timeout_ms=6000)
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
+        return reply.header(headers.GetMaxOffsetResponseHeader).offset
+
+
+def _listeners(handlers: dict[int, Any], add: Rebalance[Any] | None) -> list[Rebalance[Any]]:
+    """The rebalances of a client, which share the handler of the request 40."""
+    handler = handlers.get(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+    if not isinstance(handler, _MembersChanged):
+        handler = handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = _MembersChanged()
+    if add is not None:
+        handler.rebalances.append(add)
+    return handler.rebalances
+
+
+class _MembersChanged:
+    """Serves the request 40, which is one-way."""
+
+    def __init__(self) -> None:
+        self.rebalances: list[Rebalance[Any]] = []
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> None:
+        group = request.header(NotifyConsumerIdsChangedRequestHeader).consumer_group
+        for rebalance in list(self.rebalances):
+            rebalance.members_changed(group)

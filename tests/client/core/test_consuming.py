@@ -1,0 +1,332 @@
+"""A member of a group: what it reads, hands out, commits and gives back."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
+from twistmq.broker.codes import RequestCode, ResponseCode
+from twistmq.broker.errors import RemotingError
+from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client.core.held import Batch
+from twistmq.client.errors import Closed
+
+
+def queue(number: int) -> MessageQueue:
+    """A queue of the topic."""
+    return MessageQueue("T", "a", number)
+
+
+class ReadingTests(SynchronousTestCase):
+    """From the queues to the handlers."""
+
+    def setUp(self) -> None:
+        """Make a broker with ten messages in each of four queues."""
+        self.broker = GroupBroker()
+        for number in range(40):
+            self.broker.put("T", number % 4, b"%d" % number, "ab"[number % 2])
+
+    def test_a_member_alone_gets_all_queues_and_every_message_once(self) -> None:
+        """It reads all that there was before it."""
+        box = GroupBox(self.broker)
+        box.start()
+        self.assertEqual(sorted(box.take_all()), list(range(40)))
+        self.assertEqual(set(box.member.held), {queue(number) for number in range(4)})
+
+    def test_tags_are_compared_again(self) -> None:
+        """A queue knows the hashes of tags only, so the client looks at the tags themselves."""
+        box = GroupBox(self.broker, expression="a || c")
+        box.start()
+        self.assertEqual(sorted(box.take_all()), list(range(0, 40, 2)))
+
+    def test_a_queue_that_was_never_read_begins_where_the_options_say(self) -> None:
+        """With "last" only messages that come later are read."""
+        box = GroupBox(self.broker, start="last")
+        box.start()
+        self.assertEqual(box.take_all(), [])
+        self.assertEqual(box.member.held[queue(0)].next_offset, 10)
+
+    def test_an_unknown_offset_is_never_a_number(self) -> None:
+        """A broker that cannot say where the group is keeps the queue from being read."""
+        self.broker.refusals[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_ERROR
+        box = GroupBox(self.broker)
+        box.start()
+        self.assertEqual(box.member.held, {})
+        self.broker.refusals.clear()
+        box.advance(2000)
+        self.assertEqual(sorted(box.take_all()), list(range(40)))
+
+    def test_what_is_finished_is_committed_and_nothing_beyond(self) -> None:
+        """The offset is that of the first message that is not finished."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 4)
+        box.member.succeed(batch.held, batch.messages[:2])
+        box.advance(15_000)
+        number = batch.held.queue.queue_id
+        self.assertEqual(self.broker.offsets["g", "T", number], 2)
+        box.member.succeed(batch.held, batch.messages[3:])
+        box.advance(6_000)
+        self.assertEqual(self.broker.offsets["g", "T", number], 2)
+        box.member.succeed(batch.held, batch.messages[2:3])
+        box.advance(6_000)
+        self.assertEqual(self.broker.offsets["g", "T", number], 4)
+
+    def take(self, box: GroupBox, most: int) -> Batch[bytes]:
+        """Take a batch that must be there."""
+        batch = box.member.take(most)
+        assert batch is not None
+        return batch
+
+    def test_an_offset_that_the_broker_lost_is_replaced_by_its_own(self) -> None:
+        """The queue is taken again at the place that the broker says."""
+        self.broker.offsets.update({("g", "T", number): 99 for number in range(4)})
+        box = GroupBox(self.broker)
+        box.start()
+        box.advance(5_000)
+        self.assertEqual({self.broker.offsets["g", "T", number] for number in range(4)}, {10})
+        self.broker.put("T", 1, b"40")
+        box.cut(BROKER)
+        box.advance(5_000)
+        self.assertEqual(box.take_all(), [40])
+
+    def test_a_failed_message_is_sent_back_and_counts_as_finished(self) -> None:
+        """The broker delivers it again later."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 1)
+        box.member.fail(batch.held, batch.messages, 5)
+        box.advance(15_000)
+        [header] = self.broker.sent_back
+        self.assertEqual((header.delay_level, header.max_reconsume_times), (5, 16))
+        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 1)
+
+    def test_a_message_that_cannot_be_sent_back_waits_here(self) -> None:
+        """It is handed out again five seconds later, and its offset is not committed."""
+        self.broker.refusals[RequestCode.CONSUMER_SEND_MSG_BACK] = ResponseCode.SYSTEM_ERROR
+        box = GroupBox(self.broker)
+        box.start()
+        box.take_all()
+        [held] = [each for each in box.member.held.values() if each.queue == queue(1)]
+        [message] = [each for _, each in held.window._running.values() if each.offset == 0]
+        box.member.fail(held, [message])
+        box.advance(20_000)
+        batch = self.take(box, 10)
+        self.assertEqual([each.offset for each in batch.messages], [0])
+        self.assertEqual(batch.messages[0].attempt, 2)
+
+    def test_a_handler_that_takes_too_long_has_its_message_sent_back(self) -> None:
+        """Its late result does not count."""
+        box = GroupBox(self.broker, consume_timeout_ms=60_000)
+        box.start()
+        batch = self.take(box, 1)
+        box.advance(130_000)
+        self.assertEqual([header.delay_level for header in self.broker.sent_back], [3])
+        box.member.fail(batch.held, batch.messages)
+        box.advance(1_000)
+
+    def test_a_pull_that_fails_is_tried_again(self) -> None:
+        """A cut connection costs a second, and no message."""
+        box = GroupBox(self.broker)
+        box.start()
+        box.take_all()
+        box.cut(BROKER)
+        self.broker.put("T", 2, b"41")
+        box.advance(3_000)
+        self.assertEqual(box.take_all(), [41])
+
+    def test_a_broker_that_forgot_the_group_hears_of_it_at_once(self) -> None:
+        """The answer SUBSCRIPTION_NOT_EXIST is followed by a heartbeat, not by a half minute."""
+        box = GroupBox(self.broker)
+        box.start()
+        before = self.broker.heartbeats
+        self.broker.refusals[RequestCode.PULL_MESSAGE] = ResponseCode.SUBSCRIPTION_NOT_EXIST
+        box.cut(BROKER)
+        box.advance(1_500)
+        self.assertGreater(self.broker.heartbeats, before)
+
+    def test_messages_beyond_the_bounds_are_not_read(self) -> None:
+        """A member that hands out nothing stops pulling."""
+        for number in range(4000):
+            self.broker.put("T", 0, b"%d" % number)
+        box = GroupBox(self.broker)
+        box.start()
+        box.advance(10_000)
+        self.assertLess(box.member.held[queue(0)].window.count, 1100)
+
+    def test_close_commits_what_is_finished_and_leaves(self) -> None:
+        """It waits for handlers, and the broker forgets the member."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 3)
+        box.tasks_later(2_000, box.member.succeed, batch.held, batch.messages)
+        begin = box.clock.now_ms
+        box.run(box.member.close(10_000))
+        self.assertEqual(box.clock.now_ms - begin, 2_000)
+        self.assertEqual(self.broker.offsets["g", "T", batch.held.queue.queue_id], 3)
+        self.assertEqual(self.broker.members["g"], set())
+        self.assertEqual(box.core.members, [])
+        self.assertRaises(Closed, box.run, box.member.ready())
+
+    def test_close_gives_up_a_handler_that_does_not_end(self) -> None:
+        """Its message is not committed and comes again."""
+        box = GroupBox(self.broker)
+        box.start()
+        batch = self.take(box, 3)
+        box.run(box.member.close(1_000))
+        self.assertEqual(self.broker.offsets.get(("g", "T", batch.held.queue.queue_id), 0), 0)
+        self.assertEqual(self.broker.sent_back, [])
+
+
+class RebalanceTests(SynchronousTestCase):
+    """Queues that come and go."""
+
+    def setUp(self) -> None:
+        """Make a broker and a member."""
+        self.broker = GroupBroker()
+        for number in range(40):
+            self.broker.put("T", number % 4, b"%d" % number)
+
+    def test_a_second_member_takes_half_of_the_queues(self) -> None:
+        """The first commits what it loses, and marks running messages as lost."""
+        box = GroupBox(self.broker)
+        box.start()
+        batches = []
+        while (batch := box.member.take(1)) is not None and len(batches) < 4:
+            batches.append(batch)
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box.notify()
+        box.advance(1_500)
+        self.assertEqual(set(box.member.held), {queue(0), queue(1)})
+        lost = {batch.held.queue: batch.messages[0].lost for batch in batches}
+        self.assertEqual(lost, {queue(0): False, queue(1): False, queue(2): True, queue(3): True})
+
+    def test_a_member_that_no_broker_lists_has_no_queue(self) -> None:
+        """It holds nothing until its heartbeat is known."""
+        box = GroupBox(self.broker)
+        box.start()
+        self.broker.members["g"].clear()
+        self.broker.refusals[RequestCode.HEART_BEAT] = ResponseCode.SYSTEM_ERROR
+        box.notify()
+        box.advance(1_500)
+        self.assertEqual(box.member.held, {})
+
+    def test_without_a_list_of_members_nothing_changes(self) -> None:
+        """A broker that does not answer costs no queue."""
+        box = GroupBox(self.broker)
+        box.start()
+        self.broker.refusals[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = ResponseCode.SYSTEM_ERROR
+        box.advance(60_000)
+        self.assertEqual(len(box.member.held), 4)
+
+    def test_more_queues_are_followed(self) -> None:
+        """A route with more queues is seen within half a minute."""
+        box = GroupBox(self.broker)
+        box.start()
+        box.route.queue_datas[0].read_queue_nums = 8
+        box.advance(35_000)
+        self.assertEqual(len(box.member.held), 8)
+
+    def test_a_broadcasting_member_has_all_queues_whoever_else_is_there(self) -> None:
+        """It asks for no list of members."""
+        self.broker.members["g"].add("10.0.0.2@zzz")
+        box = GroupBox(self.broker, is_broadcast=True)
+        box.start()
+        self.assertEqual(sorted(box.take_all()), list(range(40)))
+
+
+class OrderTests(SynchronousTestCase):
+    """Consumption in order."""
+
+    def setUp(self) -> None:
+        """Make a broker with ten messages in one queue."""
+        self.broker = GroupBroker(queues=1)
+        for number in range(10):
+            self.broker.put("T", 0, b"%d" % number)
+
+    def test_nothing_is_handed_out_while_a_message_of_the_queue_runs(self) -> None:
+        """The next comes when the one before is finished."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        seen = []
+        for _ in range(10):
+            batch = box.member.take(1)
+            assert batch is not None
+            self.assertIsNone(box.member.take(1))
+            seen.append(int(batch.messages[0].body))
+            box.member.succeed(batch.held, batch.messages)
+        self.assertEqual(seen, list(range(10)))
+
+    def test_a_failed_message_comes_again_before_the_next(self) -> None:
+        """After the wait of a suspension, and never sent back."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        batch = box.member.take(3)
+        assert batch is not None
+        box.member.fail(batch.held, batch.messages)
+        box.settle()
+        self.assertIsNone(box.member.take(3))
+        box.advance(1_100)
+        again = box.member.take(3)
+        assert again is not None
+        self.assertEqual([int(each.body) for each in again.messages], [0, 1, 2])
+        self.assertEqual({each.attempt for each in again.messages}, {2})
+        self.assertEqual(self.broker.sent_back, [])
+
+    def test_a_message_with_too_many_attempts_leaves_the_order(self) -> None:
+        """It goes to the dead letters, and the next one follows."""
+        box = GroupBox(self.broker, in_order=True, max_attempts=1)
+        box.start()
+        for _ in range(2):
+            batch = box.member.take(1)
+            assert batch is not None
+            self.assertEqual(int(batch.messages[0].body), 0)
+            box.member.fail(batch.held, batch.messages)
+            box.advance(1_200)
+        self.assertEqual([header.delay_level for header in self.broker.sent_back], [-1])
+        batch = box.member.take(1)
+        assert batch is not None
+        self.assertEqual(int(batch.messages[0].body), 1)
+
+    def test_a_queue_that_another_member_locked_is_not_read(self) -> None:
+        """It is taken once the lock is free."""
+        self.broker.locks[queue(0)] = "other"
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        self.assertEqual(box.member.held, {})
+        del self.broker.locks[queue(0)]
+        box.advance(2_000)
+        self.assertEqual(list(box.member.held), [queue(0)])
+
+    def test_a_lock_that_is_not_renewed_stops_the_order(self) -> None:
+        """After thirty seconds the lock is not believed in."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        self.broker.locks[queue(0)] = "other"
+        box.advance(31_000)
+        self.assertIsNone(box.member.take(1))
+
+    def test_close_gives_the_locks_back(self) -> None:
+        """Another member can lock the queue at once."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        self.assertEqual(self.broker.locks, {queue(0): "10.0.0.1@test"})
+        box.run(box.member.close())
+        box.settle()
+        self.assertEqual(self.broker.locks, {})
+
+
+class FailureTests(SynchronousTestCase):
+    """A start that fails."""
+
+    def test_a_member_without_any_server_waits_and_closes(self) -> None:
+        """It starts when its servers come, and can be closed before."""
+        box = GroupBox()
+        box.servers.clear()
+        box.run(box.member.start(), 120_000)
+        box.advance(5_000)
+        self.assertEqual(box.member.held, {})
+        try:
+            box.run(box.member.close())
+        except RemotingError as error:
+            self.fail(str(error))
