@@ -40,6 +40,12 @@ class Identity:
         #: The same address in the binary form of message ids.
         self.store_host = b""
         self.set_port(settings.int("listenPort"))
+        #: The port that name servers tell slaves; 0: haListenPort. A plugin that listens sets it.
+        self.ha_port = 0
+        #: Whether name servers may let this broker, as a slave, stand in for its master, and after
+        #: how long a silence they forget it, ms; None: what they do for all.
+        self.enable_acting_master = False
+        self.heartbeat_timeout_ms: int | None = None
         #: Makes the unique keys of messages that the broker itself sends.
         self.unique_ids = UniqueIdMaker(
             host_bytes(self._ip, 0)[:-4], os.getpid(), random.getrandbits(31))

@@ -42,6 +42,7 @@ from twistmq.broker.tables import Tables
 from twistmq.broker.wire.record import MessageRecord, StoredMessage
 
 if TYPE_CHECKING:
+    from twistmq.broker.client.name_servers import Registered
     from twistmq.broker.interfaces import ITransactionService
     from twistmq.broker.plugin.protocols import Broker
 
@@ -105,6 +106,8 @@ class Kernel:
         self.acknowledgement = self.appender.acknowledgement
         self.append = self.appender.append
         self.require_access = self.dispatcher.require_access
+        #: Called with the answers of name servers to each registration; there is at least one.
+        self.on_registered: list[Callable[[Sequence[Registered]], None]] = []
         #: Figures of the process by name, for metrics; each is called when it is read.
         self.figures: dict[str, Callable[[], float]] = {
             **host.figures, "held_pulls": lambda: self.pull_hold.count}
@@ -256,6 +259,20 @@ class Kernel:
         registered = self.topics_changed()
         if registered is not None:
             await registered
+
+    def registered(self, answers: Sequence[Registered]) -> None:
+        """Name servers answered a registration: they know topics that are ordered, and who the
+        master of this broker is.
+        """
+        if not self.is_slave:
+            # A slave has the topics of its master, as they are there.
+            self.topic_config.update_order_topics(answers[0].order_topics)
+        for listener in self.on_registered:
+            try:
+                listener(answers)
+            except Exception:
+                self.log.failure("{listener} failed with the answers to a registration",
+                                 listener=listener)
 
     # --- messages
 

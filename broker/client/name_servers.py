@@ -81,18 +81,20 @@ class NameServers:
     async def register(
         self, identity: BrokerIdentity, body: bytes, *,
         timeout_ms: int, compressed: bool = False, oneway: bool = False,
-        heartbeat_timeout_ms: int | None = None,
+        heartbeat_timeout_ms: int | None = None, enable_acting_master: bool = False,
     ) -> list[Registered]:
         """Register with every name server.
 
         :param body: a RegisterBrokerBody, ``compressed`` or not.
+        :param heartbeat_timeout_ms: the silence after which they forget the broker; None: theirs.
+        :param enable_acting_master: whether a slave may stand in for its master.
         :returns: the answers of those that gave one.
         """
         header = RegisterBrokerRequestHeader(
             broker_name=identity.broker_name, broker_addr=identity.broker_address,
             cluster_name=identity.cluster_name, ha_server_addr=identity.ha_address,
             broker_id=identity.broker_id, heartbeat_timeout_millis=heartbeat_timeout_ms,
-            enable_acting_master=False, compressed=compressed,
+            enable_acting_master=enable_acting_master, compressed=compressed,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF)
 
         async def one(address: str) -> Registered | None:

@@ -253,7 +253,8 @@ class BrokerService(Service):
     @property
     def identity(self) -> BrokerIdentity:
         kernel = self.kernel
-        ha_port = self.settings.int("haListenPort") or self.port + 1
+        ha_port = (kernel.identity.ha_port or self.settings.int("haListenPort")
+                   or self.port + 1)
         return BrokerIdentity(kernel.cluster_name, kernel.broker_name, kernel.broker_id,
                               kernel.broker_address,
                               f"{self.settings.text('brokerIP2')}:{ha_port}")
@@ -276,10 +277,13 @@ class BrokerService(Service):
         encode = self.kernel.tables.registration(compressed)
         small = topics.rows_size <= _REGISTRATION_SMALL_SIZE
         body = encode() if small else await self._threads.do(encode)
+        told = self.kernel.identity
         answers = await self.name_servers.register(
-            identity, body, timeout_ms=timeout_ms, compressed=compressed)
+            identity, body, timeout_ms=timeout_ms, compressed=compressed,
+            heartbeat_timeout_ms=told.heartbeat_timeout_ms,
+            enable_acting_master=told.enable_acting_master)
         if answers:
-            topics.update_order_topics(answers[0].order_topics)
+            self.kernel.registered(answers)
 
     def _register_soon(self) -> Deferred[None] | None:
         """Register because topics changed; changes during a registration make one more."""

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     from twisted.internet.defer import Deferred
 
+    from twistmq.broker.client.name_servers import Registered
     from twistmq.broker.config.settings import Settings
     from twistmq.broker.errors import BrokerError
     from twistmq.broker.host import Host
+    from twistmq.broker.identity import Identity
     from twistmq.broker.interfaces import ITransactionService, ServeHttp
     from twistmq.broker.namesrv.kv_config import KVConfig
     from twistmq.broker.namesrv.route_info import RouteInfoManager
@@ -91,6 +93,10 @@ class Broker(Server, Protocol):
     @property
     def broker_id(self) -> int:
         """0 for a master."""
+
+    @property
+    def identity(self) -> Identity:
+        """Names, role and address, and what registrations tell beyond: ``ha_port``."""
 
     @property
     def role(self) -> str:
@@ -187,6 +193,10 @@ class Broker(Server, Protocol):
     @property
     def send_forbidden_topics(self) -> set[str]:
         """Topics that no client may send to; a plugin that uses a topic for itself adds it."""
+
+    @property
+    def on_registered(self) -> list[Callable[[Sequence[Registered]], None]]:
+        """Called with the answers of name servers to each registration: where the master is."""
 
     @property
     def on_topic_deletion(self) -> list[Callable[[str], Sequence[str]]]:

@@ -166,8 +166,19 @@ class RegisterTests(NameServersTestCase):
                              ("10.0.0.1:10911", "10.0.0.1:10912"))
             self.assertEqual(sent.body_crc32, zlib.crc32(body) & 0x7FFFFFFF)
             self.assertIs(sent.compressed, False)
+            self.assertEqual((sent.enable_acting_master, sent.heartbeat_timeout_millis),
+                             (False, None))
             decoded = RegisterBrokerBody.decode(body).topic_config_serialize_wrapper
             self.assertEqual(decoded, self.wrapper)
+
+    def test_a_slave_that_may_stand_in_for_its_master(self) -> None:
+        """It says so, and how long a silence counts."""
+        self.client.answers = dict.fromkeys(
+            ("a:1", "b:2"), reply(header=RegisterBrokerResponseHeader()))
+        self.register(enable_acting_master=True, heartbeat_timeout_ms=10_000)
+        for _, _, sent, _ in self.client.asked:
+            self.assertEqual((sent.enable_acting_master, sent.heartbeat_timeout_millis),
+                             (True, 10_000))
 
     def test_a_compressed_body_says_so_in_its_header_and_holds_the_same(self) -> None:
         """A compressed body says so in its header and holds the same."""

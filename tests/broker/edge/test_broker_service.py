@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from twistmq.broker import hookimpl
-from twistmq.broker.client.name_servers import Registered
+from twistmq.broker.client.name_servers import BrokerIdentity, Registered
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.config.setting_rows import broker_rows
 from twistmq.broker.config.settings import Settings
@@ -177,9 +178,12 @@ class RecordedNameServers:
         self.wait: Deferred[None] | None = None
         #: What the name servers answer, in the order of their addresses.
         self.answers: list[object] = []
+        #: Who registered last, and with which arguments.
+        self.told: tuple[object, dict[str, object]] = None, {}
 
-    async def register(self, identity: object, body: bytes, **ignored: object) -> list[object]:
+    async def register(self, identity: object, body: bytes, **told: object) -> list[object]:
         self.registered.append(body)
+        self.told = identity, told
         if self.wait is not None:
             await self.wait
         return self.answers
@@ -246,6 +250,49 @@ class RegistrationTests(TestCase):
                                      Registered(None, None, {"B": "broker-a:4"})]
         await task.run(0)  # type: ignore[misc]
         self.assertEqual([topics.is_order_topic(topic) for topic in ("A", "B")], [True, False])
+
+    async def test_plugins_are_told_all_answers(self) -> None:
+        """Also behind one that fails; a registration without an answer tells them nothing."""
+        service, task = await self.start()
+        kernel = service.kernel
+        answers = [Registered("m:1", "h:1", {}), Registered(None, None, {})]
+        told: list[Sequence[Registered]] = []
+        kernel.on_registered += [lambda _: 1 / 0, told.append]  # type: ignore[list-item]
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(told, [])
+        self.name_servers.answers = list(answers)
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(told, [answers])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    async def test_a_slave_takes_its_topics_from_its_master(self) -> None:
+        """Not from name servers: its table's version would be another than its master's."""
+        service, task = await self.start()
+        kernel = service.kernel
+        kernel.topic_config.update(TopicConfig("A"), {})
+        kernel.set_role("SLAVE", 1)
+        version = kernel.topic_config.data_version.encode()
+        self.name_servers.answers = [Registered("m:1", "h:1", {"A": "broker-a:4"})]
+        await task.run(0)  # type: ignore[misc]
+        self.assertEqual(kernel.topic_config.data_version.encode(), version)
+
+    async def test_what_a_plugin_has_told_of_the_broker(self) -> None:
+        """The port that it listens on, and how a slave may stand in for its master."""
+        service, task = await self.start(haListenPort="77")
+        identity = service.kernel.identity
+        told = self.name_servers.told
+        assert isinstance(told[0], BrokerIdentity)
+        self.assertEqual(told[0].ha_address.rpartition(":")[2], "77")
+        self.assertEqual((told[1]["heartbeat_timeout_ms"], told[1]["enable_acting_master"]),
+                         (None, False))
+        identity.ha_port, identity.heartbeat_timeout_ms = 78, 10_000
+        identity.enable_acting_master = True
+        await task.run(0)  # type: ignore[misc]
+        told = self.name_servers.told
+        assert isinstance(told[0], BrokerIdentity)
+        self.assertEqual(told[0].ha_address.rpartition(":")[2], "78")
+        self.assertEqual((told[1]["heartbeat_timeout_ms"], told[1]["enable_acting_master"]),
+                         (10_000, True))
 
     async def test_only_what_differs(self) -> None:
         """Without forceRegister only when a name server has another version, but at the start."""
