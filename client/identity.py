@@ -1,6 +1,6 @@
 """The identity of a client: its id at brokers, and the unique ids of its messages.
 
-Source: ClientConfig.buildMQClientId, MessageClientIDSetter @5.3.3.
+Source: ClientConfig.buildMQClientId @5.3.3.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable
 
-from twistmq.broker.wire.message_id import UniqueIdMaker
+from twistmq.client.core import unique_id
 
 __all__ = ["new_client_id", "process_ids"]
 
@@ -32,12 +31,4 @@ def process_ids(client_id: str) -> Callable[[int], str]:
 
     :param client_id: begins with the address that the ids have.
     """
-    ip = ipaddress.ip_address(client_id.partition("@")[0]).packed
-    lock = threading.Lock()
-    maker = UniqueIdMaker(ip, os.getpid(), secrets.randbits(31))
-
-    def make(now_ms: int) -> str:
-        with lock:
-            return maker.make(now_ms)
-
-    return make
+    return unique_id.process_ids(ipaddress.ip_address(client_id.partition("@")[0]).packed).make

@@ -7,7 +7,6 @@ stay in their order: of one queue there is one such send under way at a time.
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 import time
@@ -28,8 +27,8 @@ from twistmq.broker.client.blocking_cluster import PendingRequest
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.message_id import UniqueIdMaker
 from twistmq.broker.wire.properties import java_string_hash
+from twistmq.client.core.unique_id import process_ids
 from twistmq.spark_bridge.connection import client_settings
 from twistmq.spark_bridge.options import Options
 from twistmq.spark_bridge.rows import OutgoingRow, RowError, RowReader, check_schema
@@ -237,7 +236,7 @@ def _unique_id_maker() -> Any:
         address = socket.inet_aton(socket.gethostbyname(socket.gethostname()))
     except OSError:
         address = bytes((127, 0, 0, 1))
-    maker = UniqueIdMaker(address, os.getpid(), random.getrandbits(31), random.getrandbits(15))
+    maker = process_ids(address)
     return lambda: maker.make(time.time_ns() // 1_000_000)
 
 

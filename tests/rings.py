@@ -63,7 +63,7 @@ SLOW: Final = frozenset((
     "broker/store/test_segment_files.py", "broker/testing/test_running.py",
     "broker/wire/bodies/test_body.py", "broker/wire/bodies/test_table_parts.py",
     "broker/wire/test_headers.py", "broker/wire/test_json_dialect.py",
-    "client/core/test_strategies.py",
+    "client/core/test_strategies.py", "client/core/test_unique_id.py",
     "plugins/filter_sql92/test_grammar.py", "plugins/flow_control/test_overload.py",
     "plugins/metrics/test_exporter.py", "plugins/pop/test_hold.py",
     "plugins/timer/test_recovery.py", "plugins/timer/test_store_check.py",

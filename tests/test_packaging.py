@@ -239,7 +239,7 @@ class ImportTests(SynchronousTestCase):
         wrong = [(str(path.relative_to(ROOT)), name) for path in sources("client/core")
                  for name in imports(path, at_run_time=True)
                  if within(name, (*EDGE_MODULES, "twisted", "pluggy", "click"))
-                 and not (path.name in CORE_WITH_IDENTITY and name == "os")]
+                 and not (path.name in CORE_WITH_IDENTITY and name in ("os", "threading"))]
         self.assertEqual(wrong, [])
 
     def test_plugins_use_the_broker_only(self) -> None:

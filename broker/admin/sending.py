@@ -6,7 +6,6 @@ Source: SendMessageCommand, CheckMsgSendRTCommand, SendMsgStatusCommand, CLuster
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -21,9 +20,9 @@ from twistmq.broker.wire.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from twistmq.broker.wire.message_id import UniqueIdMaker
 from twistmq.broker.wire.properties import KEYS, TAGS, UNIQ_KEY, format_properties
 from twistmq.broker.wire.record import StoredMessage
+from twistmq.client.core.unique_id import process_ids
 
 __all__ = ["SENT", "check_send_time", "cluster_send_time", "send_again", "send_message",
            "send_status"]
@@ -40,7 +39,7 @@ _STATUS: Final = {
 _PRODUCER: Final = "twistmq_admin"
 _QUEUES: Final = 4
 
-_ids: Final = UniqueIdMaker(b"\x7f\0\0\1", os.getpid(), time.time_ns() & 0x7FFFFFFF)
+_ids: Final = process_ids(b"\x7f\0\0\1")
 
 
 def _now_ms() -> int:

@@ -1,0 +1,114 @@
+"""Unique ids of messages: no two messages of any process have the same one.
+
+An id is address, process, a random number, milliseconds of the month and a counter, in upper-case
+hexadecimal: 32 digits with an IPv4 address, 56 with an IPv6 one. Tools find the time of a message
+by its id, and so months begin in the local time zone, as in Java.
+
+Threads share a maker. A child of a fork goes on with a random number of its own, and so does a
+process in a new month, in which the milliseconds begin again. A clock that is set back does not
+repeat an id: the milliseconds stand still, and go on when the counter is used up. After a large
+step back the random number is a new one.
+
+Source: MessageClientIDSetter, MQAdminImpl.queryMessageByUniqKey @5.3.3. Differs from Apache: the
+random number, where Java has the hash of its class loader, is new in each month and after a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import datetime
+from itertools import count
+from typing import Final
+from weakref import WeakSet
+
+__all__ = ["UniqueIds", "process_ids"]
+
+#: Numbers that the counter has.
+_NUMBERS: Final = 0x10000
+#: The clock may step back this far before ids show it, ms.
+_STEP_BACK_MS: Final = 1_000_000
+
+
+class UniqueIds:
+    """Makes ids for one process.
+
+    :param ip: 4 or 16 bytes.
+    """
+
+    def __init__(self, ip: bytes) -> None:
+        if len(ip) not in (4, 16):
+            raise ValueError(f"an address has 4 or 16 bytes, not {len(ip)}")
+        self._ip = ip
+        self._renew()
+        _makers.add(self)
+
+    def _renew(self) -> None:
+        """Begin, or begin again in the child of a fork."""
+        # The lock of the parent may be held by a thread that the child does not have.
+        self._lock = threading.Lock()
+        self._numbers = count()
+        #: The bounds of the month, Unix ms.
+        self._month = (0, 0)
+        self._fixed = ""
+        #: The times and numbers that have the same digits before the number: (first time, last
+        #: time, first number, end of numbers, digits).
+        self._now: tuple[int, int, int, int, str] = (0, -1, 0, 0, "")
+
+    def make(self, now_ms: int) -> str:
+        """Make the next id.
+
+        :param now_ms: Unix ms.
+        """
+        number = next(self._numbers)
+        first_ms, ms, begin, end, digits = self._now
+        if first_ms <= now_ms <= ms and begin <= number < end:
+            return f"{digits}{number & 0xFFFF:04X}"
+        # Either a millisecond begins, or another thread began one since the number was taken.
+        return self._make_slowly(now_ms)
+
+    def _make_slowly(self, now_ms: int) -> str:
+        """Make an id, the first of a millisecond perhaps."""
+        with self._lock:
+            number = next(self._numbers)
+            first_ms, ms, _, end, digits = self._now
+            if first_ms <= now_ms <= ms and number < end:
+                return f"{digits}{number & 0xFFFF:04X}"
+            if now_ms < first_ms:
+                ms, self._month = now_ms, (0, 0)
+            ms = max(now_ms, ms + (number >= end))
+            if not self._month[0] <= ms < self._month[1]:
+                self._month = _month_of(ms)
+                self._fixed = (self._ip + (os.getpid() & 0xFFFF).to_bytes(2)
+                               + os.urandom(4)).hex().upper()
+            digits = f"{self._fixed}{ms - self._month[0] & 0xFFFFFFFF:08X}"
+            self._now = ms - _STEP_BACK_MS, ms, number, number + _NUMBERS, digits
+            return f"{digits}{number & 0xFFFF:04X}"
+
+
+def _month_of(ms: int) -> tuple[int, int]:
+    """Where the month of a time begins and ends in the local time zone, Unix ms."""
+    day = datetime.fromtimestamp(ms / 1000)
+    is_december = day.month == 12
+    begin = datetime(day.year, day.month, 1)
+    end = datetime(day.year + is_december, 1 if is_december else day.month + 1, 1)
+    return int(begin.timestamp() * 1000), int(end.timestamp() * 1000)
+
+
+_makers: Final[WeakSet[UniqueIds]] = WeakSet()
+#: The makers of this process, by address.
+_shared: Final[dict[bytes, UniqueIds]] = {}
+
+
+def process_ids(ip: bytes) -> UniqueIds:
+    """The maker that all clients of this process with an address share."""
+    return _shared.get(ip) or _shared.setdefault(ip, UniqueIds(ip))
+
+
+def _renew_all() -> None:
+    for maker in _makers:
+        maker._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
