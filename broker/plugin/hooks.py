@@ -1,22 +1,19 @@
-"""The one place that calls plugins: takes those that fit, orders them, isolates their faults.
+"""The one place that calls plugins: a typed method for each hook, which isolates their faults.
 
-``Hooks`` gives each hook a typed method. The hooks on the hot path are also there as flat tuples,
-bound once by :meth:`Hooks.freeze`, so that one without implementation costs a truth test.
+The hooks on the hot path are also there as flat tuples, bound once by :meth:`Hooks.freeze`, so that
+one without implementation costs a truth test.
 
 Source: design of twistmq; pluggy 1.7's documented behaviour.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pluggy
 from twisted.internet.defer import CancelledError, maybeDeferred
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from twistmq.broker.codes import ResponseCode
@@ -24,15 +21,10 @@ from twistmq.broker.config.settings import Setting, SettingCheck, Settings
 from twistmq.broker.errors import BrokerError, RequestRefused, SettingsError, StoreError
 from twistmq.broker.interfaces import IAccessValidator
 from twistmq.broker.observe.metrics import MetricFamily
-from twistmq.broker.plugin import hookspecs
-from twistmq.broker.plugin.checks import (
-    misfit,
-    require_hooks_that_run,
-    require_object_or_class,
-    setting_fault,
-)
+from twistmq.broker.plugin.checks import setting_fault
 from twistmq.broker.plugin.discovery import FAULTS
 from twistmq.broker.plugin.hook_kinds import KINDS
+from twistmq.broker.plugin.registry import Implementation, PluginRegistry
 from twistmq.broker.remoting.messages import Reply, RequestHandler
 from twistmq.broker.scheduling.periodic import PeriodicTask
 
@@ -60,130 +52,12 @@ __all__ = ["Hooks"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Implementation:
-    """One plugin's implementation of one hook."""
-
-    plugin: str
-    call: Callable[..., Any]
-
-
-class _Manager(pluggy.PluginManager):
-    """Finds hooks among a plugin's own names only.
-
-    Before 1.7 pluggy reads every attribute, and zope.interface's ``__provides__`` raises when it
-    is read of a class that implements an interface.
-    """
-
-    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
-
-
-class Hooks:
-    """Typed, isolated calls to every hook.
-
-    :param plugins: (name, plugin) in the order of registration; of two with one name the later
-        replaces the earlier, which is how a third party replaces a stock plugin. A plugin is a
-        class, of which :meth:`make_plugins` makes an object for its broker, or such an object.
-    :param notices: notices of their discovery, for the operator.
-    """
-
-    log = Logger()
-
-    def __init__(
-        self, plugins: Iterable[tuple[str, object]] = (), notices: Iterable[str] = ()
-    ) -> None:
-        #: Notices for the operator: plugins that are left out, and why.
-        self.notices = list(notices)
-        self.manager = _Manager("twistmq")
-        self.manager.add_hookspecs(hookspecs)
-        #: Plugins with validators that could not be made: every request is denied.
-        self._unmade_validators: list[str] = []
-        for name, plugin in dict(plugins).items():
-            self.register(name, plugin)
-        self.freeze()
-
-    def register(self, name: str, plugin: object) -> None:
-        """Add a plugin; one whose hooks do not fit is reported and left out.
-
-        They do not fit when a hook or an argument is misspelt, or when an implementation is of
-        a kind that is never run: a wrapper, or ``async`` where nothing waits for it.
-        """
-        try:
-            require_object_or_class(plugin)
-            self.manager.register(plugin, name=name)
-            self.manager.check_pending()
-            require_hooks_that_run(self.manager, plugin)
-        except pluggy.PluginValidationError as error:
-            self.log.error("plugin {plugin} is left out: {why}", plugin=name, why=misfit(error))
-            self._leave_out(name, misfit(error))
-        except FAULTS as error:
-            self.log.failure("plugin {plugin} does not fit the hooks, it is left out", plugin=name)
-            self._leave_out(name, misfit(error))
-
-    def _leave_out(self, name: str, why: str) -> None:
-        self.notices.append(f"plugin {name} is left out: {why}")
-        if self.manager.has_plugin(name):
-            self.manager.unregister(name=name)
-
-    def add(self, name: str, plugin: object) -> None:
-        """Register an object whose hooks are called from now on, while its plugin needs them."""
-        self.register(name, plugin)
-        self.freeze()
-
-    def remove(self, name: str) -> None:
-        """Call the hooks of an object that :meth:`add` registered no longer."""
-        if self.manager.has_plugin(name):
-            self.manager.unregister(name=name)
-            self.freeze()
-
-    def make_plugins(self, server: object) -> None:
-        """Make the object of each class, in the order of registration.
-
-        :param server: what the constructors are given: the broker, or the name server.
-        :raises SettingsError, StoreError: when a constructor says so.
-        """
-        found = [(name, plugin) for name, plugin in self.manager.list_name_plugin()
-                 if plugin is not None]
-        for name, plugin in found:
-            self.manager.unregister(name=name)
-            if not isinstance(plugin, type):
-                self.manager.register(plugin, name=name)
-                continue
-            try:
-                self.manager.register(_made(plugin, server), name=name)
-            except (SettingsError, StoreError):
-                raise
-            except FAULTS as error:
-                self.log.failure("plugin {plugin} cannot be made, it is left out", plugin=name)
-                self.notices.append(f"plugin {name} is left out: its constructor raised "
-                                    f"{type(error).__name__}: {' '.join(str(error).split())}")
-                if hasattr(plugin, "provide_access_validators"):
-                    self._unmade_validators.append(name)
-        self.freeze()
-
-    def find(self, kind: type[T]) -> T | None:
-        """The object of a plugin's class, once it is made; None if it is not in use."""
-        for _, plugin in self.manager.list_name_plugin():
-            if isinstance(plugin, kind):
-                return plugin
-        return None
-
-    def provider(self, interface: Any) -> Any:
-        """The plugin that provides an interface; of several the one that is called first.
-
-        :returns: None if no plugin provides it.
-        """
-        if interface not in self._providers:
-            self._providers[interface] = next(
-                (plugin for _, plugin in reversed(self.manager.list_name_plugin())
-                 if plugin is not None and interface.providedBy(plugin)), None)
-        return self._providers[interface]
+class Hooks(PluginRegistry):
+    """Typed, isolated calls to every hook of the plugins in use."""
 
     def freeze(self) -> None:
         """Bind the hot hooks to tuples of their implementations."""
-        #: The plugin that provides an interface, once it was asked for.
-        self._providers: dict[Any, Any] = {}
+        super().freeze()
         self.before_request = self._implementations("before_request")
         self.after_response = self._implementations("after_response")
         self.before_send = self._implementations("before_send")
@@ -195,57 +69,6 @@ class Hooks:
         self.after_consume = self._implementations("after_consume")
         # One request of a client may change thousands of groups.
         self._on_client_change = self._implementations("on_client_change")
-
-    @property
-    def plugin_names(self) -> list[str]:
-        """The plugins in use, in order of registration."""
-        return [name for name, plugin in self.manager.list_name_plugin() if plugin is not None]
-
-    def _implementations(self, hook: str) -> tuple[Implementation, ...]:
-        """The implementations of a hook in call order, each taking the spec's full arguments."""
-        names = list(inspect.signature(getattr(hookspecs, hook)).parameters)
-        caller = getattr(self.manager.hook, hook)
-        is_declaration = KINDS[hook].is_declaration
-        return tuple(
-            Implementation(impl.plugin_name, _with_all_arguments(impl.function, impl.argnames,
-                                                                 names))
-            for impl in reversed(caller.get_hookimpls())
-            # The methods of a class are hooks once its object is made.
-            if is_declaration or not isinstance(impl.plugin, type)
-        )
-
-    def _call_one(
-        self, hook: str, implementation: Implementation, *arguments: object,
-        passed: tuple[type[Exception], ...] = (),
-    ) -> Any:
-        try:
-            return implementation.call(*arguments)
-        except passed:
-            raise
-        except FAULTS:
-            self._raised(hook, implementation)
-            return None
-
-    def _notify(
-        self, hook: str, implementations: tuple[Implementation, ...], *arguments: object
-    ) -> None:
-        """Call every implementation of a hook that has no answer, not even a Deferred."""
-        for implementation in implementations:
-            try:
-                answer = implementation.call(*arguments)
-            except FAULTS:
-                self._raised(hook, implementation)
-            else:
-                if answer is not None:
-                    self._wrong_answer(hook, implementation, answer, "None")
-
-    def _notify_all(self, hook: str, *arguments: object) -> None:
-        """The same for a rare hook, whose implementations are not kept."""
-        self._notify(hook, self._implementations(hook), *arguments)
-
-    def _raised(self, hook: str, implementation: Implementation) -> None:
-        self.log.failure("plugin {plugin} raised in {hook}", plugin=implementation.plugin,
-                         hook=hook)
 
     # --- once, at start
 
@@ -437,12 +260,6 @@ class Hooks:
                 self._wrong_answer(hook, implementation, answer, "a mapping")
         return joined
 
-    def _wrong_answer(
-        self, hook: str, implementation: Implementation, answer: object, wanted: str
-    ) -> None:
-        self.log.error("plugin {plugin} returned {answer} from {hook}, which is not {wanted}",
-                       plugin=implementation.plugin, answer=repr(answer), hook=hook, wanted=wanted)
-
     async def start(self) -> None:
         """Run every ``on_start`` in order; a failure is logged and the others still run.
 
@@ -591,14 +408,6 @@ class _DenyAll:
             f"the plugin {self._plugin} failed to supply its access validators")
 
 
-def _made(plugin: type[Any], server: object) -> object:
-    """The object of a plugin's class; one without a constructor does not need its server."""
-    has_constructor = any("__init__" in vars(each) or "__new__" in vars(each)
-                          for each in plugin.__mro__ if each is not object)
-    made: object = plugin(server) if has_constructor else plugin()
-    return made
-
-
 def _by(attribute: str, rows: Sequence[T]) -> dict[Any, T]:
     """Rows by an attribute, the first wins."""
     return {getattr(row, attribute): row for row in reversed(rows)}
@@ -609,18 +418,3 @@ def _are_refusals(answer: object, count: int) -> bool:
         isinstance(index, int) and 0 <= index < count and isinstance(error, BrokerError)
         for index, error in answer.items()
     )
-
-
-def _with_all_arguments(
-    function: Callable[..., Any], wanted: Sequence[str], given: Sequence[str]
-) -> Callable[..., Any]:
-    """Let a function that takes a subset of the arguments be called with all, positionally."""
-    if list(wanted) == list(given):
-        return function
-    positions = [given.index(name) for name in wanted]
-
-    def call(*arguments: object) -> Any:
-        return function(*[arguments[position] for position in positions])
-
-    return call
-
