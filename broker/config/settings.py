@@ -72,6 +72,8 @@ class Setting:
         one on; else what reads it asks each time, or listens for changes.
     :param is_fixed: whether no tool may change it, whatever a black list says.
     :param is_secret: whether its value is never shown.
+    :param provides: values of other settings that have a meaning where this one is declared, as
+        "NAME=VALUE": ``brokerRole=SLAVE`` is refused unless a plugin's setting provides it.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Setting:
     at_start: bool = False
     is_fixed: bool = False
     is_secret: bool = False
+    provides: tuple[str, ...] = ()
 
     def default_value(self) -> SettingValue:
         value = self.default() if callable(self.default) else self.default
@@ -403,6 +406,10 @@ class Settings:
     def format(self) -> str:
         """All of them as a properties text sorted by name: what the tools are sent."""
         return "".join(f"{name}={text}\n" for name, text in sorted(self.items()))
+
+    def is_provided(self, name: str, value: str) -> bool:
+        """Whether a plugin gives a value of a setting its meaning; see ``Setting.provides``."""
+        return any(f"{name}={value}" in row.provides for row in self.rows)
 
     def has(self, name: str) -> bool:
         """Whether a row declares the setting."""

@@ -67,6 +67,8 @@ _ACL_2: Final = {
     "authorizationEnabled": ("true", "there is no ACL 2.0 here; aclEnable=true is ACL 1.0"),
 }
 _PORT_MAX: Final = 65_535
+#: Default of accessMessageInMemoryMaxRatio for a slave, percent.
+_SLAVE_MEMORY_RATIO: Final = 30
 #: Other roles of Apache's name server, and the missing part when ours is to have one.
 _OTHER_NAME_SERVERS: Final = {
     "clusterTest": "routes that are not known here are not asked for elsewhere",
@@ -193,7 +195,8 @@ def _make_broker(settings: Settings, checks: Sequence[SettingCheck]) -> None:
     settings.check()
     # Plugins may declare what nothing reads without them: it is looked at when they are there.
     settings.checks.append(_UNREAD)
-    settings.put("brokerId", 0)
+    if settings.text("brokerRole") != "SLAVE":
+        settings.put("brokerId", 0)
     settings.derive = _derive
     _derive(settings)
 
@@ -202,6 +205,8 @@ def _derive(settings: Settings) -> None:
     """Give settings the defaults that follow from others."""
     settings.put_default("storePathCommitLog",
                          os.path.join(settings.text("storePathRootDir"), "commitlog"))
+    if settings.text("brokerRole") == "SLAVE":
+        settings.put_default("accessMessageInMemoryMaxRatio", _SLAVE_MEMORY_RATIO)
     port = settings.int("listenPort")
     # 0 stays what it is: only who listens knows the port then.
     settings.put_default("haListenPort", min(port + 1, _PORT_MAX) if port else 0)
@@ -226,10 +231,11 @@ def _asked(settings: Settings, name: str) -> str:
 def refuse_unread(settings: Settings) -> None:
     """Refuse settings that nothing reads and that a broker must not be without in silence.
 
-    To be called when plugins have declared theirs: one that declares such a setting reads it.
+    To be called when plugins have declared theirs: one that declares such a setting reads it, and
+    one whose setting ``provides`` a role has it.
     Differs from Apache only in that its broker has all of these.
 
-    :raises StartRefused: when ACL 2.0 or another store is asked for.
+    :raises StartRefused: when ACL 2.0, another store or replication is asked for.
     """
     for name, (asked, missing) in _ACL_2.items():
         if _asked(settings, name) == asked:
@@ -237,22 +243,33 @@ def refuse_unread(settings: Settings) -> None:
     if _asked(settings, "storeType") not in ("", "default"):
         raise StartRefused(EXIT_REFUSED, f"storeType={settings.unknown['storeType'].strip()}: "
                                          "consume queues are in files only here")
+    if settings.has("brokerRole"):
+        _refuse_unreplicated(settings)
 
 
 def _check_replication(settings: Settings) -> None:
-    asked = [name for name in _REPLICATION if _asked(settings, name) == "true"]
-    if len(asked) == 2:
+    if all(_asked(settings, name) == "true" for name in _REPLICATION):
         raise StartRefused(EXIT_CONFLICT, "The config enableControllerMode and "
                                           "enableDLegerCommitLog cannot both be true.")
-    if asked:
-        # Differs from Apache: refused, because a lone broker must not pass for a replicated one.
-        raise StartRefused(EXIT_REFUSED, f"{asked[0]}=true: this replication does not exist here")
+
+
+def _refuse_unreplicated(settings: Settings) -> None:
+    """Refuse a role in replication that no plugin provides.
+
+    :raises StartRefused: then, and for a slave without an id of its own.
+    """
+    for name in _REPLICATION:
+        if _asked(settings, name) == "true":
+            # Differs from Apache: a lone broker must not pass for a replicated one.
+            raise StartRefused(EXIT_REFUSED, f"{name}=true: this replication does not exist here")
     role = settings.text("brokerRole")
-    if role != "ASYNC_MASTER":
+    if role != "ASYNC_MASTER" and not settings.is_provided("brokerRole", role):
         missing = ("no master's messages come here" if role == "SLAVE"
                    else "no slave has a message when its sender is answered")
-        raise StartRefused(EXIT_REFUSED, f"brokerRole={role}: there is no replication here yet, "
+        raise StartRefused(EXIT_REFUSED, f"brokerRole={role}: there is no replication here, "
                                          f"{missing}; ASYNC_MASTER is the role of a lone broker")
+    if role == "SLAVE" and settings.int("brokerId") <= 0:
+        raise StartRefused(EXIT_REFUSED, "Slave's brokerId must be > 0")
 
 
 def _check_ports(settings: Settings) -> None:
@@ -274,13 +291,14 @@ def _check_name_servers(settings: Settings) -> None:
 
 _NAMESRV: Final = SettingCheck(tuple(_OTHER_NAME_SERVERS), _check_name_server)
 _BROKER_CHECKS: Final = (
-    SettingCheck((*_REPLICATION, "brokerRole"), _check_replication),
+    SettingCheck(_REPLICATION, _check_replication),
     SettingCheck(("brokerName", "brokerClusterName"), _check_names),
     SettingCheck(("namesrvAddr",), _check_name_servers),
     SettingCheck((ADDRESS_SERVER, "rmqAddressServerDomain", "rmqAddressServerSubGroup"),
                  _check_address_server),
 )
-_UNREAD: Final = SettingCheck((*_ACL_2, "storeType"), refuse_unread)
+_UNREAD: Final = SettingCheck(
+    (*_ACL_2, "storeType", *_REPLICATION, "brokerRole", "brokerId"), refuse_unread)
 
 
 def notices(kind: str, settings: Settings, of_plugins: Sequence[str] = ()) -> list[str]:

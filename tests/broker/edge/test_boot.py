@@ -17,20 +17,49 @@ class BrokerSettingsTests(SynchronousTestCase):
     def test_each_invalid_start_ends_with_apaches_status_and_words(self) -> None:
         """Each thing that makes no broker ends with Apache's status and words."""
         for overrides, status, text in [
-            ({"brokerRole": "SLAVE", "brokerId": "1"}, 253, "brokerRole=SLAVE: there is no repl"),
-            ({"brokerRole": "SYNC_MASTER"}, 253, "brokerRole=SYNC_MASTER: there is no replication"),
             ({"namesrvAddr": "nowhere"}, 253, "The Name Server Address[nowhere] illegal"),
             ({"namesrvAddr": "a:1;b:x"}, 253, "The Name Server Address[a:1;b:x] illegal"),
             ({"namesrvAddr": "a:65536"}, 253, "illegal"),
             ({"namesrvAddr": ":1"}, 253, "illegal"),
-            ({"enableDLegerCommitLog": "true"}, 253, "enableDLegerCommitLog=true"),
-            ({"enableControllerMode": "TRUE"}, 253, "enableControllerMode=true"),
             ({"enableDLegerCommitLog": "true", "enableControllerMode": "true"}, 252,
              "The config enableControllerMode and enableDLegerCommitLog cannot both be true."),
         ]:
             error = self.assertRaises(boot.StartRefused, boot.broker_settings, None, overrides)
             self.assertEqual(error.status, status, msg=repr(overrides))
             self.assertIn(text, str(error))
+
+    def test_a_role_in_replication_that_no_plugin_provides_is_refused(self) -> None:
+        """Once plugins are known, with Apache's status."""
+        for overrides, text in [
+            ({"brokerRole": "SLAVE", "brokerId": "1"}, "brokerRole=SLAVE: there is no repl"),
+            ({"brokerRole": "SYNC_MASTER"}, "brokerRole=SYNC_MASTER: there is no replication"),
+            ({"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog=true"),
+            ({"enableControllerMode": "TRUE"}, "enableControllerMode=true"),
+        ]:
+            settings = boot.broker_settings(None, overrides)
+            error = self.assertRaises(boot.StartRefused, boot.refuse_unread, settings)
+            self.assertEqual(error.status, 253)
+            self.assertIn(text, str(error))
+
+    def test_a_plugin_provides_roles(self) -> None:
+        """One of its settings says so; a slave still needs an id, and keeps it."""
+        row = Setting("mine.replicas", "int", 1, "Of a plugin.", provides=(
+            "brokerRole=SLAVE", "brokerRole=SYNC_MASTER"))
+        for role, broker_id, kept, ratio in (
+                ("SLAVE", "2", 2, 30), ("SYNC_MASTER", "2", 0, 40), ("ASYNC_MASTER", "1", 0, 40)):
+            settings = boot.broker_settings(None, {"brokerRole": role, "brokerId": broker_id})
+            settings.add_rows([row])
+            boot.refuse_unread(settings)
+            self.assertEqual(settings.int("brokerId"), kept)
+            self.assertEqual(settings.int("accessMessageInMemoryMaxRatio"), ratio)
+        settings = boot.broker_settings(None, {"brokerRole": "SLAVE", "brokerId": "0"})
+        settings.add_rows([row])
+        error = self.assertRaises(boot.StartRefused, boot.refuse_unread, settings)
+        self.assertEqual((error.status, str(error)), (253, "Slave's brokerId must be > 0"))
+        settings = boot.broker_settings(None, {"enableDLegerCommitLog": "true"})
+        settings.add_rows([Setting("enableDLegerCommitLog", "flag", False, "Of a plugin.",
+                                   source="MessageStoreConfig")])
+        boot.refuse_unread(settings)
 
     def test_lists_with_blanks(self) -> None:
         """Lists with blanks, open ends and IPv6 addresses are name servers."""

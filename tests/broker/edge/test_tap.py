@@ -235,7 +235,7 @@ class OptionsTests(SynchronousTestCase):
         for arguments, status, text in [
             (["broker", "listenPort=x"], 255, "listenPort=x (command line)"),
             (["broker", "-c", "/no/such"], 255, "/no/such"),
-            (["broker", "brokerRole=SLAVE"], 253, "brokerRole=SLAVE"),
+            (["broker", "namesrvAddr=nowhere"], 253, "nowhere"),
             (["broker", "foo"], 1, "'foo' is not a setting"),
             (["up", "--broker-port", "5", "listenPort=6"], 1, "--broker-port 5 and listenPort=6"),
         ]:
