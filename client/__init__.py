@@ -1,45 +1,52 @@
 """The client: producers and consumers of any RocketMQ broker from 4.9 on, in pure Python.
 
 The names here are the blocking ones. ``twistmq.client.aio`` has those for asyncio, and
-``twistmq.client.tx`` those for Twisted.
+``twistmq.client.tx`` those for Twisted. Names are imported when they are first used, so that a
+program loads what it uses: a command that asks one question needs no consumer.
 """
 
-from twistmq.broker.wire.signature import Credentials
-from twistmq.client.blocking import Client, Producer
-from twistmq.client.consumer import Consumer
-from twistmq.client.core.subscriptions import Sql, sql
-from twistmq.client.errors import (
-    Busy,
-    ClientError,
-    Closed,
-    Denied,
-    ForkedError,
-    Full,
-    NoRoute,
-    NotAssigned,
-    NotSafe,
-    OptionError,
-    Rejected,
-    RemotingConnectError,
-    RemotingError,
-    RemotingSendError,
-    RemotingTimeout,
-    RequestRefused,
-    RequestTimeout,
-    SendFailed,
-    TopicMissing,
-    Undecodable,
-    Unsupported,
-)
-from twistmq.client.handlers import Dead, Retry
-from twistmq.client.messages import (
-    Message,
-    MessageQueue,
-    PullResult,
-    PullStatus,
-    ReceivedMessage,
-    SendResult,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from twistmq.broker.wire.signature import Credentials
+    from twistmq.client.blocking import Client, Producer
+    from twistmq.client.consumer import Consumer
+    from twistmq.client.core.subscriptions import Sql, sql
+    from twistmq.client.errors import (
+        Busy,
+        ClientError,
+        Closed,
+        Denied,
+        ForkedError,
+        Full,
+        NoRoute,
+        NotAssigned,
+        NotSafe,
+        OptionError,
+        Rejected,
+        RemotingConnectError,
+        RemotingError,
+        RemotingSendError,
+        RemotingTimeout,
+        RequestRefused,
+        RequestTimeout,
+        SendFailed,
+        TopicMissing,
+        Undecodable,
+        Unsupported,
+    )
+    from twistmq.client.handlers import Dead, Retry
+    from twistmq.client.messages import (
+        Message,
+        MessageQueue,
+        PullResult,
+        PullStatus,
+        ReceivedMessage,
+        SendResult,
+    )
 
 __all__ = [
     "Busy", "Client", "ClientError", "Closed", "Consumer", "Credentials", "Dead", "Denied",
@@ -49,3 +56,28 @@ __all__ = [
     "RequestRefused", "RequestTimeout", "Retry", "SendFailed", "SendResult", "Sql",
     "TopicMissing", "Undecodable", "Unsupported", "sql",
 ]
+
+_MODULES: Final = {
+    "twistmq.broker.wire.signature": ["Credentials"],
+    "twistmq.client.blocking": ["Client", "Producer"],
+    "twistmq.client.consumer": ["Consumer"],
+    "twistmq.client.core.subscriptions": ["Sql", "sql"],
+    "twistmq.client.errors": [
+        "Busy", "ClientError", "Closed", "Denied", "ForkedError", "Full", "NoRoute", "NotAssigned",
+        "NotSafe", "OptionError", "Rejected", "RemotingConnectError", "RemotingError",
+        "RemotingSendError", "RemotingTimeout", "RequestRefused", "RequestTimeout", "SendFailed",
+        "TopicMissing", "Undecodable", "Unsupported"],
+    "twistmq.client.handlers": ["Dead", "Retry"],
+    "twistmq.client.messages": [
+        "Message", "MessageQueue", "PullResult", "PullStatus", "ReceivedMessage", "SendResult"],
+}
+_PLACES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name when it is first used."""
+    module = _PLACES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value

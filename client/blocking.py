@@ -9,7 +9,6 @@ see ``twistmq.client.loop``.
 
 from __future__ import annotations
 
-import random
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -18,13 +17,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from twistmq.broker.wire.bodies import TopicRouteData
+from twistmq.broker.codes import ResponseCode
+from twistmq.broker.wire.bodies import ClusterInfo, TopicRouteData
+from twistmq.broker.wire.command import RemotingCommand
+from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.signature import Credentials
 from twistmq.client.core.client import ClientCore, ClientOptions
 from twistmq.client.core.queries import Queries
 from twistmq.client.core.sending import Outgoing, ProducerOptions, Sender
 from twistmq.client.errors import Closed, Full, OptionError
-from twistmq.client.identity import new_client_id, process_ids
+from twistmq.client.identity import new_client_id, process_ids, randrange
 from twistmq.client.lookup import fetch_name_servers, local_ip, name_servers_of
 from twistmq.client.loop import Loop, SystemClock, shared_loop
 from twistmq.client.messages import Message, MessageQueue, PullResult, SendResult
@@ -69,7 +71,7 @@ class Client:
             timeout_ms=timeout_s * 1000,
             connect_timeout_ms=connect_timeout_s * 1000, retries=retries,
             retry_wait_ms=retry_wait_s * 1000)
-        self.core = ClientCore(self.options, SystemClock(), random.randrange, fetch_name_servers)
+        self.core = ClientCore(self.options, SystemClock(), randrange, fetch_name_servers)
         self.queries = Queries(self.core)
         self.loop: Loop = shared_loop()
         self.loop.add(self.core.engine, tls)
@@ -108,6 +110,35 @@ class Client:
             raise Closed("the client is closed")
         return self.loop.call(self.core.engine, make)
 
+    # --- requests
+
+    @property
+    def timeout_s(self) -> float:
+        """The bound on each request, seconds."""
+        return self.options.timeout_ms / 1000
+
+    def ask(
+        self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
+        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """Ask the server at an address, once.
+
+        :param taken: the codes of an answer that is returned.
+        :raises RequestRefused: with another code.
+        :raises RemotingError: when it does not answer; the text names it.
+        """
+        timeout_ms = None if timeout_s is None else timeout_s * 1000
+        return self.run(lambda: self.core.ask(address, code, header, body, taken=taken,
+                                              timeout_ms=timeout_ms))
+
+    def ask_name_server(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
+        """Ask one name server after the other until one answers.
+
+        :raises RequestRefused: when it answers with an error.
+        :raises RemotingError: when none answers.
+        """
+        return self.run(lambda: self.core.ask_name_server(code, header))
+
     # --- topics and brokers
 
     def route(self, topic: str, *, again: bool = False) -> TopicRouteData:
@@ -135,6 +166,10 @@ class Client:
         :raises RequestRefused: TOPIC_NOT_EXIST when no broker makes topics either.
         """
         return self.run(lambda: self.queries.write_queues(topic, again=again))
+
+    def cluster_info(self) -> ClusterInfo:
+        """All clusters and brokers."""
+        return self.run(self.queries.cluster_info)
 
     def broker_addresses(self) -> dict[str, str]:
         """The address of each broker's master, or of a slave without a master, by name."""

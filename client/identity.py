@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import secrets
 import time
 from collections.abc import Callable
 
 from twistmq.client.core import unique_id
 
-__all__ = ["new_client_id", "process_ids"]
+__all__ = ["new_client_id", "process_ids", "randrange"]
 
 
 def new_client_id(ip: str, instance: str = "", unit: str = "") -> str:
@@ -22,7 +21,7 @@ def new_client_id(ip: str, instance: str = "", unit: str = "") -> str:
     Differs from Apache: an instance without a name has four random bytes beside process and time,
     so that two containers do not get one id.
     """
-    name = instance or f"{os.getpid()}#{time.time_ns()}{secrets.token_hex(4)}"
+    name = instance or f"{os.getpid()}#{time.time_ns()}{os.urandom(4).hex()}"
     return "@".join([ip, name, unit] if unit else [ip, name])
 
 
@@ -32,3 +31,8 @@ def process_ids(client_id: str) -> Callable[[int], str]:
     :param client_id: begins with the address that the ids have.
     """
     return unique_id.process_ids(ipaddress.ip_address(client_id.partition("@")[0]).packed).make
+
+
+def randrange(bound: int) -> int:
+    """A random number below a bound; ``random`` takes long to import."""
+    return int.from_bytes(os.urandom(8)) % bound

@@ -22,13 +22,15 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twistmq.broker.wire.addresses import split_address
 from twistmq.client.core.engine import Close, Connect, Effect, Engine, Work, Write
 from twistmq.client.core.tasks import Future, Task
 from twistmq.client.errors import ForkedError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["Loop", "SystemClock", "shared_loop"]
 
@@ -308,6 +310,9 @@ class Loop:
         then: Callable[[Any, BaseException | None], object],
     ) -> None:
         if self._workers is None:
+            # Few clients need it: for a name server or broker with a name, or for a file.
+            from concurrent.futures import ThreadPoolExecutor
+
             self._workers = ThreadPoolExecutor(_WORKERS, "twistmq-client-work")
 
         def run() -> None:

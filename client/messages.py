@@ -33,8 +33,15 @@ STORED: Final = {
 }
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message to send.
+class _TopicAndBody(msgspec.Struct, frozen=True, gc=False):
+    """The parts of a message that are given by place."""
+
+    topic: str
+    body: Any
+
+
+class Message(_TopicAndBody, frozen=True, kw_only=True, gc=False):
+    """A message to send: ``Message("orders", b"paid", tags="eu")``.
 
     :param topic: its topic.
     :param body: its bytes, or a value for a producer with an encoder.
@@ -50,8 +57,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     :param sys_flag: bits of the record, for bodies that are compressed already.
     """
 
-    topic: str
-    body: Any
     tags: str = ""
     keys: Sequence[str] = ()
     sharding_key: str = ""

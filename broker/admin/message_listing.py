@@ -16,19 +16,20 @@ from twistmq.broker.admin.session import AdminError, Broker, Session
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.flags import PULL_SUBSCRIPTION
 from twistmq.broker.wire.headers.offset import (
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
 )
-from twistmq.broker.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from twistmq.broker.wire.headers.query import QueryConsumeQueueRequestHeader
 from twistmq.broker.wire.properties import KEYS, TAGS
-from twistmq.broker.wire.record import StoredMessage, records_of
+from twistmq.broker.wire.record import StoredMessage
+from twistmq.client.core.pulling import messages_of, pull_header, pull_result
+from twistmq.client.core.subscriptions import subscription
+from twistmq.client.messages import PullStatus, ReceivedMessage
 
 __all__ = ["consume_messages", "print_messages", "print_queue", "pull", "query_queue"]
 
-#: How many messages a pull asks for, and the bit that says that a pull brings its subscription.
+#: How many messages a pull asks for.
 _PULL_COUNT = 32
 _GROUP: Final = "TOOLS_CONSUMER"
 _PULL_ENDS: Final = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND,
@@ -40,18 +41,16 @@ def pull(
     expression: str = "*",
 ) -> tuple[list[StoredMessage], int, bool]:
     """Messages of a queue, where to go on, and whether its end was reached."""
-    reply = session.ask(address, RequestCode.PULL_MESSAGE, PullMessageRequestHeader(
-        consumer_group=_GROUP, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
-        max_msg_nums=count, sys_flag=PULL_SUBSCRIPTION, subscription=expression,
-        expression_type="TAG"), taken=_PULL_ENDS)
-    to = reply.header(PullMessageResponseHeader).next_begin_offset
-    found = records_of(reply.body) if reply.code == ResponseCode.SUCCESS else []
-    # The broker compares hashes of tags; the tags themselves are compared here.
-    tags = {part.strip() for part in expression.split("||")} - {"", "*"}
-    if tags:
-        found = [each for each in found if each.properties_map().get(TAGS) in tags]
-    is_end = reply.code == ResponseCode.PULL_NOT_FOUND or (
-        reply.code == ResponseCode.PULL_OFFSET_MOVED and to <= offset)
+    header = pull_header(queue, offset, _GROUP, max_count=count, expression=expression)
+    reply = session.ask(address, RequestCode.PULL_MESSAGE, header, taken=_PULL_ENDS)
+    result = pull_result(reply, address)
+    to = result.next_offset
+    messages: list[ReceivedMessage[bytes]] = []
+    if result.status is PullStatus.FOUND:
+        messages = messages_of(result, queue, subscription(queue.topic, expression).tags)
+    found = [each.record for each in messages]
+    is_end = result.status is PullStatus.NO_NEW_MESSAGE or (
+        result.status is PullStatus.OFFSET_MOVED and to <= offset)
     return found, to, is_end
 
 

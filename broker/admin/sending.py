@@ -14,14 +14,11 @@ from twistmq.broker.admin.rows import Millis, Result, Row, Table
 from twistmq.broker.admin.session import AdminError, Session
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError
-from twistmq.broker.topic_names import TEMPLATE_TOPIC
 from twistmq.broker.wire.bodies import MessageQueue
-from twistmq.broker.wire.headers.send import (
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-)
+from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.properties import KEYS, TAGS, UNIQ_KEY, format_properties
 from twistmq.broker.wire.record import StoredMessage
+from twistmq.client.core.sending import send_header
 from twistmq.client.core.unique_id import process_ids
 
 __all__ = ["SENT", "check_send_time", "cluster_send_time", "send_again", "send_message",
@@ -37,7 +34,6 @@ _STATUS: Final = {
     ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
 }
 _PRODUCER: Final = "twistmq_admin"
-_QUEUES: Final = 4
 
 _ids: Final = process_ids(b"\x7f\0\0\1")
 
@@ -51,11 +47,9 @@ def _send(
     flag: int = 0, sys_flag: int = 0,
 ) -> Row:
     fields = {UNIQ_KEY: _ids.make(_now_ms()), **properties}
-    reply = session.ask(address, RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2(
-        producer_group=_PRODUCER, topic=queue.topic, default_topic=TEMPLATE_TOPIC,
-        default_topic_queue_nums=_QUEUES, queue_id=queue.queue_id, sys_flag=sys_flag,
-        born_timestamp=_now_ms(), flag=flag, properties=format_properties(fields),
-        reconsume_times=0, unit_mode=False, batch=False), body, taken=tuple(_STATUS))
+    header = send_header(_PRODUCER, queue.topic, queue.queue_id, _now_ms(),
+                         format_properties(fields), flag, sys_flag)
+    reply = session.ask(address, RequestCode.SEND_MESSAGE_V2, header, body, taken=tuple(_STATUS))
     answer = reply.header(SendMessageResponseHeader)
     return (queue.broker_name, answer.queue_id, answer.queue_offset,
             _STATUS[ResponseCode(reply.code)], fields[UNIQ_KEY], answer.msg_id)

@@ -1,7 +1,7 @@
 """The client of the commands: it finds brokers by address, name, topic or cluster.
 
-It is the blocking client, because that starts quickest: a command is a handful of requests, one
-after the other, and a reactor would double what the process takes to start.
+It is the blocking client, which starts quickest: a command is a handful of requests, one after the
+other, and a reactor would double the time that the process takes to start.
 
 Source: DefaultMQAdminExtImpl, MQClientAPIImpl, CommandUtil @5.3.3.
 """
@@ -13,14 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from twistmq.broker.client.blocking_cluster import BlockingCluster, refusal
-from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.errors import BrokerError, RemotingError, RequestRefused
 from twistmq.broker.wire.bodies import ClusterInfo, TopicRouteData
-from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.flags import MASTER_ID
-from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.signature import Credentials
+from twistmq.client.blocking import Client
 
 __all__ = ["AdminError", "Broker", "Session"]
 
@@ -42,8 +39,8 @@ class Broker:
     address: str
 
 
-class Session(BlockingCluster):
-    """A client for commands; parameters are those of :class:`BlockingCluster`.
+class Session(Client):
+    """A client for commands; parameters are those of :class:`Client`.
 
     ``failures`` has the errors of single servers, if the request succeeded on the rest.
     """
@@ -60,34 +57,10 @@ class Session(BlockingCluster):
 
     # --- requests
 
-    def ask(
-        self, address: str, code: int, header: CommandHeader | None = None, body: bytes = b"", *,
-        taken: tuple[int, ...] = (ResponseCode.SUCCESS,), timeout_s: float | None = None,
-    ) -> RemotingCommand:
-        """Ask the server at an address.
-
-        :param taken: the codes of an answer that is returned.
-        :raises RequestRefused: with another code.
-        :raises RemotingError: when it does not answer; the text names it.
-        """
-        connection = self._connection(address)
-        try:
-            reply = connection.request(code, header, body, timeout_s)
-        except RemotingError as error:
-            self._drop(connection)
-            raise type(error)(f"{address}: {error}") from None
-        if reply.code not in taken:
-            raise refusal(reply, address)
-        return reply
-
-    def ask_name_server(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
-        """Ask the name servers in turn until one answers."""
-        return self._ask_name_server(code, header)
-
     @property
     def name_servers(self) -> list[str]:
-        """The addresses of all name servers."""
-        return list(self._name_servers)
+        """The addresses of all name servers, in the order in which they were given."""
+        return list(self.options.name_servers) or super().name_servers
 
     def each(self, places: Iterable[T], one: Callable[[T], object]) -> Iterator[tuple[T, object]]:
         """Do something at each place; what fails there is told at the end, not here.
@@ -108,10 +81,9 @@ class Session(BlockingCluster):
     # --- who is there
 
     def cluster_info(self) -> ClusterInfo:
-        """All clusters and brokers."""
+        """All clusters and brokers, asked for once."""
         if self._cluster_info is None:
-            reply = self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-            self._cluster_info = ClusterInfo.decode_reply(reply.body)
+            self._cluster_info = super().cluster_info()
         return self._cluster_info
 
     def cluster_names(self, cluster: str | None = None) -> list[str]:

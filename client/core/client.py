@@ -227,6 +227,17 @@ class ClientCore:
             raise refusal(reply.code, reply.remark, address)
         return reply
 
+    async def ask_name_server(
+        self, code: int, header: CommandHeader | None = None
+    ) -> RemotingCommand:
+        """Ask one name server after the other until one answers.
+
+        :raises RequestRefused: when it answers with an error.
+        :raises RemotingError: when none answers.
+        """
+        self.check_open()
+        return await self.names.ask(code, None if header is None else self.namespace.header(header))
+
     async def ask_queue(
         self, queue: MessageQueue, code: int, header: CommandHeader, *,
         taken: tuple[int, ...] = (ResponseCode.SUCCESS,), of_slaves: bool = True,

@@ -33,8 +33,7 @@ class Queries:
 
     async def topics(self) -> list[str]:
         """The names of all topics of the namespace, in order."""
-        self._client.check_open()
-        reply = await self._client.names.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        reply = await self._client.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         space = self._client.namespace
         topics = TopicList.decode_reply(reply.body).topic_list
         return sorted(space.without(topic) for topic in topics if space.holds(topic))
@@ -54,8 +53,7 @@ class Queries:
 
     async def cluster_info(self) -> ClusterInfo:
         """All clusters and brokers."""
-        self._client.check_open()
-        reply = await self._client.names.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        reply = await self._client.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         return ClusterInfo.decode_reply(reply.body)
 
     async def broker_addresses(self) -> dict[str, str]:

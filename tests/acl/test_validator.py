@@ -74,8 +74,8 @@ class ValidatorTests(AclTestCase):
                 # The first of the two has another name until the frame is made.
                 frame = encode_request(RequestCode.SEND_MESSAGE_V2, 1, None, b"x",
                                        serialize_type=encoding,
-                                       extra_fields={"?": other, **fields})
-                doubled = frame.replace(b'"?"', b'"b"').replace(b"\x00\x01?", b"\x00\x01b")
+                                       extra_fields={"~": other, **fields})
+                doubled = frame.replace(b'"~"', b'"b"').replace(b"\x00\x01~", b"\x00\x01b")
                 self.assertNotEqual(doubled, frame)
                 frames = FrameDecoder().feed(doubled)
                 [reply] = self.box.kernel.dispatcher.execute(self.peer(), frames, 0)

@@ -21,8 +21,8 @@ from twistmq.broker.wire import json_dialect
 from twistmq.broker.wire.bodies.registration import RegisterBrokerBody
 from twistmq.broker.wire.command import RemotingCommand, decode_command
 from twistmq.broker.wire.frame import FrameDecoder
-from twistmq.broker.wire.headers import HEADERS
 from twistmq.broker.wire.headers.namesrv import RegisterBrokerRequestHeader
+from twistmq.broker.wire.headers.table import HEADERS
 from twistmq.broker.wire.properties import java_string_hash, parse_properties
 from twistmq.broker.wire.record import (
     CHECK_FILE_END,

@@ -20,7 +20,7 @@ from tests.interop.java_process import JavaProcess
 from tests.interop.mqadmin import mqadmin
 from tests.interop.peer import Peer, wait_for_registration
 from tests.interop.servers import MAIN, Servers, free_port, wait_until
-from twistmq.broker.client.blocking_cluster import BlockingCluster
+from twistmq.client import Client
 
 TOPIC, GROUP, QUEUES, COUNT = "Static", "static_group", 4, 25
 BLOCK = 10_000
@@ -113,8 +113,8 @@ class StaticTopicCase(JavaTestCase):
                 for queue in info["currIdMap"]}
 
     def route(self, namesrv: str) -> Any:
-        with BlockingCluster(namesrv) as cluster:
-            return json.loads(cluster.route(TOPIC, refresh=True).encode_standard())
+        with Client(namesrv) as cluster:
+            return json.loads(cluster.route(TOPIC, again=True).encode_standard())
 
     def ours(self, name: str, *settings: str) -> Servers:
         """Our servers, with a broker of this name; they stop when the test ends."""

@@ -37,7 +37,7 @@ from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import decode_command
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder, encode_frame
 from twistmq.broker.wire.header import ext_fields_of
-from twistmq.broker.wire.headers import HEADERS
+from twistmq.broker.wire.headers.table import HEADERS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "frames"
 #: Frames that one connection sends at the most, and for how long it waits for answers, seconds.

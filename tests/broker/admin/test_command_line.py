@@ -107,7 +107,8 @@ class ErrorTests(SynchronousTestCase):
     def test_nobody_answers(self) -> None:
         """A name server that is not there is one line that names it."""
         err = self.one_line("topicList", "-n", "127.0.0.1:1")
-        self.assertTrue(err.startswith("twistmq: no name server answers: 127.0.0.1:1: "), msg=err)
+        self.assertTrue(err.startswith(
+            "twistmq: no name server answers: connect to 127.0.0.1:1 failed: "), msg=err)
 
     def test_bad_command_lines(self) -> None:
         """What is missing or has no meaning is one line, with where to read more."""

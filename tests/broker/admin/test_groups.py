@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.broker.admin.case import AdminCase
 from tests.interop.servers import wait_until
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client import Client
 
 
 class GroupTests(AdminCase):
@@ -59,7 +59,7 @@ class ProgressTests(AdminCase):
         super().setUp()
         self.rows("updateTopic", "-b", self.broker, "-t", "T", "-r", "2", "-w", "2")
         self.client = self.member("g", "T")
-        with BlockingClient(self.running.namesrv_address) as client, \
+        with Client(self.running.namesrv_address) as client, \
                 self.running.client() as sender:
             for _ in range(3):
                 sender.send("T", b"x", queue_id=1)

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.broker.admin.case import AdminCase
-from twistmq.broker.client.blocking_client import BlockingClient
-from twistmq.broker.client.messages import OutgoingMessage
 from twistmq.broker.wire.bodies import MessageQueue
 from twistmq.broker.wire.record import SYS_COMPRESSED
+from twistmq.client import Client, Message, Producer
 
 
 class MessageCase(AdminCase):
@@ -107,7 +106,7 @@ class FindTests(MessageCase):
             return self.detail("queryMsgById", "-t", "T", "-i", self.sent["message"])["group g"]
 
         self.assertEqual(state(), "NOT_CONSUME_YET")
-        with BlockingClient(self.running.namesrv_address) as client:
+        with Client(self.running.namesrv_address) as client:
             client.commit_group_offset("g", queue, 1)
         self.assertEqual(state(), "CONSUMED")
 
@@ -128,10 +127,10 @@ class FindTests(MessageCase):
 
     def test_a_body_that_a_client_compressed_is_shown_as_it_was(self) -> None:
         """A body that a client compressed is shown as it was."""
-        with BlockingClient(self.running.namesrv_address) as client:
-            client.send(OutgoingMessage("T", zlib.compress(b"long " * 9), {"KEYS": "z"},
-                                        sys_flag=SYS_COMPRESSED))
-            client.send(OutgoingMessage("T", b"not zlib", {"KEYS": "n"}, sys_flag=SYS_COMPRESSED))
+        with Producer(self.running.namesrv_address) as producer:
+            producer.send(Message("T", zlib.compress(b"long " * 9), keys=["z"],
+                                  sys_flag=SYS_COMPRESSED))
+            producer.send(Message("T", b"not zlib", keys=["n"], sys_flag=SYS_COMPRESSED))
         bodies = {row["keys"]: row["body"] for row in self.rows("printMsg", "-t", "T")}
         self.assertEqual(bodies["z"], "long " * 9)
         self.assertTrue(bodies["n"].startswith("<8 bytes that do not decompress"))
@@ -143,10 +142,10 @@ class WalkTests(MessageCase):
 
     def setUp(self) -> None:
         super().setUp()
-        with BlockingClient(self.running.namesrv_address) as client:
+        with Producer(self.running.namesrv_address) as producer:
             for at in range(70):
-                client.send(OutgoingMessage("T", b"%d" % at, {"TAGS": "b" if at % 2 else "a"}),
-                            MessageQueue("T", "broker-a", 0))
+                producer.send("T", b"%d" % at, tags="b" if at % 2 else "a",
+                              queue=MessageQueue("T", "broker-a", 0))
 
     def test_all_messages_of_a_topic_come_in_queue_order(self) -> None:
         """All messages, in the order of queues, over many pulls; or those of a tag."""
@@ -173,7 +172,7 @@ class WalkTests(MessageCase):
         rows = self.rows("consumeMessage", "-t", "T", "-b", "broker-a", "-i", "0", "-o", "5", "-c",
                          "40", "-g", "g")
         self.assertEqual([row["offset"] for row in rows], list(range(5, 45)))
-        with BlockingClient(self.running.namesrv_address) as client:
+        with Client(self.running.namesrv_address) as client:
             self.assertIsNone(client.group_offset("g", MessageQueue("T", "broker-a", 0)))
         self.assertIn("-o needs", self.refusal("consumeMessage", "-t", "T", "-o", "5"))
 
@@ -200,8 +199,8 @@ class TraceTests(AdminCase):
             SubAfter("r1", name, 7, False, None, 4, 1_700_000_000_020, "g"),
             Pub(1_700_000_000_005, None, "p", "T", "0B" * 16, None, None, None, 5, 3, 0, None,
                 True)))
-        with BlockingClient(self.running.namesrv_address) as client:
-            client.send(OutgoingMessage("RMQ_SYS_TRACE_TOPIC", body, {"KEYS": name}))
+        with Producer(self.running.namesrv_address) as producer:
+            producer.send("RMQ_SYS_TRACE_TOPIC", body, keys=[name])
         rows = self.rows("queryMsgTraceById", "-i", name)
         self.assertEqual([(row["type"], row["group"], row["client"], row["time"], row["ms"],
                            row["status"]) for row in rows], [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.broker.admin.case import AdminCase
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client import Client
 
 _QUEUES = [MessageQueue("T", "broker-a", at) for at in range(2)]
 
@@ -23,7 +23,7 @@ class OffsetTests(AdminCase):
             for queue in range(2):
                 for _ in range(3):
                     sender.send("T", b"x", queue_id=queue)
-        self.client = BlockingClient(self.running.namesrv_address)
+        self.client = Client(self.running.namesrv_address)
         self.addCleanup(self.client.close)
         for queue in _QUEUES:
             self.client.commit_group_offset("g", queue, 1)

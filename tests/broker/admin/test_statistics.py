@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.broker.admin.case import AdminCase
-from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.wire.bodies import MessageQueue
+from twistmq.client import Client
 
 
 class StatisticsTests(AdminCase):
@@ -16,7 +16,7 @@ class StatisticsTests(AdminCase):
         self.rows("updateTopic", "-b", self.broker, "-t", "T", "-r", "1", "-w", "1")
         self.client = self.member("g", "T")
         with self.running.client() as sender, \
-                BlockingClient(self.running.namesrv_address) as client:
+                Client(self.running.namesrv_address) as client:
             for _ in range(3):
                 self.sent = sender.send("T", b"x", queue_id=0)
             client.commit_group_offset("g", MessageQueue("T", "broker-a", 0), 1)

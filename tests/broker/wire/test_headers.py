@@ -14,8 +14,8 @@ from twistmq.broker.wire.binary_header import encode_binary_header
 from twistmq.broker.wire.command import decode_command, encode_reply, encode_request
 from twistmq.broker.wire.frame import JSON, ROCKETMQ, FrameDecoder
 from twistmq.broker.wire.header import CommandHeader, EmptyHeader, decode_fields, ext_fields_of
-from twistmq.broker.wire.headers import HEADERS
 from twistmq.broker.wire.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from twistmq.broker.wire.headers.table import HEADERS
 
 #: Request codes that Java clients (4.9 to 5.x, with every feature) and the Go client use.
 JAVA_AND_GO = {

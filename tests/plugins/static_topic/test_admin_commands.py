@@ -10,7 +10,6 @@ from unittest import mock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.admin.session import AdminError, Session
-from twistmq.broker.client.blocking_cluster import BlockingCluster
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.errors import BrokerError
 from twistmq.broker.testing import RunningBroker, running_broker
@@ -19,6 +18,7 @@ from twistmq.broker.wire.headers.pull import PullMessageResponseHeader
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.headers.topic import DeleteTopicRequestHeader
 from twistmq.broker.wire.record import records_of
+from twistmq.client import Client
 from twistmq.plugins.static_topic import admin_commands
 from twistmq.plugins.static_topic.admin_commands import (
     remapping_static_topic,
@@ -43,7 +43,7 @@ class CommandTests(SynchronousTestCase):
             {"brokerName": B, "namesrvAddr": first.namesrv_address}))
         self.brokers: dict[str, RunningBroker] = {A: first, B: second}
         self.session = stack.enter_context(Session(first.namesrv_address))
-        self.cluster = stack.enter_context(BlockingCluster(first.namesrv_address))
+        self.cluster = stack.enter_context(Client(first.namesrv_address))
 
     def update(self, total: int, brokers: str | None = f"{A},{B}", clusters: str | None = None,
                file: str | None = None, force: bool = False) -> dict[str, tuple[object, ...]]:
@@ -58,7 +58,7 @@ class CommandTests(SynchronousTestCase):
         return {str(row[0]): row[3:6] for row in rows}
 
     def leads(self) -> dict[int, str]:
-        mappings = self.cluster.route(TOPIC, refresh=True).topic_queue_mapping_by_broker or {}
+        mappings = self.cluster.route(TOPIC, again=True).topic_queue_mapping_by_broker or {}
         return {queue: name for name, info in mappings.items() for queue in info.curr_id_map}
 
     def send(self, queue: int, body: bytes) -> int:

@@ -1,0 +1,22 @@
+"""The names of ``twistmq.client``, which are imported when they are first used."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import twistmq.client
+
+
+class NameTests(SynchronousTestCase):
+    """The package's ``__getattr__``."""
+
+    def test_each_public_name_is_found(self) -> None:
+        """The table of modules has every name of ``__all__`` and no other."""
+        self.assertEqual(sorted(twistmq.client._PLACES), sorted(twistmq.client.__all__))
+        for name in twistmq.client.__all__:
+            self.assertTrue(callable(getattr(twistmq.client, name)), msg=name)
+
+    def test_another_name_is_an_attribute_error(self) -> None:
+        """As of any module."""
+        with self.assertRaisesRegex(AttributeError, "'twistmq.client' has no attribute 'Nothing'"):
+            twistmq.client.Nothing  # noqa: B018
