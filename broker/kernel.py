@@ -101,6 +101,8 @@ class Kernel:
         self.topics_changed = self.tables.topics_changed
         self.topics_saved_and_registered = self.tables.topics_saved_and_registered
         self.persist = self.tables.persist
+        self.replacing_topics = self.tables.replacing_topics
+        self.replacing_groups = self.tables.replacing_groups
         self.filters = self.providers.filters
         self.send_forbidden_topics = self.providers.send_forbidden_topics
         self.acknowledgement = self.appender.acknowledgement

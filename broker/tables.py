@@ -5,7 +5,7 @@ Source: BrokerController's managers @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from twisted.internet.defer import Deferred, DeferredList
 
@@ -23,6 +23,7 @@ from twistmq.broker.request.subscription_group import SubscriptionGroupTable
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.scheduling.scheduler import Lane
 from twistmq.broker.store.message_store import MessageStore
+from twistmq.broker.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 __all__ = ["Tables"]
 
@@ -132,7 +133,36 @@ class Tables:
             self.stats.forget_topic(each)
             self._store.delete_topic(each)
 
+    def replacing_topics(
+        self, topics: Mapping[str, TopicConfig], version: DataVersion
+    ) -> Generator[None, None, None]:
+        """Make the topics equal to another broker's, with its data version; yields in between.
+
+        Topics that it does not have are deleted with their offsets and queues; system topics stay.
+
+        :raises WireError: when there cannot be such a topic; nothing is changed then.
+        """
+        for topic in (yield from self.topic_config.replacing(topics)):
+            self.delete_topic(topic)
+            yield
+        self.topic_config.take_version(version)
+
     # --- groups
+
+    def replacing_groups(
+        self, groups: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]] | None, version: DataVersion,
+    ) -> Generator[None, None, None]:
+        """Make the groups equal to another broker's, with its data version; yields in between.
+
+        Groups that it does not have are deleted; their offsets and the system's groups stay.
+
+        :raises WireError: when there cannot be such a group; nothing is changed then.
+        """
+        for group in (yield from self.subscription_group.replacing(groups, forbidden)):
+            self.delete_group(group, clean_offset=False)
+            yield
+        self.subscription_group.take_version(version)
 
     def delete_group(self, group: str, clean_offset: bool) -> None:
         """Delete a group and its statistics.

@@ -6,7 +6,7 @@ own. ``twistmq.broker.api`` exports both protocols and says how long their membe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from twistmq.broker.scheduling.scheduler import Lane, Scheduler
     from twistmq.broker.scheduling.steady_clock import SteadyClock
     from twistmq.broker.store.message_store import MessageStore
+    from twistmq.broker.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
     from twistmq.broker.wire.message_id import UniqueIdMaker
     from twistmq.broker.wire.record import MessageRecord, StoredMessage
 
@@ -171,7 +172,7 @@ class Broker(Server, Protocol):
 
     @property
     def consumer_offset(self) -> ConsumerOffsetTable:
-        """The offset up to which each group has consumed each queue."""
+        """The offset up to which each group has consumed each queue; ``merging`` of others'."""
 
     @property
     def acknowledgement(self) -> Acknowledgement:
@@ -205,6 +206,17 @@ class Broker(Server, Protocol):
     @property
     def on_group_deletion(self) -> list[Callable[[str, bool], None]]:
         """Called with a deleted group, and whether its offsets were deleted."""
+
+    def replacing_topics(
+        self, topics: Mapping[str, TopicConfig], version: DataVersion
+    ) -> Generator[None, None, None]:
+        """Make the topics equal to another broker's; for ``slices``."""
+
+    def replacing_groups(
+        self, groups: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]] | None, version: DataVersion,
+    ) -> Generator[None, None, None]:
+        """Make the groups equal to another broker's; for ``slices``."""
 
     def append(
         self, records: Sequence[MessageRecord], owners: Sequence[int] | None = None

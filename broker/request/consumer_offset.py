@@ -11,6 +11,7 @@ from typing import Final
 from twisted.logger import Logger
 
 from twistmq.broker.constants import OFFSETS_BYTES_MAX
+from twistmq.broker.errors import WireError
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
@@ -177,6 +178,48 @@ class ConsumerOffsetTable(SavedTable):
         self._commits += 1
         if self._commits % _VERSION_STEP == 0:
             self.data_version.next_version(self._now_ms())
+
+    def merging(
+        self, table: Mapping[str, Mapping[int, int]], *, larger_wins: bool
+    ) -> Generator[None, None, int]:
+        """Take over offsets of another broker; those that it does not have stay. Yields in
+        between, and leaves the data version alone: see :meth:`take_version`.
+
+        :param table: by "topic@group" and queue.
+        :param larger_wins: whether an offset that is less than the one here is left out, so that no
+            consumer goes back.
+        :returns: how many were taken.
+        :raises WireError: when there is what cannot be an offset; nothing is changed then.
+        """
+        try:
+            _check(table)
+        except ValueError as error:
+            raise WireError(str(error)) from error
+        taken = 0
+        for number, (key, offsets) in enumerate(table.items()):
+            if number % _KEYS_AT_ONCE == 0:
+                yield
+            queues = self.table.get(key, {})
+            newer = {queue_id: offset for queue_id, offset in offsets.items()
+                     if offset != (old := queues.get(queue_id, -1))
+                     and not (larger_wins and offset < old)}
+            if not newer:
+                continue
+            if key not in self.table:
+                queues = self._new_key(key)
+            before = len(queues)
+            queues.update(newer)
+            self.size_bytes += (len(queues) - before) * _QUEUE_BYTES
+            self._file_rows.changed(key)
+            self.dirty = True
+            taken += len(newer)
+        return taken
+
+    def take_version(self, version: DataVersion) -> None:
+        """Have the data version of the table that this one was merged with."""
+        if self.data_version != version:
+            self.data_version.assign(version)
+            self.dirty = True
 
     def has_room(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a client may commit an offset: there is one already, or room for another."""

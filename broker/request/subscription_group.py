@@ -5,7 +5,7 @@ Source: SubscriptionGroupManager @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import GROUP_ROWS_KEPT, GROUP_ROWS_SIZE_MAX
-from twistmq.broker.errors import RequestRefused
+from twistmq.broker.errors import RequestRefused, WireError
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.attributes import GROUP_ATTRIBUTES, alter_attributes
 from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
@@ -43,6 +43,8 @@ _ROW_SIZE: Final = 380
 _MASK_SIZE: Final = 20
 #: The retry policy of a group that was given none.
 _POLICY: Final = GroupRetryPolicy()
+#: Groups of another broker that are compared between two looks at the clock.
+_ROWS_AT_ONCE: Final = 100
 #: Lines of groups created on demand that are written of a minute.
 _LINES_A_MINUTE: Final = 100
 
@@ -220,6 +222,39 @@ class SubscriptionGroupTable(SavedTable):
         self.rows_size -= row_size(config)
         self._changed(group)
         return True
+
+    def replacing(
+        self, groups: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]] | None,
+    ) -> Generator[None, None, list[str]]:
+        """Take over the groups of another broker's table; yields in between.
+
+        Only what differs is changed. System groups stay, if the other broker has them or not.
+
+        :param forbidden: masks by group and topic; None: of an older broker, which has none to
+            tell of.
+        :returns: groups that are not there: who calls deletes them before :meth:`take_version`.
+        :raises WireError: when there cannot be such a group; nothing is changed then.
+        """
+        for name, config in groups.items():
+            if name != config.group_name or not name:
+                raise WireError(f"there cannot be a group {name!r} that is {config}")
+        for number, (name, config) in enumerate(groups.items()):
+            if number % _ROWS_AT_ONCE == 0:
+                yield
+            if self.table.get(name) != config:
+                self._enter(config)
+        if forbidden is not None and forbidden != self.forbidden:
+            self.forbidden = {group: dict(topics) for group, topics in forbidden.items() if topics}
+            self._measure_rows()
+            self.dirty = True
+        return [name for name in self.table if name not in groups and not is_system_group(name)]
+
+    def take_version(self, version: DataVersion) -> None:
+        """Have the data version of the table that this one was made equal to."""
+        if self.data_version != version:
+            self.data_version.assign(version)
+            self.dirty = True
 
     def is_forbidden(self, group: str, topic: str, index: int) -> bool:
         """Whether bit ``index`` of the group's mask for the topic is set."""

@@ -6,7 +6,7 @@ Source: TopicConfigManager @5.3.3.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from copy import copy
 from typing import Final
 
@@ -21,7 +21,7 @@ from twistmq.broker.constants import (
     TOPIC_ROWS_KEPT,
     TOPIC_ROWS_SIZE_MAX,
 )
-from twistmq.broker.errors import RequestRefused
+from twistmq.broker.errors import RequestRefused, WireError
 from twistmq.broker.observe.log_rate import LineRate
 from twistmq.broker.request.attributes import (
     BATCH_QUEUE,
@@ -49,6 +49,8 @@ __all__ = ["TopicConfigTable", "is_batch_topic"]
 _ROW_SIZE: Final = 200
 #: Topics that one line names.
 _NAMED_MAX: Final = 20
+#: Topics of another broker that are compared between two looks at the clock.
+_ROWS_AT_ONCE: Final = 100
 #: Lines of topics created on demand that are written of a minute.
 _LINES_A_MINUTE: Final = 100
 
@@ -415,6 +417,36 @@ class TopicConfigTable(SavedTable):
         """A topic is there or changed."""
         self._enter(config)
         self._count_change()
+
+    def replacing(
+        self, topics: Mapping[str, TopicConfig]
+    ) -> Generator[None, None, list[str]]:
+        """Take over the topics of another broker's table; yields in between.
+
+        Only topics that differ are changed. System topics stay, if the other broker has them or
+        not.
+
+        :returns: topics that are not there: who calls deletes them, with their queues, before
+            :meth:`take_version`.
+        :raises WireError: when there cannot be such a topic; nothing is changed then.
+        """
+        for name, config in topics.items():
+            if name != config.topic_name or not can_be_directory(name):
+                raise WireError(f"there cannot be a topic {name!r} that is {config}")
+        for number, (name, config) in enumerate(topics.items()):
+            if number % _ROWS_AT_ONCE == 0:
+                yield
+            if self.table.get(name) != config:
+                self._enter(config)
+                self.dirty = True
+        return [name for name in self.table
+                if name not in topics and name not in self.system_topics]
+
+    def take_version(self, version: DataVersion) -> None:
+        """Have the data version of the table that this one was made equal to."""
+        if self.data_version != version:
+            self.data_version.assign(version)
+            self.dirty = True
 
     def permissions_changed(self) -> None:
         """The broker's own permission, by which topics are masked, is another now."""
