@@ -1,70 +1,15 @@
-"""Bodies as their producers made them: compressed ones are unpacked, inner batches taken apart.
+"""Inner batches taken apart: one record for each of their messages.
 
-The system flag says that a body is compressed and by what; what it says of clients before 5.0 is 0,
-which is zlib. LZ4 is the frame format. LZ4 and ZSTD are pyarrow's: no package more is needed.
-
-Source: Compressor, CompressionType, MessageDecoder.decodeMessage @5.3.3.
+Source: MessageDecoder.decodeMessage @5.3.3.
 """
 
 from __future__ import annotations
 
-import zlib
-from typing import Final
-
-import pyarrow as pa
-
 from twistmq.broker.wire import record
 from twistmq.broker.wire.batch import decode_batch
+from twistmq.client.codecs import decompress
 
-__all__ = ["BODY_SIZE_MAX", "BodyError", "decompress", "records_of_batch"]
-
-#: Bytes a body may have when it is unpacked. A broker takes 4 MiB by default, packed or not: more
-#: than this is no message but something made to fill a worker's memory.
-BODY_SIZE_MAX: Final = 256 << 20
-_NAMES: Final = {0: "zlib", record.SYS_COMPRESSION_ZLIB: "zlib",
-                 record.SYS_COMPRESSION_LZ4: "lz4", record.SYS_COMPRESSION_ZSTD: "zstd"}
-
-
-class BodyError(ValueError):
-    """A body does not decompress; the text says why."""
-
-
-def decompress(body: bytes, sys_flag: int) -> bytes:
-    """Unpack a body if its record says that it is packed.
-
-    :raises BodyError: when it does not decompress, or to more than BODY_SIZE_MAX.
-    """
-    if not sys_flag & record.SYS_COMPRESSED:
-        return body
-    kind = sys_flag & record.SYS_COMPRESSION_MASK
-    name = _NAMES.get(kind)
-    if name is None:
-        raise BodyError(f"compression type {kind >> 8} is not known")
-    try:
-        found = _inflate(body) if name == "zlib" else _stream(body, name)
-    except (zlib.error, OSError, pa.ArrowException, EOFError) as error:
-        raise BodyError(f"{len(body)} bytes do not decompress by {name}: {error}") from None
-    if len(found) > BODY_SIZE_MAX:
-        raise BodyError(f"{len(body)} bytes decompress to more than {BODY_SIZE_MAX}")
-    return found
-
-
-def _inflate(body: bytes) -> bytes:
-    inflater = zlib.decompressobj()
-    found = inflater.decompress(body, BODY_SIZE_MAX + 1)
-    if not inflater.eof and len(found) <= BODY_SIZE_MAX:
-        raise EOFError("the data ends too early")
-    return found
-
-
-def _stream(body: bytes, name: str) -> bytes:
-    parts = []
-    left = BODY_SIZE_MAX + 1
-    with pa.CompressedInputStream(pa.BufferReader(body), name) as stream:
-        while left > 0 and (part := stream.read(min(left, 1 << 20))):
-            parts.append(part)
-            left -= len(part)
-    return b"".join(parts)
+__all__ = ["records_of_batch"]
 
 
 def records_of_batch(stored: record.StoredMessage) -> bytes:
@@ -72,7 +17,7 @@ def records_of_batch(stored: record.StoredMessage) -> bytes:
 
     They have the batch's place in the commit log, their own place in the queue, and no system flag.
 
-    :raises BodyError: when the body does not decompress.
+    :raises Undecodable: when the body does not decompress.
     :raises MessageIllegal: when it is no sequence of messages.
     """
     parts = []

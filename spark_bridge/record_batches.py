@@ -22,7 +22,9 @@ from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.wire import properties as names
 from twistmq.broker.wire import record
 from twistmq.broker.wire.record import decode_record
-from twistmq.spark_bridge.bodies import BodyError, decompress, records_of_batch
+from twistmq.client.codecs import decompress
+from twistmq.client.errors import Undecodable
+from twistmq.spark_bridge.bodies import records_of_batch
 from twistmq.spark_bridge.columns import DERIVED_COLUMNS, Column, arrow_schema
 from twistmq.spark_bridge.property_columns import PropertyColumns
 from twistmq.spark_bridge.record_arrays import (
@@ -170,7 +172,7 @@ class BatchBuilder:
             if is_wrapped[index]:
                 try:
                     part = records_of_batch(decode_record(part, 0, False))
-                except (BodyError, MessageIllegal) as error:
+                except (Undecodable, MessageIllegal) as error:
                     self._give_up(arrays, index, error)
                     part = b""
                 starts: list[int] = []
@@ -244,7 +246,7 @@ class BatchBuilder:
         for index in packed.tolist():
             try:
                 found[index] = decompress(found[index], int(arrays.sys_flag[index]))
-            except BodyError as error:
+            except Undecodable as error:
                 self._give_up(arrays, index, error)
                 found[index] = None
         return pa.array(found, pa.binary())

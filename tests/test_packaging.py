@@ -121,9 +121,9 @@ class LayoutTests(SynchronousTestCase):
     def test_lower_bounds_are_those_that_are_tried(self) -> None:
         """The versions CI tries are the lower bounds, pins and tools for the checkout aside."""
         config = setup_cfg()
-        lines = (config["options"]["install_requires"]
-                 + config["options.extras_require"]["tls"]
-                 + config["options.extras_require"]["test"]).split()
+        extras = config["options.extras_require"]
+        lines = [line for text in (config["options"]["install_requires"], extras["compression"],
+                                   extras["tls"], extras["test"]) for line in text.splitlines()]
         bounds = {line.replace(">=", "==") for line in lines if ">=" in line}
         tried = {line for line in (ROOT / ".ci/oldest.txt").read_text().splitlines()
                  if line and not line.startswith("#")}

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import zlib
 
 from twistmq.broker.admin.session import AdminError
 from twistmq.broker.wire.message_id import offset_message_id
 from twistmq.broker.wire.properties import UNIQ_KEY
-from twistmq.broker.wire.record import (
-    SYS_COMPRESSED,
-    SYS_COMPRESSION_MASK,
-    SYS_COMPRESSION_ZLIB,
-    StoredMessage,
-)
+from twistmq.broker.wire.record import StoredMessage
+from twistmq.client.codecs import decompress
+from twistmq.client.errors import Undecodable
 
 __all__ = ["body_text", "message_id_of", "offset_id"]
 
@@ -29,17 +25,13 @@ def message_id_of(message: StoredMessage) -> str:
 
 
 def body_text(message: StoredMessage, charset: str) -> str:
-    """A message's body as text, decompressed when that is zlib, as Java's clients do."""
+    """A message's body as text, decompressed as Java's clients do."""
     try:
         codecs.lookup(charset)
     except LookupError:
         raise AdminError(f"no encoding is called {charset}") from None
-    body = message.body
-    if message.sys_flag & SYS_COMPRESSED:
-        if message.sys_flag & SYS_COMPRESSION_MASK not in (0, SYS_COMPRESSION_ZLIB):
-            return f"<{len(body)} bytes, compressed otherwise than by zlib>"
-        try:
-            body = zlib.decompress(body)
-        except zlib.error as error:
-            return f"<{len(body)} bytes that do not decompress: {error}>"
+    try:
+        body = decompress(message.body, message.sys_flag)
+    except Undecodable as error:
+        return f"<{error}>"
     return body.decode(charset, "backslashreplace")
