@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -35,13 +35,12 @@ from twistmq.broker.remoting.messages import (
     DeferredReply,
     Handled,
     Reply,
-    Request,
     RequestHandler,
     defer_until,
 )
 from twistmq.broker.request.appender import Appender
 from twistmq.broker.request.large_sends import LargeBatch, LargeSends
-from twistmq.broker.request.send_context import SendBatch
+from twistmq.broker.request.send_context import SendBatch, SendRequest
 from twistmq.broker.request.send_record import RecordMaker, StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReply
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
@@ -119,7 +118,7 @@ class SendRequests:
         self._maker = RecordMaker(self._region, "true" if self._trace_on else "false",
                                   self._identity.cluster_name, self._identity.unique_ids)
 
-    def handlers(self) -> list[RequestHandler[Any]]:
+    def handlers(self) -> list[RequestHandler[SendMessageRequestHeader]]:
         v1, v2 = SendMessageRequestHeader, SendMessageRequestHeaderV2
         return [
             RequestHandler(code, self._send_one, header, handle_batch=self._send,
@@ -132,10 +131,10 @@ class SendRequests:
             )
         ]
 
-    def _send_one(self, request: Request[Any]) -> Handled:
+    def _send_one(self, request: SendRequest) -> Handled:
         return self._send([request])[0]
 
-    def _send(self, requests: Sequence[Request[Any]]) -> Sequence[Handled]:
+    def _send(self, requests: Sequence[SendRequest]) -> Sequence[Handled]:
         """Handle a batch: records, hooks, one append, answers."""
         if self._large.channels and requests[0].channel.channel_id in self._large.channels:
             return self._large.wait(requests)
@@ -154,7 +153,7 @@ class SendRequests:
         return self.complete(requests, records_of, replies)
 
     def complete(
-        self, requests: Sequence[Request[Any]], records_of: list[list[MessageRecord]],
+        self, requests: Sequence[SendRequest], records_of: list[list[MessageRecord]],
         replies: list[Handled],
     ) -> list[Handled]:
         """Store the records of requests, but for those that have their reply; answer each."""
@@ -177,7 +176,7 @@ class SendRequests:
         hooks.sent(batch)
         return replies
 
-    def require_topic(self, request: Request[Any]) -> None:
+    def require_topic(self, request: SendRequest) -> None:
         """Make sure that what was checked a while ago still holds.
 
         :raises RequestRefused: when nothing may be sent there any more.
@@ -202,7 +201,7 @@ class SendRequests:
 
     # --- from request to records
 
-    def records(self, request: Request[Any]) -> list[MessageRecord]:
+    def records(self, request: SendRequest) -> list[MessageRecord]:
         """Check a request and make the records of its messages.
 
         :raises BrokerError: when it is refused.
@@ -253,7 +252,7 @@ class SendRequests:
         service.prepare(record, fields)
 
     def _batch_records(
-        self, request: Request[Any], queue_id: int, config: TopicConfig
+        self, request: SendRequest, queue_id: int, config: TopicConfig
     ) -> list[MessageRecord]:
         """Make the records of a request that carries a batch of messages.
 
@@ -282,7 +281,7 @@ class SendRequests:
         return self.batch_part(request, batch, decode_batch(request.command.body))
 
     def batch_part(
-        self, request: Request[Any], batch: LargeBatch, messages: list[tuple[int, bytes, str]]
+        self, request: SendRequest, batch: LargeBatch, messages: list[tuple[int, bytes, str]]
     ) -> list[MessageRecord]:
         """Make the records of messages of a batch.
 
@@ -303,7 +302,7 @@ class SendRequests:
     # --- from records to replies
 
     def _append(
-        self, requests: Sequence[Request[Any]], records_of: Sequence[list[MessageRecord]],
+        self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
         replies: list[Handled],
     ) -> None:
         """Append what was not refused and fill in the replies."""
@@ -322,7 +321,7 @@ class SendRequests:
         self.stored(requests, records_of, replies, queue_ids)
 
     def stored(
-        self, requests: Sequence[Request[Any]], records_of: Sequence[list[MessageRecord]],
+        self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
         replies: list[Handled], queue_ids: Sequence[int], message_ids: str | None = None,
     ) -> None:
         """Fill in the replies to what is stored, and count it.
@@ -344,7 +343,7 @@ class SendRequests:
             self._when_safe(requests, records_of, stored, replies)
 
     def _batch_reply(
-        self, request: Request[Any], records: list[MessageRecord], queue_id: int,
+        self, request: SendRequest, records: list[MessageRecord], queue_id: int,
         message_ids: str | None,
     ) -> Reply:
         host = self._identity.store_host
@@ -359,7 +358,7 @@ class SendRequests:
             msg_region=self._region, trace_on=self._trace_on))
 
     def _when_safe(
-        self, requests: Sequence[Request[Any]], records_of: Sequence[list[MessageRecord]],
+        self, requests: Sequence[SendRequest], records_of: Sequence[list[MessageRecord]],
         stored: Sequence[int], replies: list[Handled],
     ) -> None:
         """Hold replies until the messages are as safe as the settings demand.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from twistmq.broker.remoting.messages import Handled, Request
+from twistmq.broker.wire.headers.send import SendMessageRequestHeader
 from twistmq.broker.wire.record import MessageRecord
 
-__all__ = ["SendBatch"]
+__all__ = ["SendBatch", "SendRequest"]
+
+#: A send; the header V2 is a subclass with other names on the wire.
+SendRequest = Request[SendMessageRequestHeader]
 
 
 @dataclass(slots=True)
@@ -20,7 +23,7 @@ class SendBatch:
     """
 
     #: Their headers are SendMessageRequestHeader or its V2, which have the same attributes.
-    requests: list[Request[Any]]
+    requests: list[Request[SendMessageRequestHeader]]
     #: The records of each request; a batch has several.
     records: list[list[MessageRecord]] = field(default_factory=list)
     #: The answer to each request, filled in once its messages are stored or refused.

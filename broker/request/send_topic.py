@@ -6,12 +6,11 @@ Source: AbstractSendMessageProcessor.msgCheck @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from twistmq.broker.codes import ResponseCode
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import RequestRefused
-from twistmq.broker.remoting.messages import Request
+from twistmq.broker.request.send_context import SendRequest
 from twistmq.broker.request.subscription_group import SubscriptionGroupTable
 from twistmq.broker.request.topic_config import TopicConfigTable
 from twistmq.broker.topic_names import (
@@ -46,7 +45,7 @@ class SendTopics:
     def _broker_writable(self) -> bool:
         return bool(self._settings.int("brokerPermission") & PERM_WRITE)
 
-    def find(self, request: Request[Any]) -> TopicConfig:
+    def find(self, request: SendRequest) -> TopicConfig:
         """Check the topic's name and permissions; create it where that is allowed.
 
         :raises RequestRefused: when nothing may be sent there.
@@ -87,7 +86,7 @@ class SendTopics:
         return config
 
 
-def queue_refusal(request: Request[Any], config: TopicConfig) -> RequestRefused:
+def queue_refusal(request: SendRequest, config: TopicConfig) -> RequestRefused:
     """The refusal of a queue id that the topic does not have."""
     return RequestRefused(
         ResponseCode.INVALID_PARAMETER,

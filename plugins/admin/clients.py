@@ -35,6 +35,8 @@ from twistmq.broker.api.bodies import (
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
+    encode_with_rows,
+    map_row,
 )
 from twistmq.broker.api.errors import MessageIllegal, RemotingError, RemotingTimeout, WireError
 from twistmq.broker.api.headers import (
@@ -47,7 +49,6 @@ from twistmq.broker.api.headers import (
 from twistmq.broker.api.requests import Client, Work
 from twistmq.broker.api.wire import RemotingCommand, parse_offset_message_id
 from twistmq.plugins.admin.reset import TELLABLE_VERSION_MIN
-from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

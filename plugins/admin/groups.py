@@ -26,6 +26,8 @@ from twistmq.broker.api.bodies import (
     QuerySubscriptionResponseBody,
     SubscriptionGroupWrapper,
     TopicList,
+    encode_with_rows,
+    map_row,
 )
 from twistmq.broker.api.headers import (
     GetConsumeStatsRequestHeader,
@@ -37,7 +39,6 @@ from twistmq.broker.api.headers import (
 from twistmq.broker.api.requests import Work, now_or_later
 from twistmq.broker.api.topics import group_fault, topic_fault
 from twistmq.plugins.admin.progress import queue_progress
-from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

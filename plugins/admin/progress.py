@@ -26,6 +26,8 @@ from twistmq.broker.api.bodies import (
     QueryCorrectionOffsetBody,
     QueueTimeSpan,
     TopicConfig,
+    encode_with_rows,
+    map_row,
 )
 from twistmq.broker.api.config import LONG_MAX
 from twistmq.broker.api.headers import (
@@ -35,7 +37,6 @@ from twistmq.broker.api.headers import (
     QueryCorrectionOffsetHeader,
 )
 from twistmq.broker.api.requests import Work
-from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

@@ -18,12 +18,11 @@ from twistmq.broker.api import (
     RequestRefused,
     ResponseCode,
 )
-from twistmq.broker.api.bodies import Body, SubscriptionData
+from twistmq.broker.api.bodies import Body, SubscriptionData, encode_with_rows
 from twistmq.broker.api.headers import QueryConsumeQueueRequestHeader
 from twistmq.broker.api.requests import Work
 from twistmq.broker.api.store import ConsumeQueue, ExtensionUnit, MessageFilter, is_address
 from twistmq.broker.api.wire import Int32, Int64
-from twistmq.plugins.admin.rows import encode_with_rows
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

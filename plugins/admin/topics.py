@@ -25,6 +25,8 @@ from twistmq.broker.api.bodies import (
     TopicList,
     TopicOffset,
     TopicStatsTable,
+    encode_with_rows,
+    map_row,
 )
 from twistmq.broker.api.headers import (
     GetTopicConfigRequestHeader,
@@ -33,7 +35,6 @@ from twistmq.broker.api.headers import (
 )
 from twistmq.broker.api.requests import Work
 from twistmq.broker.api.topics import SYSTEM_TOPICS
-from twistmq.plugins.admin.rows import encode_with_rows, map_row
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -391,3 +394,34 @@ class RowsTests(SynchronousTestCase):
     def test_local_address(self) -> None:
         """The host's own address is an IPv4 address."""
         self.assertEqual(len(local_address().split(".")), 4)
+
+
+class GetterTests(SynchronousTestCase):
+    """``settings.int("name")`` and its like in the product: mypy cannot check the name."""
+
+    ROOT = Path(__file__).resolve().parents[3]
+    #: The getters, and the kinds of settings that each may read.
+    GETTERS = MappingProxyType({
+        "int": {"int"}, "text": {"text", "path"}, "flag": {"flag"}, "names": {"names"},
+        "number": {"int", "float"}, "addresses": {"text"}})
+
+    def calls(self) -> Iterator[tuple[str, str, str]]:
+        """Each call with a literal name, as place, getter and name; options are no settings."""
+        for folder in ("broker", "plugins", "acl", "trace", "transaction"):
+            for path in sorted((self.ROOT / folder).rglob("*.py")):
+                for node in ast.walk(ast.parse(path.read_text())):
+                    if (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+                            and node.func.attr in self.GETTERS and len(node.args) == 1
+                            and isinstance(node.args[0], ast.Constant)
+                            and isinstance(node.args[0].value, str)):
+                        yield (f"{path.relative_to(self.ROOT)}:{node.lineno}", node.func.attr,
+                               node.args[0].value)
+
+    def test_each_getter_reads_a_setting_of_its_kind(self) -> None:
+        """A name that no row declares, or of another kind, would raise when it is read."""
+        kinds = {row.name: row.kind for row in (*broker_rows(), *namesrv_rows(), *up_rows())}
+        kinds |= {row.name: row.kind for _, rows in stock_plugin_rows() for row in rows}
+        calls = list(self.calls())
+        self.assertGreater(len(calls), 200)
+        self.assertEqual([call for call in calls
+                          if kinds.get(call[2]) not in self.GETTERS[call[1]]], [])
