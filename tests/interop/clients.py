@@ -28,11 +28,11 @@ from typing import Final
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.interop.peer import CACHE, class_path, java_command
+from tests.interop.peer import CACHE, MODULES, class_path, jars_folder, java_command
 
 __all__ = ["JAVA_VERSIONS", "JavaTestCase", "RoundError", "client_home", "go_missing", "go_program",
            "go_round", "java_classes", "java_missing", "java_program", "java_round",
-           "python_client_missing", "python_client_round", "run"]
+           "python_client_missing", "python_client_round", "python_with", "run"]
 
 HERE: Final = Path(__file__).resolve().parent
 ROUNDS: Final = CACHE / "rounds"
@@ -115,15 +115,16 @@ def client_home() -> Iterator[Path]:
 
 
 @cache
-def java_missing(version: str) -> str:
-    """Why Apache's Java client of this version cannot run here; empty when it can."""
+def java_missing(version: str, modules: Sequence[str] = MODULES) -> str:
+    """Why Apache's programs of this version cannot run here; empty when they can."""
     for program in ("java", "javac"):
         if shutil.which(program) is None:
             return f"no {program} on this machine"
-    if shutil.which("mvn") is None and not (CACHE / version / "complete").exists():
+    if shutil.which("mvn") is None and not (
+            jars_folder(version, modules) / "complete").exists():
         return "no mvn to fetch the jars of Apache RocketMQ with"
     try:
-        class_path(version)
+        class_path(version, modules)
     except subprocess.CalledProcessError as error:
         return f"mvn could not fetch the jars of Apache RocketMQ {version}: {error}"
     return ""
@@ -145,19 +146,24 @@ class JavaTestCase(SynchronousTestCase):
         self.folder = Path(folder.name)
 
 
-def java_classes(version: str, folder: Path = HERE / "java", main: str | None = None) -> Path:
+def java_classes(
+    version: str, folder: Path = HERE / "java", main: str | None = None,
+    modules: Sequence[str] = MODULES,
+) -> Path:
     """Compile Java sources of a folder for a release, once; the folder of the classes.
+
+    Those of any folder may use ``Check`` of the folder ``java``.
 
     :param main: the class that is needed, with what it uses: others may be written for a release
         that has more. None: all there are.
     """
-    sources = sorted(folder.glob("*.java"))
+    sources = sorted({*folder.glob("*.java"), HERE / "java" / "Check.java"})
     target = ROUNDS / f"{main or folder.name}-{version}-{_digest(*sources)}"
-    needed = sources if main is None else [folder / f"{main}.java"]
+    needed = sorted(folder.glob("*.java")) if main is None else [folder / f"{main}.java"]
     with _building(target) as work:
         if work is not None:
-            run(["javac", "-encoding", "UTF-8", "-nowarn", "-cp", class_path(version),
-                 "-sourcepath", folder, "-d", work, *needed], BUILD_TIMEOUT)
+            run(["javac", "-encoding", "UTF-8", "-nowarn", "-cp", class_path(version, modules),
+                 "-sourcepath", f"{folder}:{HERE / 'java'}", "-d", work, *needed], BUILD_TIMEOUT)
     return target
 
 
@@ -234,15 +240,19 @@ def go_round(
                    environment={"HOME": str(home)})
 
 
-def _python_client() -> Path:
-    """An environment with the C++ client of PyPI, made once; its Python."""
-    target = ROUNDS / f"venv-{PYTHON_CLIENT.replace('==', '-')}"
+def python_with(requirement: str) -> Path:
+    """An environment with a client of PyPI, made once; its Python.
+
+    :param requirement: ``name==version``.
+    :raises RoundError: when it cannot be installed.
+    """
+    target = ROUNDS / f"venv-{requirement.replace('==', '-')}"
     with _building(target) as work:
         if work is not None:
             run([sys.executable, "-m", "venv", work], BUILD_TIMEOUT)
             # As a module: the environment's scripts name a folder that is about to be renamed.
             run([work / "bin" / "python", "-m", "pip", "install", "-q", "--only-binary=:all:",
-                 PYTHON_CLIENT], BUILD_TIMEOUT)
+                 requirement], BUILD_TIMEOUT)
     return target / "bin" / "python"
 
 
@@ -252,7 +262,7 @@ def python_client_missing() -> str:
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return f"{PYTHON_CLIENT} has a wheel for x86-64 Linux only"
     try:
-        _python_client()
+        python_with(PYTHON_CLIENT)
     except RoundError as error:
         return f"{PYTHON_CLIENT} could not be installed: {error}"
     return ""
@@ -271,6 +281,6 @@ def python_client_round(
     """
     with client_home() as home:
         kind = "expands_batches" if expands_batches else "keeps_batches"
-        return run([_python_client(), HERE / "python_round.py", namesrv, kind,
+        return run([python_with(PYTHON_CLIENT), HERE / "python_round.py", namesrv, kind,
                     *(keys or ())], timeout,
                    environment={"HOME": str(home), "PYTHONIOENCODING": "utf-8"})

@@ -26,11 +26,13 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CACHE", "PATIENT", "QUIET_LOGGING", "Peer", "class_path", "java_command"]
+__all__ = ["CACHE", "MODULES", "PATIENT", "QUIET_LOGGING", "Peer", "class_path", "jars_folder",
+           "java_command", "wait_for_port"]
 
 CACHE: Final = Path.home() / ".cache" / "rocketmq-peer"
 POM: Final = (
@@ -54,12 +56,17 @@ BROKER_MAIN: Final = "org.apache.rocketmq.broker.BrokerStartup"
 MQADMIN_MAIN: Final = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
-def class_path(version: str) -> str:
+def jars_folder(version: str, modules: Sequence[str] = MODULES) -> Path:
+    """Where the jars of modules of one release are; ``complete`` is there once all are."""
+    return CACHE / (version if modules == MODULES else "-".join((*modules, version)))
+
+
+def class_path(version: str, modules: Sequence[str] = MODULES) -> str:
     """The class path of one release, whose jars are fetched when they are not there yet."""
-    home = CACHE / version
+    home = jars_folder(version, modules)
     if not (home / "complete").exists():
         home.mkdir(parents=True, exist_ok=True)
-        dependencies = (DEPENDENCY.format(module=name, version=version) for name in MODULES)
+        dependencies = (DEPENDENCY.format(module=name, version=version) for name in modules)
         (home / "pom.xml").write_text(POM.format("".join(dependencies)))
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={home}/lib"]
         subprocess.run(["mvn", "-q", "-B", *goal], cwd=home, check=True)
