@@ -182,7 +182,8 @@ class Dispatcher:
                 batch_handler = None
             if handler is None:
                 request = self._request(command, channel, now_ms)
-                self._finish(request, self._denied(request) or _unsupported(command), ready)
+                answer = self._denied(request) or self._refusal(request, _unsupported(command))
+                self._finish(request, answer, ready)
                 continue
             was_read = header is not None
             if not was_read:
@@ -417,7 +418,7 @@ def _excess(frame: Frame, handler: AnyHandler | None) -> RequestRefused | None:
     return RequestRefused(code, f"body of {size} bytes, over the limit of {size_max}")
 
 
-def _unsupported(command: RemotingCommand) -> Reply:
+def _unsupported(command: RemotingCommand) -> RequestRefused:
     reason = REFUSED.get(command.code)
     remark = f" request type {command.code} not supported" + (f": {reason}" if reason else "")
-    return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+    return RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)

@@ -374,6 +374,16 @@ class RefusedCodesTests(SynchronousTestCase):
                 f" request type {int(code)} not supported: {reason}"))
         self.assertIn(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, REFUSED)
 
+    def test_a_request_of_an_unknown_code_is_logged(self) -> None:
+        """An operator sees which code a client lacks, and who asked, at level debug."""
+        box = KernelBox()
+        self.addCleanup(box.stop)
+        with capturedLogs() as events:
+            box.ask(RequestCode.QUERY_BROKER_OFFSET)
+        refusals = [event for event in events if event.get("code") == 13]
+        self.assertEqual([event["log_level"] for event in refusals], [LogLevel.debug])
+        self.assertIn("request type 13 not supported", refusals[0]["error"])
+
 
 class Refuser:
     """Refuses everything, in the way it is told."""
