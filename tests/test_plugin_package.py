@@ -379,6 +379,7 @@ class BrokenPluginTests(SynchronousTestCase):
             self.assertEqual(client.request(RequestCode.GET_BROKER_RUNTIME_INFO).code,
                              ResponseCode.SUCCESS)
             broker.call(broker.kernel.hooks.metrics)
+            broker.call(broker.kernel.hooks.collect_synced_tables)
             name_server = broker.service.namesrv.name_server
             self.assertIn("broken", name_server.hooks.plugin_names)
             broker.call(name_server.hooks.namesrv_metrics)

@@ -22,6 +22,7 @@ from twistmq.broker.request.persisted_table import FileRows, SavedTable, Saving
 from twistmq.broker.request.refusals import no_group, no_queue, no_topic
 from twistmq.broker.request.send_record import RecordMaker
 from twistmq.broker.request.send_topic import SendTopics, queue_refusal
+from twistmq.broker.request.synced_table import SyncedTable
 from twistmq.broker.request.topic_config import is_batch_topic
 from twistmq.broker.request.waiting_by_tag import WaitingByTag, index_size
 from twistmq.broker.scheduling.run_to_completion import run_to_completion
@@ -40,6 +41,7 @@ __all__ = [
     "SendTopics",
     "Shares",
     "Stage",
+    "SyncedTable",
     "UnknownLanguage",
     "WaitingByTag",
     "WaitingRequests",

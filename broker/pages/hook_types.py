@@ -22,6 +22,7 @@ SHOWN: Final = (
     ("config.settings", ("Setting", "SettingCheck")),
     ("remoting.messages", ("RequestHandler", "Request", "Reply", "Channel")),
     ("scheduling.periodic", ("PeriodicTask",)),
+    ("request.synced_table", ("SyncedTable",)),
     ("store.config_file", ("ConfigFile",)),
     ("store.inspect.plugin_files", ("PluginFiles", "FilesCheck")),
     ("store.inspect.layout", ("StoreFiles",)),

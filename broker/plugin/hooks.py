@@ -26,6 +26,7 @@ from twistmq.broker.plugin.discovery import FAULTS
 from twistmq.broker.plugin.hook_kinds import KINDS
 from twistmq.broker.plugin.registry import Implementation, PluginRegistry
 from twistmq.broker.remoting.messages import Reply, RequestHandler
+from twistmq.broker.request.synced_table import SyncedTable
 from twistmq.broker.scheduling.periodic import PeriodicTask
 
 if TYPE_CHECKING:
@@ -226,6 +227,10 @@ class Hooks(PluginRegistry):
 
     def collect_periodic_tasks(self) -> list[PeriodicTask]:
         return self._rows("register_periodic_tasks", PeriodicTask)
+
+    def collect_synced_tables(self) -> list[SyncedTable]:
+        """The tables of plugins that a slave copies from its master."""
+        return self._rows("register_synced_tables", SyncedTable)
 
     def _rows(self, hook: str, kind: type[T], *arguments: object) -> list[T]:
         """The rows all plugins return, in call order; an answer that is not rows is left out."""

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from twistmq.broker.request.client_table import ClientChange
     from twistmq.broker.request.consume_context import ConsumeContext
     from twistmq.broker.request.send_context import SendBatch
+    from twistmq.broker.request.synced_table import SyncedTable
     from twistmq.broker.scheduling.periodic import PeriodicTask
     from twistmq.broker.store.inspect.plugin_files import PluginFiles
     from twistmq.broker.store.recovery import TagsCode
@@ -238,6 +239,16 @@ def on_start() -> Deferred[None] | None:
     A SettingsError stops the start: what the user asked of the plugin has no meaning. So does a
     StoreError: a file of the plugin's own cannot be used. Any other failure is logged, as in every
     hook. Cost class: once.
+    """
+
+
+@hookspec()
+def register_synced_tables() -> Sequence[SyncedTable] | None:
+    """Name the plugin's tables that a slave copies from its master.
+
+    Called by a plugin that replicates, once the broker has started; without one nothing is copied.
+    Topics, groups and consumer offsets are not among them. All answers are joined.
+    Cost class: once. Source: SlaveSynchronize.
     """
 
 

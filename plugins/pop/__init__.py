@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.api import AnyHandler, MetricFamily, PeriodicTask, Setting, hookimpl
+from twistmq.broker.api.requests import SyncedTable
 from twistmq.plugins.pop.families import families
 from twistmq.plugins.pop.service import PopService
 from twistmq.plugins.pop.settings import POP_SETTINGS
@@ -53,6 +54,10 @@ class Plugin:
     @hookimpl
     def register_request_handlers(self) -> Sequence[AnyHandler]:
         return self.service.handlers()
+
+    @hookimpl
+    def register_synced_tables(self) -> Sequence[SyncedTable]:
+        return self.service.modes.tables()
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:

@@ -22,12 +22,16 @@ from twistmq.broker.api import (
     ResponseCode,
 )
 from twistmq.broker.api.bodies import Body
+from twistmq.broker.api.requests import SyncedTable
 from twistmq.broker.api.topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from twistmq.broker.api import Broker
 
 __all__ = ["RequestMode", "RequestModes", "SetMessageRequestModeRequestBody"]
+
+#: From one copy of the master's table to the next, ms.
+_COPY_PERIOD_MS = 3000
 
 
 class RequestMode(StrEnum):
@@ -72,6 +76,18 @@ class RequestModes:
     def handlers(self) -> list[AnyHandler]:
         return [RequestHandler(RequestCode.SET_MESSAGE_REQUEST_MODE, self._set),
                 RequestHandler(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self._all)]
+
+    def tables(self) -> list[SyncedTable]:
+        """The table that a slave copies."""
+        return [SyncedTable("request modes", RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self._take,
+                            _COPY_PERIOD_MS)]
+
+    def _take(self, body: bytes) -> None:
+        """Become the table of the master; :raises WireError: when the body is none."""
+        theirs = _ModeTable.decode(body)
+        if theirs != self._saved:
+            self._saved = theirs
+            self._file.save_bytes(self._saved.encode_pretty())
 
     def mode_of(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
         """How a group gets the messages of a topic."""

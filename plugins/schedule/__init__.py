@@ -27,6 +27,7 @@ from twistmq.broker.api import (
     SettingCheck,
     hookimpl,
 )
+from twistmq.broker.api.requests import SyncedTable
 from twistmq.broker.api.topics import SCHEDULE_TOPIC
 from twistmq.broker.api.wire import DELAY
 from twistmq.plugins.schedule.levels import DelayLevels
@@ -42,6 +43,8 @@ __all__ = ["Plugin"]
 #: Source: ScheduleMessageService.FIRST_DELAY_TIME, start.
 _FIRST_LOOK_MS = 1000
 _FIRST_SAVE_MS = 10_000
+#: From one copy of the master's offsets to the next, ms.
+_COPY_PERIOD_MS = 3000
 
 
 _SETTINGS: Final = (
@@ -110,6 +113,11 @@ class Plugin:
 
         return (RequestHandler(RequestCode.GET_ALL_DELAY_OFFSET, get_all_delay_offset,
                                EmptyHeader),)
+
+    @hookimpl
+    def register_synced_tables(self) -> Sequence[SyncedTable]:
+        return (SyncedTable("delay offsets", RequestCode.GET_ALL_DELAY_OFFSET, self._service.take,
+                            _COPY_PERIOD_MS),)
 
     @hookimpl
     def add_runtime_info(self) -> Mapping[str, str]:

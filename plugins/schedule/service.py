@@ -227,6 +227,17 @@ class ScheduleService:
         if saved.data_version is not None:
             self.data_version.assign(saved.data_version)
 
+    def take(self, body: bytes) -> None:
+        """Be as far as the master of a slave is; saved with the next save.
+
+        :raises WireError: when the body does not say how far that is.
+        """
+        theirs = DelayOffsetSerializeWrapper.decode(body)
+        self.offsets = dict(theirs.offset_table)
+        self._ahead.clear()
+        if theirs.data_version is not None:
+            self.data_version.assign(theirs.data_version)
+
     def wrapper(self) -> DelayOffsetSerializeWrapper:
         """All of it, as the file holds it and a slave is told it."""
         return DelayOffsetSerializeWrapper(self.offsets, self.data_version)

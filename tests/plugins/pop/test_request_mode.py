@@ -6,7 +6,7 @@ import json
 
 from tests.plugins.pop.case import PopTestCase
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.errors import StoreDamaged, WireError
 from twistmq.plugins.pop.request_mode import RequestMode, RequestModes
 
 FILE = "/store/config/messageRequestMode.json"
@@ -49,6 +49,24 @@ class ModeTests(PopTestCase):
         reply = self.box.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         self.assertEqual(reply.body, b'{"messageRequestModeMap":{"T":{"g":{"consumerGroup":"g",'
                                      b'"mode":"POP","popShareQueueNum":8,"topic":"T"}}}}')
+
+    def test_a_slave_has_the_modes_of_its_master(self) -> None:
+        """It saves what differs, and takes nothing that is no such table."""
+        self.send(b"x")
+        self.set_mode()
+        [table] = self.box.kernel.hooks.collect_synced_tables()
+        body = self.box.ask(table.code).body
+        self.set_mode(mode="PULL", share=0)
+        table.take(body)
+        self.assertEqual(self.mode(), (RequestMode.POP, 8))
+        saved = self.disk.read_file(FILE)
+        self.assertIn(b'"mode":"POP"', saved)
+        for bad in (b"", b"[]", b'{"messageRequestModeMap":7}'):
+            self.assertRaises(WireError, table.take, bad)
+        self.disk.fail_write_in = 1
+        table.take(body)
+        self.disk.fail_write_in = None
+        self.assertEqual(self.mode(), (RequestMode.POP, 8))
 
     def test_refusals_have_apaches_codes(self) -> None:
         """In the codes of Apache's broker."""

@@ -10,13 +10,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker import hookimpl
 from twistmq.broker.codes import RequestCode, ResponseCode
-from twistmq.broker.errors import SettingsError, StoreDamaged, StoreFull
+from twistmq.broker.errors import SettingsError, StoreDamaged, StoreFull, WireError
 from twistmq.broker.testing.disk import FaultyDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.broker.testing.store import message
 from twistmq.broker.topic_names import SCHEDULE_TOPIC
-from twistmq.broker.wire.bodies import DelayOffsetSerializeWrapper
+from twistmq.broker.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from twistmq.broker.wire.headers.send import SendMessageResponseHeader
 from twistmq.broker.wire.message_id import parse_offset_message_id
 from twistmq.broker.wire.record import (
@@ -205,6 +205,25 @@ class DeliveryTests(DelayTestCase):
 
 class ProgressTests(DelayTestCase):
     """How far delivery has come."""
+
+    def test_a_slave_is_as_far_as_its_master(self) -> None:
+        """A slave that is promoted delivers what the master had not delivered, and no more."""
+        for body in (b"1", b"2", b"3"):
+            self.send(body, 1)
+        self.box.kernel.set_role("SLAVE", 1)
+        [table] = self.box.kernel.hooks.collect_synced_tables()
+        self.assertEqual(table.code, RequestCode.GET_ALL_DELAY_OFFSET)
+        version = DataVersion(0, 5, 6)
+        table.take(DelayOffsetSerializeWrapper({1: 2}, version).encode())
+        answer = DelayOffsetSerializeWrapper.decode(self.box.ask(table.code).body)
+        self.assertEqual((answer.offset_table, answer.data_version), ({1: 2}, version))
+        for bad in (b"", b"[]", b'{"offsetTable":{"a":1}}'):
+            self.assertRaises(WireError, table.take, bad)
+        # 4.9.4 has no version.
+        table.take(b'{"offsetTable":{1:2}}')
+        self.box.kernel.set_role("ASYNC_MASTER", 0)
+        self.let_pass(5000)
+        self.assertEqual(self.bodies(), [b"3"])
 
     def saved(self) -> dict[int, int]:
         return DelayOffsetSerializeWrapper.decode_saved(self.disk.read_file(OFFSETS)).offset_table

@@ -5,6 +5,7 @@ Each broker makes an object of the class ``Sample``; its methods marked with ``h
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,7 @@ from twistmq.broker.api import (
     hookimpl,
 )
 from twistmq.broker.api.headers import EndTransactionRequestHeader
+from twistmq.broker.api.requests import SyncedTable
 from twistmq_sample_plugin.access import TokenValidator
 from twistmq_sample_plugin.counts import Counts
 from twistmq_sample_plugin.languages import OneForAll, Prefix
@@ -182,6 +184,14 @@ class Sample:
             return row.handle(request)
 
         return [replace(row, handle=count)]
+
+    @hookimpl
+    def register_synced_tables(self) -> Sequence[SyncedTable]:
+        def take(body: bytes) -> None:
+            # A slave tells of the messages that its master stored.
+            self._counts.stored = int(json.loads(body)["stored"])
+
+        return [SyncedTable("counts of the sample", COUNTS_CODE, take, 60_000)]
 
     @hookimpl
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:

@@ -1,0 +1,28 @@
+"""What a slave copies from its master beyond topics, groups and consumer offsets.
+
+Source: SlaveSynchronize @5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["SyncedTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedTable:
+    """A table of a plugin that a slave copies from its master.
+
+    :param name: of the table, for logs.
+    :param code: of the request, with an empty header, whose answer's body has the table.
+    :param take: makes the table here equal to that body, and saves it. It changes what differs
+        alone, and nothing when it raises WireError: the body is no such table.
+    :param period_ms: from one copy to the next.
+    """
+
+    name: str
+    code: int
+    take: Callable[[bytes], None]
+    period_ms: int
