@@ -93,7 +93,8 @@ def _module(name: str) -> Any:
 
 
 def _compress_lz4(body: bytes, level: int) -> bytes:
-    found: bytes = _module(_LZ4).compress(body)
+    # Java reads frames with independent blocks only.
+    found: bytes = _module(_LZ4).compress(body, block_linked=False)
     return found
 
 

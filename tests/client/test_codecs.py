@@ -6,6 +6,7 @@ import base64
 import lzma
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,6 +75,11 @@ class CompressionTests(SynchronousTestCase):
         self.assertEqual(sys_flag, SYS_COMPRESSED | FLAGS[name])
         self.assertEqual(decompress(packed, sys_flag), body)
 
+    def test_blocks_of_lz4_are_independent(self) -> None:
+        """Java's reader refuses frames with the bit of linked blocks."""
+        packed, _ = compress(numbers(300_000), "lz4")
+        self.assertTrue(packed[4] & 0x20)
+
     def test_type_0_is_zlib_and_a_plain_body_is_left_as_it_is(self) -> None:
         """Clients before 5.0 set no type; a type without the bit means nothing."""
         self.assertEqual(decompress(zlib.compress(b"a"), SYS_COMPRESSED), b"a")
@@ -94,6 +100,16 @@ class CompressionTests(SynchronousTestCase):
             self.assertEqual(len(decompress(packed, sys_flag, 100_000)), 100_000)
             error = self.assertRaises(Undecodable, decompress, packed, sys_flag, 99_999)
             self.assertIn("more than 99999", str(error))
+
+    def test_a_refused_body_does_not_fill_memory_before(self) -> None:
+        """Of 32 MiB no more than the bound is there at any time."""
+        for name in CODECS:
+            packed, sys_flag = compress(bytes(32 << 20), name)
+            tracemalloc.start()
+            self.addCleanup(tracemalloc.stop)
+            self.assertRaises(Undecodable, decompress, packed, sys_flag, 1000)
+            self.assertLess(tracemalloc.get_traced_memory()[1], 4 << 20, msg=name)
+            tracemalloc.stop()
 
     def test_a_damaged_body_is_refused(self) -> None:
         """Cut short, of another format, of a type that does not exist."""
