@@ -249,10 +249,11 @@ def python_with(requirement: str) -> Path:
     target = ROUNDS / f"venv-{requirement.replace('==', '-')}"
     with _building(target) as work:
         if work is not None:
-            run([sys.executable, "-m", "venv", work], BUILD_TIMEOUT)
+            # A test's own folder, where this may run in the background, goes with the test.
+            run([sys.executable, "-m", "venv", work], BUILD_TIMEOUT, cwd=work)
             # As a module: the environment's scripts name a folder that is about to be renamed.
             run([work / "bin" / "python", "-m", "pip", "install", "-q", "--only-binary=:all:",
-                 requirement], BUILD_TIMEOUT)
+                 requirement], BUILD_TIMEOUT, cwd=work)
     return target / "bin" / "python"
 
 

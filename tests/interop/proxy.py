@@ -101,7 +101,7 @@ class Proxy:
         with open(self.home / "proxy.out", "wb") as out:
             self._process = subprocess.Popen(
                 [*command, MAIN, "-pc", str(config)], stdout=out, stderr=out, env=environment,
-                start_new_session=True)
+                cwd=self.home, start_new_session=True)
         wait_for_port(self.port, self._process)
 
     def stop(self) -> None:
@@ -154,7 +154,7 @@ def java_client_round(endpoints: str) -> str:
         command = java_command(
             home, [str(classes), class_path(JAVA_CLIENT_VERSION, JAVA_CLIENT)])
         return run([*command, f"-Dround.wait_ms={WAIT_MS}", "ProxyRound", endpoints],
-                   ROUND_TIMEOUT)
+                   ROUND_TIMEOUT, cwd=home)
 
 
 def python_client_round(endpoints: str) -> str:
@@ -165,4 +165,5 @@ def python_client_round(endpoints: str) -> str:
     """
     with client_home() as home:
         return run([python_with(PYTHON_CLIENT), HERE / "proxy_round.py", endpoints],
-                   ROUND_TIMEOUT, environment={"HOME": str(home), "PYTHONIOENCODING": "utf-8"})
+                   ROUND_TIMEOUT, cwd=home,
+                   environment={"HOME": str(home), "PYTHONIOENCODING": "utf-8"})

@@ -64,7 +64,7 @@ class _Shared:
         if cls.rounds is None:
             folder = Path(tempfile.mkdtemp(prefix="twistmq-proxy-"))
             settings = [f"{name}={value}" for name, value in BROKER_SETTINGS.items()]
-            servers = Servers(folder / "data", *settings, "log.level=debug")
+            servers = Servers(folder / "data", *settings, "log.level=debug", folder=folder)
             servers.start()
             cls.servers = servers
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
