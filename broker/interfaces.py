@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from twistmq.broker.remoting.messages import Request
-    from twistmq.broker.store.get_message import GetMessageResult, MessageFilter
+    from twistmq.broker.store.get_message import MessageFilter
     from twistmq.broker.wire.command import RemotingCommand
     from twistmq.broker.wire.frame import Frame
     from twistmq.broker.wire.header import CommandHeader
@@ -26,7 +26,6 @@ __all__ = [
     "IDirectoryLock",
     "IFilterLanguage",
     "IFlowControl",
-    "IMessageStore",
     "IQueueLocks",
     "IStoreFile",
     "IStoreIO",
@@ -396,59 +395,3 @@ class IStoreIO(Interface):
 
     def process_id() -> int:
         """The number the abort file holds."""
-
-
-# --- store
-
-
-class IMessageStore(Interface):
-    """Messages by queue, by place, by key and by time. See ``store.message_store``."""
-
-    max_offset: int = Attribute("Where the commit log goes on, in bytes.")
-    min_offset: int = Attribute("Where the first message that is kept starts, in bytes.")
-    flushed_offset: int = Attribute("Up to here a loss of power loses nothing.")
-    confirm_offset: int = Attribute("Up to here messages are dispatched and can be read.")
-    writable: bool = Attribute("False makes append refuse; a slave's store is not writable.")
-    raw: Any = Attribute("The commit log as bytes, see ``store.raw_log``.")
-    log_cut: Any = Attribute("Cuts the end of the log, see ``store.log_cut``.")
-
-    def load() -> None:
-        """Lock the directory, read what is there and repair what a crash left.
-
-        :raises StoreError: when it is locked, or a file is damaged; the text names it.
-        """
-
-    def start() -> None:
-        """Begin to accept messages."""
-
-    def stop() -> Deferred[None]:
-        """Flush everything, mark the stop as clean and give up the lock."""
-
-    def append(records: Sequence[MessageRecord]) -> None:
-        """Store records in this order and make them readable, all or none.
-
-        :raises StoreFull: when the disk is full.
-        :raises MessageIllegal: when a record breaks a limit; ``record_index`` says which.
-        :raises StoreClosed: when the store does not accept messages.
-        """
-
-    def flushed(offset: int) -> Deferred[None] | None:
-        """Wait until a loss of power loses nothing below ``offset``; None when it is so now."""
-
-    def get_message(
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        message_filter: MessageFilter | None = None,
-    ) -> GetMessageResult:
-        """Read from a queue."""
-
-    def look_message(physical_offset: int, size: int | None = None) -> bytes | None:
-        """Read the record at a place of the commit log; None when none starts there."""
-
-    def min_offset_in_queue(topic: str, queue_id: int) -> int:
-        """Offset of the queue's first readable message."""
-
-    def max_offset_in_queue(topic: str, queue_id: int) -> int:
-        """Offset the queue's next message gets."""

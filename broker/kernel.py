@@ -117,8 +117,8 @@ class Kernel:
         self.health_checks: dict[str, Callable[[], str]] = {
             "store": self._store_fault, "tables": self._tables_fault, **host.health_checks}
         settings.on_change.append(self._settings_changed)
-        store.on_dispatch.append(self._dispatched)
-        store.on_arrival.append(self._arrived)
+        store.dispatch.on_dispatch.append(self._dispatched)
+        store.dispatch.on_arrival.append(self._arrived)
 
     @property
     def broker_address(self) -> str:
@@ -170,7 +170,8 @@ class Kernel:
 
     async def _start(self) -> None:
         """The part of a start that has a store to close when it fails."""
-        self.topic_config.make_again(self.store.queues(), self.store.has_batch_queues)
+        self.topic_config.make_again(
+            self.store.queues.ids_by_topic(), self.store.queues.has_batch_queues)
         self.store.start()
         self.providers.resolve(self.hooks)
         validators = self.hooks.collect_access_validators()
@@ -228,9 +229,9 @@ class Kernel:
         :raises StoreError: for a master whose log ends with half a record: see
             :meth:`change_role`.
         """
-        store = self.store
-        if role != "SLAVE" and store.raw.whole_offset != store.max_offset:
-            raise StoreError(f"the commit log ends at {store.max_offset} with half a record")
+        store, end = self.store, self.store.commit_log.max_offset
+        if role != "SLAVE" and store.raw.whole_offset != end:
+            raise StoreError(f"the commit log ends at {end} with half a record")
         self.identity.set_role(role, broker_id)
         store.writable = not self.is_slave
         self.hooks.role_changed(self.role, self.broker_id)
@@ -248,7 +249,7 @@ class Kernel:
         if role == "SLAVE":
             was_writable, store.writable = store.writable, False
             try:
-                flushed = store.flushed(store.max_offset)
+                flushed = store.flush.flushed(store.commit_log.max_offset)
                 if flushed is not None:
                     await flushed
             except StoreError:
@@ -308,7 +309,7 @@ class Kernel:
 
 def _dispatching(store: MessageStore) -> Generator[None, None, None]:
     """Make all that is confirmed readable; yields where it can pause."""
-    while store.dispatch_step():
+    while store.dispatch.step():
         yield
 
 

@@ -128,9 +128,9 @@ class BroadcastOffsets:
         if offset >= 0:
             return offset
         store = self._broker.store
-        if store.is_in_memory(topic, queue_id, 0):
+        if store.reader.is_in_memory(topic, queue_id, 0):
             return 0
-        return store.max_offset_in_queue(topic, queue_id)
+        return store.queues.max_offset(topic, queue_id)
 
     # --- deletion
 

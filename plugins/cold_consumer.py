@@ -76,9 +76,9 @@ class ColdConsumers:
     def behind_bytes(self, topic: str, queue_id: int, offset: int) -> int:
         """How much of the log lies between a queue's offset and the end."""
         store = self._broker.store
-        offset = max(offset, store.min_offset_in_queue(topic, queue_id))
-        place = store.commit_log_offset(topic, queue_id, offset)
-        return store.max_offset - place if place >= 0 else 0
+        offset = max(offset, store.queues.min_offset(topic, queue_id))
+        place = store.queues.commit_log_offset(topic, queue_id, offset)
+        return store.commit_log.max_offset - place if place >= 0 else 0
 
 
 _SETTINGS: Final = (

@@ -229,7 +229,7 @@ class Plugin:
         Topics are saved soon after they are made; the request that caused it does not wait for
         that. A retry topic is made by the group's next heartbeat.
         """
-        for topic in self._broker.store.queues():
+        for topic in self._broker.store.queues.ids_by_topic():
             group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
             if group != topic and topic not in self._broker.topic_config.table:
                 try:

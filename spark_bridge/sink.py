@@ -171,20 +171,25 @@ class Sender:
         """Wait until rows are acknowledged, and send them again when they are not."""
         why = "no connection"
         if sending.pending is not None:
-            try:
-                result = self._client.end_send(sending.pending)
-                if result.is_safe or not self._waits:
-                    self.acknowledged += len(sending.rows)
-                    return
-                why = f"stored, but {ResponseCode(result.code).name}"
-            except RemotingError as error:
-                why = str(error)
-            except RequestRefused as error:
-                why = str(error)
-                if error.response_code not in _TRY_AGAIN:
-                    self._each(sending, error)
-                    return
+            refused = self._end(sending.pending, len(sending.rows))
+            if refused is None:
+                return
+            why = str(refused)
+            if _is_final(refused):
+                self._each(sending, refused)
+                return
         self._again(sending, why)
+
+    def _end(self, pending: PendingRequest, count: int) -> Exception | None:
+        """Wait for the answer to rows, and count them; :returns: why they are not acknowledged."""
+        try:
+            result = self._client.end_send(pending)
+        except (RemotingError, RequestRefused) as error:
+            return error
+        if result.is_safe or not self._waits:
+            self.acknowledged += count
+            return None
+        return RemotingError(f"stored, but {ResponseCode(result.code).name}")
 
     def _again(self, sending: _Sending, why: str) -> None:
         """Send rows again, elsewhere where they named no queue."""
@@ -198,21 +203,19 @@ class Sender:
                           if one.broker_name != sending.queue.broker_name]
                 queue = random.choice(others) if others else self._next_queue(rows)
             try:
-                result = self._client.end_send(self._client.begin_send(
-                    _payload(rows), queue, group=self._group))
-                if result.is_safe or not self._waits:
-                    self.acknowledged += len(rows)
-                    return
-                why = f"stored, but {ResponseCode(result.code).name}"
+                pending = self._client.begin_send(_payload(rows), queue, group=self._group)
             except RemotingError as error:
                 why = str(error)
-            except RequestRefused as error:
-                why = str(error)
-                if error.response_code not in _TRY_AGAIN:
-                    break
+                continue
+            refused = self._end(pending, len(rows))
+            if refused is None:
+                return
+            why = str(refused)
+            if _is_final(refused):
+                break
         raise self._error(rows[0], f"{why}, tried {self._client.retries + 1} times", len(rows))
 
-    def _each(self, sending: _Sending, refusal: RequestRefused) -> None:
+    def _each(self, sending: _Sending, refusal: Exception) -> None:
         """A batch is refused for good: find the row it is for."""
         if len(sending.rows) == 1:
             raise self._error(sending.rows[0], str(refusal))
@@ -224,6 +227,11 @@ class Sender:
     def _error(self, row: OutgoingRow, why: str, count: int = 1) -> WriteFailed:
         which = f"row {row.index}" if count == 1 else f"{count} rows from row {row.index} on"
         return WriteFailed(f"{self._place}, {which}, topic {row.message.topic}: {why}")
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether rows that were refused so would be refused again."""
+    return isinstance(error, RequestRefused) and error.response_code not in _TRY_AGAIN
 
 
 def _payload(rows: list[OutgoingRow]) -> Any:

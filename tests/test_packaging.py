@@ -291,8 +291,8 @@ class ConstructionTests(SynchronousTestCase):
 
     #: The names under which the product keeps a broker and its parts.
     PARTS = frozenset({"broker", "kernel", "host", "tables", "providers", "store"})
-    #: State that changes while a broker runs: its role, and the filters of its groups.
-    STATE = frozenset({"writable", "make_filter_bitmap"})
+    #: State that changes while a broker runs: its role.
+    STATE = frozenset({"writable"})
 
     def test_no_attribute_of_a_part_is_set_from_outside(self) -> None:
         """A part that gets something later has a time at which it lacks it."""

@@ -100,7 +100,7 @@ class HalfQueue:
 
     def begin(self) -> None:
         """Begin a check; :meth:`step` goes on with it."""
-        self._end = self._broker.store.max_offset_in_queue(HALF_TOPIC, self.queue_id)
+        self._end = self._broker.store.queues.max_offset(HALF_TOPIC, self.queue_id)
         self._without_producer.clear()
         self._unasked_full = False
 
@@ -194,14 +194,14 @@ class HalfQueue:
         """The half message the check is at; one that cannot be read is passed, and None."""
         store = self._broker.store
         if not self._entries:
-            least = store.min_offset_in_queue(HALF_TOPIC, self.queue_id)
+            least = store.queues.min_offset(HALF_TOPIC, self.queue_id)
             if self.offset < least:
                 self.log.warn("half queue {queue_id} begins at {least}, its check is at {offset}",
                               queue_id=self.queue_id, least=least, offset=self.offset)
                 self.offset = least
                 self.ops.skip_to(least)
                 return None
-            self._entries = store.queue_entries(
+            self._entries = store.queues.entries(
                 HALF_TOPIC, self.queue_id, self.offset, READ_COUNT)
         place = self._entries[0][0] if self._entries else -1
         try:

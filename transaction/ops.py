@@ -128,7 +128,7 @@ class KnownOps:
 
     @property
     def all_read(self) -> bool:
-        return self._next >= self._store.max_offset_in_queue(OP_HALF_TOPIC, self._queue_id)
+        return self._next >= self._store.queues.max_offset(OP_HALF_TOPIC, self._queue_id)
 
     def take(self, half_offset: int) -> bool:
         """Whether a half message is ended; a check passes it then."""
@@ -155,10 +155,10 @@ class KnownOps:
 
         :param half_offset: where the check is; it does not look at half messages before that.
         """
-        least = self._store.min_offset_in_queue(OP_HALF_TOPIC, self._queue_id)
+        least = self._store.queues.min_offset(OP_HALF_TOPIC, self._queue_id)
         self._next = max(self._next, least)
         self.offset = max(self.offset, least)
-        entries = self._store.queue_entries(OP_HALF_TOPIC, self._queue_id, self._next, READ_COUNT)
+        entries = self._store.queues.entries(OP_HALF_TOPIC, self._queue_id, self._next, READ_COUNT)
         for place, _, _ in entries:
             data = self._store.look_message(place)
             try:
@@ -173,7 +173,7 @@ class KnownOps:
             self._next += 1
         if not entries:
             # Nothing can be read where there should be something.
-            self._next = self._store.max_offset_in_queue(OP_HALF_TOPIC, self._queue_id)
+            self._next = self._store.queues.max_offset(OP_HALF_TOPIC, self._queue_id)
 
     def _note(self, op_offset: int, message: StoredMessage, half_offset: int) -> None:
         tag = message.properties_map().get(TAGS)
@@ -197,7 +197,7 @@ class KnownOps:
                 late.append(offset)
         if late:
             self.late.update(late)
-            most = self._store.max_offset_in_queue(HALF_TOPIC, self._queue_id)
+            most = self._store.queues.max_offset(HALF_TOPIC, self._queue_id)
             self._until[op_offset] = (most, late)
         elif op_offset not in self._open:
             self._done.add(op_offset)

@@ -174,8 +174,8 @@ class TransactionService:
     def _saved_offset(self, topic: str, queue_id: int) -> int:
         """How far the last broker over this store has come in a queue, if it goes that far."""
         store = self._broker.store
-        least = store.min_offset_in_queue(topic, queue_id)
-        most = store.max_offset_in_queue(topic, queue_id)
+        least = store.queues.min_offset(topic, queue_id)
+        most = store.queues.max_offset(topic, queue_id)
         saved = self._broker.consumer_offset.query(SYSTEM_GROUP, topic, queue_id)
         offset = max(least, min(saved, most))
         if saved not in (-1, offset):
@@ -197,7 +197,8 @@ class TransactionService:
                    if table.query(SYSTEM_GROUP, *key) != offset}
         if not changed:
             return None
-        durable = self._broker.store.flushed(self._broker.store.max_offset) or succeed(None)
+        durable = self._broker.store.flush.flushed(
+            self._broker.store.commit_log.max_offset) or succeed(None)
         return durable.addCallbacks(
             lambda _: self._set_offsets(changed),
             lambda failure: self.log.error("how far checks have come is not saved: {error}",

@@ -128,7 +128,12 @@ class Broker(Server, Protocol):
 
     @property
     def store(self) -> MessageStore:
-        """Reads: ``get_message``, ``look_message``, ``max_offset_in_queue``; ``config_file``."""
+        """Reads: ``get_message``, ``look_message``; ``config_file``; the store's parts.
+
+        ``queues`` has the offsets and entries of queues, ``commit_log`` where the log begins, ends
+        and is durable, ``reader`` times and keys, ``dispatch`` what is readable, and ``flush``
+        waits until a place is durable.
+        """
 
     @property
     def channels(self) -> ChannelTable:

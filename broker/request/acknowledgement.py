@@ -80,7 +80,7 @@ class Acknowledgement:
         self.timeout_ms = store.settings.sync_flush_timeout_ms
         self.stages: list[Stage] = []
         if store.settings.sync_flush:
-            self.stages.append(Stage(store.flushed, ResponseCode.FLUSH_DISK_TIMEOUT))
+            self.stages.append(Stage(store.flush.flushed, ResponseCode.FLUSH_DISK_TIMEOUT))
         #: A heap of (deadline, number, wait): deadlines count from the append.
         self._waiting: list[tuple[int, int, _Waiting]] = []
         self._numbers = count()

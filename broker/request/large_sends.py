@@ -182,7 +182,7 @@ class LargeSends:
         encoded.clear()
         yield
         end = records[-1].next_offset
-        while store.dispatched_offset < end and store.dispatch_step():
+        while store.dispatch.offset < end and store.dispatch.step():
             yield
 
     def _message_ids(self, records: list[MessageRecord]) -> Generator[None, None, str]:

@@ -58,8 +58,8 @@ class OffsetRequests:
                                      "maybe this group boot first")
             # A queue that still has its first message, and that close at hand, is consumed from
             # it: nothing was lost yet that a new group would have to skip.
-            minimum = self._store.min_offset_in_queue(header.topic, header.queue_id)
-            if minimum > 0 or not self._store.is_in_memory(header.topic, header.queue_id, 0):
+            minimum = self._store.queues.min_offset(header.topic, header.queue_id)
+            if minimum > 0 or not self._store.reader.is_in_memory(header.topic, header.queue_id, 0):
                 raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT "
                                      "maybe this group consumer boot first")
             offset = 0
@@ -97,7 +97,7 @@ class OffsetRequests:
         config = self._tables.topic_config.get(topic)
         assert config is not None, topic
         count = max(config.read_queue_nums, config.write_queue_nums)
-        end = self._store.max_offset_in_queue(topic, queue_id)
+        end = self._store.queues.max_offset(topic, queue_id)
         if not end and (not 0 <= queue_id < count or topic not in self._tables.topic_config.table):
             # A queue the topic had when it had more is still consumed; a light queue that nothing
             # is in is not there.
@@ -114,20 +114,20 @@ class OffsetRequests:
     def _search(self, request: Request[headers.SearchOffsetRequestHeader]) -> Reply:
         header = request.header
         upper = (header.boundary_type or "").lower() == "upper"
-        offset = self._store.offset_by_time(
+        offset = self._store.reader.offset_by_time(
             header.topic, header.queue_id, header.timestamp, "upper" if upper else "lower")
         return Reply(header=headers.SearchOffsetResponseHeader(offset=offset))
 
     def _max_offset(self, request: Request[headers.GetMaxOffsetRequestHeader]) -> Reply:
         header = request.header
-        offset = self._store.max_offset_in_queue(header.topic, header.queue_id)
+        offset = self._store.queues.max_offset(header.topic, header.queue_id)
         return Reply(header=headers.GetMaxOffsetResponseHeader(offset=offset))
 
     def _min_offset(self, request: Request[headers.GetMinOffsetRequestHeader]) -> Reply:
         header = request.header
         store = self._store
-        offset = store.min_offset_in_queue(header.topic, header.queue_id)
-        if not offset and store.is_empty_batch_queue(header.topic, header.queue_id):
+        offset = store.queues.min_offset(header.topic, header.queue_id)
+        if not offset and store.queues.is_empty_batch(header.topic, header.queue_id):
             offset = NO_MIN_OFFSET
         return Reply(header=headers.GetMinOffsetResponseHeader(offset=offset))
 
@@ -135,7 +135,7 @@ class OffsetRequests:
         self, request: Request[headers.GetEarliestMsgStoretimeRequestHeader]
     ) -> Reply:
         header = request.header
-        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        timestamp = self._store.reader.earliest_store_time(header.topic, header.queue_id)
         return Reply(header=headers.GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
 
     def _all(self, request: Request[EmptyHeader]) -> Handled:

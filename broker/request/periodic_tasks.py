@@ -67,7 +67,7 @@ def periodic_tasks(
 
     def log_dispatch_lag(_: int) -> None:
         _log.info("dispatch is {size} bytes behind the commit log",
-                  size=store.dispatch_behind_bytes())
+                  size=store.dispatch.behind_bytes)
 
     def log_water_marks(_: int) -> None:
         if pull_hold.count or len(tables.channels):

@@ -285,8 +285,8 @@ class PullRequests:
                                      header.max_msg_nums, message_filter)
         return GetMessageResult(
             status=GetMessageStatus.OFFSET_RESET, next_begin_offset=reset,
-            min_offset=store.min_offset_in_queue(header.topic, header.queue_id),
-            max_offset=store.max_offset_in_queue(header.topic, header.queue_id))
+            min_offset=store.queues.min_offset(header.topic, header.queue_id),
+            max_offset=store.queues.max_offset(header.topic, header.queue_id))
 
     def _code(self, header: PullMessageRequestHeader, result: GetMessageResult) -> ResponseCode:
         status = result.status

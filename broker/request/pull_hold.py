@@ -153,7 +153,7 @@ class PullHold:
         for topic, queue_id in list(self._held):
             if (topic, queue_id) in self._rounds:
                 continue
-            maximum = self._store.max_offset_in_queue(topic, queue_id)
+            maximum = self._store.queues.max_offset(topic, queue_id)
             self._wake((topic, queue_id), (partial(_is_over, now_ms, maximum), None), end_ms)
 
     def release_all(self) -> None:

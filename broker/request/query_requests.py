@@ -52,7 +52,7 @@ class QueryRequests:
     def _look_up(self, request: Request[QueryMessageRequestHeader]) -> Work:
         header = request.header
         unique = request.command.fields().get(_UNIQUE_KEY_FLAG) == "true"
-        found, newest_ms, newest_offset = yield from self._store.querying(
+        found, newest_ms, newest_offset = yield from self._store.reader.querying(
             header.topic, header.key,
             self._settings.int("defaultQueryMaxNum") if unique else header.max_num,
             header.begin_timestamp, header.end_timestamp)

@@ -121,7 +121,7 @@ class BatchQueueFiles(QueueFiles):
         return [entry[:3] for entry in found], offset
 
     def offset_by_time(self, queue: BatchQueue, timestamp: int, upper: bool) -> int:
-        """Find a queue offset by store time. See MessageStore.offset_by_time.
+        """Find a queue offset by store time. See QueueReader.offset_by_time.
 
         Differs from Apache, whose search answers 0 where it finds none between two entries.
         """

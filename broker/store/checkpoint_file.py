@@ -34,7 +34,7 @@ class CheckpointFile:
         self._io = io
         self._in_thread = in_thread
         self._lock = DeferredLock()
-        #: DeferredReply during a write; values queued before they were lowered are not written.
+        #: Held during a write; values queued before they were lowered are not written.
         self._writing = Lock()
         self._lowered = 0
         #: A place of the log, and the least store time from there on of those that went back, ms.

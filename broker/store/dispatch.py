@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from twistmq.broker.constants import DISPATCH_STEP_BYTES_MAX, DISPATCH_STEP_RECORDS
 from twistmq.broker.store.append_fast_path import dispatch_records
 from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.extension_unit import FilterBitmap
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, LightQueues, light_entries
 from twistmq.broker.store.queue_table import QueueTable
@@ -32,21 +33,28 @@ class Dispatch:
     """Dispatches one log into its queues and index.
 
     :param index: None when messages are not indexed.
+    :param light: enters records into light queues; None: they are in none.
     """
 
     log = Logger()
 
     def __init__(
-        self, commit_log: CommitLog, queues: QueueTable, index: IndexFiles | None
+        self, commit_log: CommitLog, queues: QueueTable, index: IndexFiles | None,
+        light: LightQueues | None = None,
     ) -> None:
         #: Says whether a record enters its queue; None: all do but half messages and rollbacks.
         #: It must say the same of a record whenever it is asked.
         self.filter: Callable[[MessageRecord], bool] | None = None
         #: By topic what gives the number of queue entries, where it is not the tag's.
         self.tags_codes: Mapping[str, TagsCode] = {}
-        #: Enters records into light queues; None: they are in none.
-        self.light: LightQueues | None = None
+        #: Says which filters want a message, under enable_consume_queue_ext. Its value stands
+        #: beside the message's queue entry, and every filter that reads the queue is told it. It
+        #: is asked when an entry is made, so that recovery asks again.
+        self.make_bitmap: FilterBitmap | None = None
+        self.light = light
+        #: Called with records once they are dispatched.
         self.on_dispatch: list[Callable[[Sequence[MessageRecord]], None]] = []
+        #: Called with those of them that entered a queue.
         self.on_arrival: list[Callable[[Sequence[MessageRecord]], None]] = []
         #: Whether the confirm offset is simply where the log ends: no replica has a say.
         self.confirm_follows = True
@@ -69,7 +77,10 @@ class Dispatch:
         return self._log.max_offset if self.confirm_follows else self._confirmed
 
     def advance_confirm_offset(self, offset: int) -> None:
-        """Confirm up to an offset; one that is less than before changes nothing."""
+        """Replicas agree up to here: make it readable. The offset follows the log no longer.
+
+        :param offset: in the commit log; one that is less than before changes nothing.
+        """
         if self.confirm_follows:
             self.confirm_follows = False
             self._confirmed = self.offset
@@ -124,6 +135,13 @@ class Dispatch:
         for record in records:
             if record.topic in tags_codes:
                 record.tags_code = tags_codes[record.topic](record)
+
+    def step(self) -> bool:
+        """Make some of what waits for it readable; the store does so anyway, every 50 ms.
+
+        :returns: whether there was any.
+        """
+        return self.behind_bytes > 0 and self.catch_up()
 
     def catch_up(self) -> bool:
         """Dispatch some of what is confirmed: what waits, else what is read from the log.
@@ -212,7 +230,8 @@ class Dispatch:
         extensions = queues.files.extensions
         if extensions is not None and extensions.extends:
             # Entries in light queues have no units.
-            queues.tail_bytes += extensions.extend(records, queues.by_topic)
+            queues.tail_bytes += extensions.extend(
+                records, queues.by_topic, self.make_bitmap)
         for record in absurd:
             self.log.error(
                 "message at {place} has queue offset {offset}, which {topic}-{queue_id} cannot "

@@ -46,7 +46,7 @@ class _Warming:
         self._io = io
         self._size = size
         self._sync = sync
-        #: DeferredReply while zeros are written, and to say that none may be any more.
+        #: Held while zeros are written, and to say that none may be any more.
         self._lock = Lock()
         self._claimed = False
 

@@ -55,8 +55,6 @@ class QueueExtensions:
         self.extends = extends
         #: Bytes that are read at a time.
         self._read_size = _READ_UNITS * (UNIT_SIZE_MIN + bitmap_bits // 8)
-        #: Gives bitmaps; or None.
-        self.make_bitmap: FilterBitmap | None = None
         #: Paths written since the last thorough flush.
         self.unsynced: set[str] = set()
         self._io = io
@@ -66,13 +64,16 @@ class QueueExtensions:
 
     # --- entering
 
-    def extend(self, records: Iterable[MessageRecord], queues: Queues) -> int:
+    def extend(
+        self, records: Iterable[MessageRecord], queues: Queues, make_bitmap: FilterBitmap | None
+    ) -> int:
         """Give the entries that were just made of these records their units.
 
+        :param make_bitmap: gives bitmaps; None: units have none.
         :returns: bytes of units that are new.
         """
         return extend_entries(
-            records, queues, self._files, self.file_size, self.make_bitmap, self._say_too_long)
+            records, queues, self._files, self.file_size, make_bitmap, self._say_too_long)
 
     def _say_too_long(self, queue: ConsumeQueue, size: int) -> None:
         self._say_once(f"{queue.topic}: a bitmap of {size} bytes does not fit, its entry goes "

@@ -11,6 +11,7 @@ from collections.abc import Generator
 
 from twistmq.broker.constants import PULL_SIZE_BYTES_MAX
 from twistmq.broker.errors import StoreDamaged
+from twistmq.broker.scheduling.run_to_completion import run_to_completion
 from twistmq.broker.store.batch_queue import NO_MIN_OFFSET, BatchQueue
 from twistmq.broker.store.batch_reader import BatchReader
 from twistmq.broker.store.commit_log import CommitLog
@@ -62,7 +63,7 @@ class QueueReader:
         self._queues = queues
         self._index = index
         self._memory_bytes = memory_bytes
-        self._batches = BatchReader(settings, commit_log, queues.batch_files, self.is_in_memory)
+        self._batches = BatchReader(settings, commit_log, queues.batch_files, self._is_cached)
         self.change_settings(settings)
 
     def change_settings(self, settings: StoreSettings) -> None:
@@ -82,9 +83,14 @@ class QueueReader:
 
     # --- by queue offset
 
-    def is_in_memory(self, physical_offset: int) -> bool:
+    def _is_cached(self, physical_offset: int) -> bool:
         """Whether a place of the commit log is taken to be in the page cache."""
         return self._log.max_offset - physical_offset <= self._in_memory_bytes
+
+    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a queue has this message, and that close enough to the end to be cached."""
+        place = self._queues.commit_log_offset(topic, queue_id, queue_offset)
+        return place >= 0 and self._is_cached(place)
 
     def get_message(
         self,
@@ -95,7 +101,7 @@ class QueueReader:
         message_filter: MessageFilter | None,
         max_total_size: int,
     ) -> GetMessageResult:
-        """Read from a queue. See MessageStore.get_message."""
+        """Read from a queue. See MessageStore.get_message, which counts it."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.max_offset == 0:
             # Apache makes the queue it is asked for, so that it is never missing, only empty.
@@ -170,10 +176,23 @@ class QueueReader:
 
     # --- by key
 
+    def query(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[bytes], int, int]:
+        """Find messages by a key or a unique id, however long it takes; see :meth:`querying`."""
+        return run_to_completion(self.querying(topic, key, max_count, begin_ms, end_ms))
+
     def querying(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> Generator[None, None, tuple[list[bytes], int, int]]:
-        """Find messages by key. See MessageStore.querying."""
+        """Find messages by a key or a unique id; yields where it can pause.
+
+        Hundreds of thousands of items may have the hash of one key.
+
+        :param begin_ms: store times from here to ``end_ms``, both included, to the second.
+        :returns: (records, the oldest first; store time in ms and place of the newest message in
+            the index).
+        """
         if self._index is None:
             return [], 0, 0
         max_count = min(max_count, self._settings.max_msgs_num_batch)
@@ -189,8 +208,16 @@ class QueueReader:
 
     # --- by time
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, upper: bool) -> int:
-        """Find a queue offset by store time. See MessageStore.offset_by_time."""
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: str = "lower"
+    ) -> int:
+        """Find a queue offset by store time.
+
+        :param timestamp: ms.
+        :param boundary: lower: the first message stored then or later, or the queue's end;
+            upper: the last one stored then or earlier, or the queue's beginning.
+        """
+        upper = boundary == "upper"
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.max_offset <= queue.min_offset:
             return 0 if queue is None else queue.min_offset
@@ -209,12 +236,12 @@ class QueueReader:
         return max(low - 1, queue.min_offset)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time of a queue's message in ms; -1 when it cannot be read."""
+        """When a queue's message was stored, in ms; -1 when it cannot be read."""
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._entry_time(queue, queue_offset)
 
-    def earliest_store_time(self, topic: str | None, queue_id: int) -> int:
-        """Store time of the first message, of a queue or of all; -1 without a message."""
+    def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
+        """When the first message of a queue, or of the whole log, was stored, in ms; -1: none."""
         if topic is None:
             return self._log.store_timestamp(self._log.min_offset)
         queue = self._queues.find(topic, queue_id)

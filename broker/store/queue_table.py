@@ -5,10 +5,8 @@ Source: ConsumeQueueStore, FlushConsumeQueueService @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain
 
 from twistmq.broker.errors import MessageIllegal, StoreDamaged
 from twistmq.broker.interfaces import IStoreIO
@@ -18,61 +16,10 @@ from twistmq.broker.store.batch_queue import BatchQueue
 from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_unit import ExtensionUnit, is_address
 from twistmq.broker.store.queue_files import QueueFiles
+from twistmq.broker.store.queue_sync import QueueSync
 from twistmq.broker.topic_names import can_be_directory
 
-__all__ = ["QueueSync", "QueueTable"]
-
-#: Paths that are worth one more thread that syncs.
-_SYNCS_PER_THREAD = 4
-#: Paths that a thread takes at a time, at most: each time costs as much as syncing one.
-_SYNCS_AT_A_TIME = 64
-
-
-class QueueSync:
-    """A job that syncs what was written of queues.
-
-    :param paths: files, and directories that got new names.
-    """
-
-    def __init__(self, io: IStoreIO, paths: set[str]) -> None:
-        #: Files that are not synced: all, then those that failed.
-        self.paths = paths
-        self._io = io
-
-    def __call__(self) -> None:
-        """Sync each, also behind one that fails. Blocks.
-
-        :raises OSError: a failure, when there was any.
-        """
-        paths = sorted(self.paths)
-        count = min(self._io.syncs_at_once, len(paths) // _SYNCS_PER_THREAD)
-        if count > 1:
-            size = min(_SYNCS_AT_A_TIME, len(paths) // count)
-            parts = [paths[at : at + size] for at in range(0, len(paths), size)]
-            with ThreadPoolExecutor(count, "sync") as pool:
-                results = list(chain.from_iterable(pool.map(self._sync_part, parts)))
-        else:
-            results = self._sync_part(paths)
-        failures = {path: error for path, error in zip(paths, results, strict=True)
-                    if error is not None}
-        self.paths &= failures.keys()
-        for error in failures.values():
-            raise error
-
-    def _sync_part(self, paths: Sequence[str]) -> list[OSError | None]:
-        """Sync some, one after the other; :returns: for each why it could not be."""
-        return [self._sync(path) for path in paths]
-
-    def _sync(self, path: str) -> OSError | None:
-        """Sync one; :returns: why it could not be."""
-        try:
-            # A file that is removed meanwhile needs no sync.
-            with suppress(FileNotFoundError):
-                self._io.sync_path(path)
-        except OSError as error:
-            return error
-        return None
-
+__all__ = ["QueueTable"]
 
 class QueueTable:
     """Queues by topic and id.
@@ -289,22 +236,59 @@ class QueueTable:
 
     # --- read
 
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Offset of a queue's first readable message; 0 without a queue."""
+        queue = self.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Offset the queue's next message gets, readable messages counted; 0 without a queue."""
+        queue = self.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def ids_by_topic(self) -> dict[str, list[int]]:
+        """List the topics that have queues, with the queues' ids in order."""
+        return {topic: sorted(by_id) for topic, by_id in self.by_topic.items() if by_id}
+
+    def has_batch_queues(self, topic: str) -> bool:
+        """Whether the queues that a topic has are batch queues."""
+        return any(isinstance(queue, BatchQueue) for queue in self.by_topic.get(topic, {}).values())
+
+    def is_empty_batch(self, topic: str, queue_id: int) -> bool:
+        """Whether nothing was ever stored in a queue that is, or would be, a batch queue."""
+        return not self.max_offset(topic, queue_id) and self.is_batch(topic, queue_id)
+
+    def commit_log_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Place of a queue's message in the commit log; -1 when the queue has no such entry."""
+        queue = self.find(topic, queue_id)
+        entry = None if queue is None else self.files_of(queue).entry(queue, queue_offset)
+        return -1 if entry is None else entry[0]
+
     def entries(
-        self, queue: ConsumeQueue, offset: int, count: int
-    ) -> tuple[list[tuple[int, int, int]], int]:
-        """Read up to ``count`` entries. See QueueFiles.entries.
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
+    ) -> list[tuple[int, int, int]]:
+        """Read a queue's entries: (place in the commit log, size, tags code).
 
         An address stays where the code should be when its unit is missing.
+
+        :returns: fewer than wanted where a file or the queue ends; none outside of it.
         """
-        found, behind = self.extended_entries(queue, offset, count)
+        found, _ = self.extended_entries(topic, queue_id, queue_offset, max_count)
         return [entry if unit is None else (entry[0], entry[1], unit.tags_code)
-                for entry, unit in found], behind
+                for entry, unit in found]
 
     def extended_entries(
-        self, queue: ConsumeQueue, offset: int, count: int
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
     ) -> tuple[list[tuple[tuple[int, int, int], ExtensionUnit | None]], int]:
-        """Read up to ``count`` entries as they are, each with its unit if it has one."""
-        entries, behind = self.files_of(queue).entries(queue, offset, count)
+        """Read a queue's entries as they are, each with the unit it points at, if there is one.
+
+        :returns: the entries, and the queue offset behind them, which in a batch queue is further
+            than there are entries.
+        """
+        queue = self.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return [], queue_offset
+        entries, behind = self.files_of(queue).entries(queue, queue_offset, max_count)
         if self.files.extensions is None:
             return [(entry, None) for entry in entries], behind
         reader = self.files.extensions.reader(queue)

@@ -30,7 +30,8 @@ from twistmq.broker.net.client_tls import ssl_context
 from twistmq.broker.net.tls_options import tls_client_options, tls_enabled
 from twistmq.broker.testing.raw_client import RawClient
 
-__all__ = ["ReactorThread", "RunningBroker", "running_broker", "up_service"]
+__all__ = [
+    "ReactorThread", "RunningBroker", "ServedAddresses", "running_broker", "up_service"]
 
 T = TypeVar("T")
 
@@ -110,17 +111,10 @@ def _new_reactor() -> Any:
     return EPollReactor()  # type: ignore[no-untyped-call]
 
 
-class RunningBroker:
-    """A name server and a broker that answer.
+class ServedAddresses:
+    """Where the services of a name server and a broker answer, once they have started."""
 
-    :param data: the folder of everything they keep.
-    """
-
-    def __init__(self, thread: ReactorThread, service: UpService, data: Path) -> None:
-        self._thread = thread
-        #: The services; touch them, and the kernel, only in :meth:`call`.
-        self.service = service
-        self.data = data
+    service: UpService
 
     @property
     def kernel(self) -> Kernel:
@@ -136,6 +130,19 @@ class RunningBroker:
     def broker_address(self) -> str:
         """Where the broker itself answers: "127.0.0.1:port"."""
         return f"127.0.0.1:{self.service.broker.port}"
+
+
+class RunningBroker(ServedAddresses):
+    """A name server and a broker that answer.
+
+    :param data: the folder of everything they keep.
+    """
+
+    def __init__(self, thread: ReactorThread, service: UpService, data: Path) -> None:
+        self._thread = thread
+        #: The services; touch them, and the kernel, only in :meth:`call`.
+        self.service = service
+        self.data = data
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function on the reactor's thread; :returns: its result, waited for."""

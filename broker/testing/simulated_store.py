@@ -96,7 +96,8 @@ class SimulatedStore:
             else:
                 break
         worst = max(endings, key=list(Ending).index)
-        self.note(f"store from {self.store.min_offset} to {self.store.max_offset}")
+        self.note(
+            f"store from {self.store.commit_log.min_offset} to {self.store.commit_log.max_offset}")
         self.model.after_restart(self.store, worst, cut)
 
     def _cut_power(self, ending: Ending) -> Ending:
@@ -113,7 +114,7 @@ class SimulatedStore:
 
     def end(self, ending: Ending) -> None:
         """End the store and start another."""
-        self.model.min_offset = self.store.min_offset
+        self.model.min_offset = self.store.commit_log.min_offset
         ending = self._cut_power(ending)
         self.note(ending.name)
         if self.chance.random() < 0.1:
@@ -131,7 +132,7 @@ class SimulatedStore:
             return
         clean = not self.disk.exists(self.settings.path("abort"))
         if clean:
-            self.model.promised(self.store.max_offset)
+            self.model.promised(self.store.commit_log.max_offset)
         self.note("stop" if clean else "stop, not clean")
         self.end(Ending.STOP if clean else Ending.KILL)
 

@@ -157,7 +157,7 @@ class Simulation(SimulatedStore):
         end = self._append()
         if end is None:
             return
-        waiting = self.store.flushed(end)
+        waiting = self.store.flush.flushed(end)
         if waiting is None:
             self.model.promised(end)
         else:
@@ -217,7 +217,7 @@ class Simulation(SimulatedStore):
                     self.removing = retention.step(self.wall_ms())
                 else:
                     self.run_job()
-        self.note(f"retention, the log begins at {store.min_offset}")
+        self.note(f"retention, the log begins at {store.commit_log.min_offset}")
 
     def _compare(self) -> None:
         self.model.check(self.store)

@@ -140,8 +140,8 @@ class StoreBox:
     def bodies(self, topic: str = "TopicTest", queue_id: int = 0) -> list[bytes]:
         """Read the bodies of all messages of a queue, from its first readable one."""
         found: list[bytes] = []
-        offset = self.store.min_offset_in_queue(topic, queue_id)
-        while offset < self.store.max_offset_in_queue(topic, queue_id):
+        offset = self.store.queues.min_offset(topic, queue_id)
+        while offset < self.store.queues.max_offset(topic, queue_id):
             result = self.store.get_message(topic, queue_id, offset, 32)
             found += [decode_record(record).body for record in result.messages]
             if result.next_begin_offset == offset:

@@ -139,9 +139,10 @@ class StoreModel:
         :param cut: what was given to the store when it ended.
         """
         before, self.log = self.log, self._walk(store)
-        require(store.min_offset <= self.min_offset, "files are gone that nobody removed")
+        require(
+            store.commit_log.min_offset <= self.min_offset, "files are gone that nobody removed")
         self._removed_to = max(self._removed_to, self.min_offset)
-        self.min_offset = store.min_offset
+        self.min_offset = store.commit_log.min_offset
         found = {(each.start, each.data) for each in self.log}
         for each in before:
             if each.start < self.min_offset:
@@ -154,21 +155,21 @@ class StoreModel:
                 require((each.start, each.data) in known, each, "was refused and is there")
         if ending is Ending.POWER_LOSS:
             # The recovered records were read from the disk itself.
-            self.promised(store.max_offset)
+            self.promised(store.commit_log.max_offset)
         if ending is not Ending.STOP and not self._keeps_keys:
-            self.keys_from = store.max_offset
+            self.keys_from = store.commit_log.max_offset
         self._check_offsets()
         self.check(store)
 
     def _walk(self, store: MessageStore) -> list[Sent]:
         """Read the log record by record; each must be one that was given to the store."""
         found: list[Sent] = []
-        place = store.min_offset
-        while place < store.max_offset:
+        place = store.commit_log.min_offset
+        while place < store.commit_log.max_offset:
             data = store.look_message(place)
             if data is None:
                 following = place - place % self._file_size + self._file_size
-                require(following <= store.max_offset, "nothing at", place, "in the log")
+                require(following <= store.commit_log.max_offset, "nothing at", place, "in the log")
                 place = following
                 continue
             sent = self.given.get((place, data))
@@ -193,19 +194,19 @@ class StoreModel:
         queues: dict[Queue, list[Sent]] = {}
         keys: dict[tuple[str, str], list[Sent]] = {}
         for each in self.log:
-            if each.start < store.min_offset:
+            if each.start < store.commit_log.min_offset:
                 continue
             for queue in each.offsets:
                 queues.setdefault(queue, []).append(each)
             for key in each.keys:
                 keys.setdefault((each.topic, key), []).append(each)
-        for topic, ids in store.queues().items():
+        for topic, ids in store.queues.ids_by_topic().items():
             for queue_id in ids:
                 queues.setdefault((topic, queue_id), [])
         for (topic, queue_id), expected in queues.items():
             self._check_queue(store, topic, queue_id, expected)
         for (topic, key), sent in keys.items():
-            found = store.query(topic, key, 64, 0, _FOREVER_MS)[0]
+            found = store.reader.query(topic, key, 64, 0, _FOREVER_MS)[0]
             wanted = [each.data for each in sent]
             require(all(each in wanted for each in found), "key", key, "finds what it should not")
             for each in sent:
@@ -217,8 +218,8 @@ class StoreModel:
     ) -> None:
         """Read a queue from its first message on."""
         found: list[bytes] = []
-        offset = store.min_offset_in_queue(topic, queue_id)
-        while offset < store.max_offset_in_queue(topic, queue_id):
+        offset = store.queues.min_offset(topic, queue_id)
+        while offset < store.queues.max_offset(topic, queue_id):
             result = store.get_message(topic, queue_id, offset, 32)
             found += result.messages
             if result.next_begin_offset <= offset:
@@ -229,10 +230,10 @@ class StoreModel:
         require(found == [each.data for each in expected],
                 f"{topic}-{queue_id} has {len(found)} messages, not {expected}")
         for each in expected:
-            entries = store.queue_entries(topic, queue_id, each.offsets[topic, queue_id][0], 1)
+            entries = store.queues.entries(topic, queue_id, each.offsets[topic, queue_id][0], 1)
             expected_entry = (each.start, len(each.data), each.tags_code)
             require(entries == [expected_entry], each, "is not what its queue says:", entries)
         if expected:
             end = expected[-1].offsets[topic, queue_id][1]
-            require(store.max_offset_in_queue(topic, queue_id) == end,
+            require(store.queues.max_offset(topic, queue_id) == end,
                     f"{topic}-{queue_id} goes on behind", expected[-1])

@@ -25,12 +25,11 @@ from twistmq.broker.codes import RequestCode
 from twistmq.broker.edge.clock import monotonic, now_ms
 from twistmq.broker.edge.tap import process_reactor
 from twistmq.broker.interfaces import IStoreIO
-from twistmq.broker.kernel import Kernel
 from twistmq.broker.net.tls import tls_client
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.testing.raw_client import pull_header, records_of, send_header
-from twistmq.broker.testing.running import Plugins, up_service
+from twistmq.broker.testing.running import Plugins, ServedAddresses, up_service
 from twistmq.broker.wire.command import RemotingCommand
 from twistmq.broker.wire.header import CommandHeader
 from twistmq.broker.wire.record import StoredMessage
@@ -38,7 +37,7 @@ from twistmq.broker.wire.record import StoredMessage
 __all__ = ["BrokerTestCase"]
 
 
-class BrokerTestCase(TestCase):
+class BrokerTestCase(ServedAddresses, TestCase):
     """A test with a broker.
 
     ``settings``, ``plugins`` and ``make_disk`` say what broker; ``service`` are the services,
@@ -71,18 +70,6 @@ class BrokerTestCase(TestCase):
         self.addCleanup(self.remoting.close)
         self.service.startService()
         return self.service.started
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.service.broker.kernel
-
-    @property
-    def namesrv_address(self) -> str:
-        return f"127.0.0.1:{self.service.namesrv.port}"
-
-    @property
-    def broker_address(self) -> str:
-        return f"127.0.0.1:{self.service.broker.port}"
 
     async def request(
         self, code: int, header: CommandHeader | None = None, body: bytes = b"",

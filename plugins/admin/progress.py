@@ -49,8 +49,8 @@ def queue_progress(broker: Broker, group: str, topic: str, queue_id: int) -> Off
     store, offsets = broker.store, broker.consumer_offset
     consumed = max(offsets.query(group, topic, queue_id), 0)
     pulled = max(offsets.query_pulled(group, topic, queue_id), consumed)
-    time_ms = store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
-    return OffsetWrapper(store.max_offset_in_queue(topic, queue_id), consumed, pulled,
+    time_ms = store.reader.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
+    return OffsetWrapper(store.queues.max_offset(topic, queue_id), consumed, pulled,
                          max(time_ms, 0))
 
 
@@ -95,19 +95,19 @@ class ProgressRequests:
         self, topic: str, queue_id: int, group: str, now_ms: int
     ) -> QueueTimeSpan:
         store = self._broker.store
-        begin, end = (store.min_offset_in_queue(topic, queue_id),
-                      store.max_offset_in_queue(topic, queue_id))
+        begin, end = (store.queues.min_offset(topic, queue_id),
+                      store.queues.max_offset(topic, queue_id))
         consumed = self._broker.consumer_offset.query(group, topic, queue_id)
-        earliest_ms = store.earliest_store_time(topic, queue_id)
-        consumed_ms = store.store_time(topic, queue_id, consumed - 1)
+        earliest_ms = store.reader.earliest_store_time(topic, queue_id)
+        consumed_ms = store.reader.store_time(topic, queue_id, consumed - 1)
         # Differs from Apache, where a message that is gone has waited since 1970.
         following = max(consumed, begin)
         waits = following < end
         return QueueTimeSpan(
             MessageQueue(topic, self._broker.broker_name, queue_id), earliest_ms,
-            store.store_time(topic, queue_id, end - 1),
+            store.reader.store_time(topic, queue_id, end - 1),
             consumed_ms if consumed > 0 else earliest_ms,
-            now_ms - store.store_time(topic, queue_id, following) if waits else 0)
+            now_ms - store.reader.store_time(topic, queue_id, following) if waits else 0)
 
     # --- the slowest
 
@@ -122,7 +122,7 @@ class ProgressRequests:
         left_out = (header.filter_groups or "").split(",")
         for group in offsets.groups_of_topic(header.topic) - set(left_out):
             for queue_id, offset in offsets.offsets_in(group, header.topic).items():
-                if offset >= self._broker.store.min_offset_in_queue(header.topic, queue_id):
+                if offset >= self._broker.store.queues.min_offset(header.topic, queue_id):
                     least[queue_id] = min(offset, least.get(queue_id, offset))
         for queue_id, offset in offsets.offsets_in(header.compare_group, header.topic).items():
             if least.get(queue_id, offset) > offset:

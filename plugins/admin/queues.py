@@ -115,7 +115,7 @@ class QueueQuestions:
 
     def _entries(self, request: Request[QueryConsumeQueueRequestHeader]) -> Handled:
         header = request.header
-        queue = self._broker.store.queue(header.topic or "", header.queue_id)
+        queue = self._broker.store.queues.find(header.topic or "", header.queue_id)
         if queue is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR,
                                  f"{header.queue_id}@{header.topic} is not exist!")
@@ -157,7 +157,7 @@ class QueueQuestions:
         rows: list[bytes] = []
         wanted = min(count, ENTRIES_MAX)
         while len(rows) < wanted:
-            entries, index = self._broker.store.extended_entries(
+            entries, index = self._broker.store.queues.extended_entries(
                 queue.topic, queue.queue_id, index,
                 min(wanted - len(rows), _ENTRIES_AT_A_TIME))
             if not entries:

@@ -62,5 +62,6 @@ class ReplicationRequests:
 
     def _status(self, request: Request[EmptyHeader]) -> Reply:
         self._require_master()
+        log = self._broker.store.commit_log
         return Reply(body=HARuntimeInfo(
-            master=True, master_commit_log_max_offset=self._broker.store.max_offset).encode())
+            master=True, master_commit_log_max_offset=log.max_offset).encode())

@@ -98,7 +98,7 @@ class ResetRequests:
         """Differs from Apache, which keeps offsets in queues that there are not."""
         count = max(config.read_queue_nums, config.write_queue_nums)
         topic = config.topic_name
-        if queue_id >= count and not self._broker.store.max_offset_in_queue(topic, queue_id):
+        if queue_id >= count and not self._broker.store.queues.max_offset(topic, queue_id):
             raise RequestRefused(ResponseCode.INVALID_PARAMETER,
                                  f"topic {topic} has no queue {queue_id}")
 
@@ -108,8 +108,8 @@ class ResetRequests:
         if offset is None or offset == -1:
             return self._offset_at(topic, queue_id, header.timestamp)
         store = self._broker.store
-        begin, end = (store.min_offset_in_queue(topic, queue_id),
-                      store.max_offset_in_queue(topic, queue_id))
+        begin, end = (store.queues.min_offset(topic, queue_id),
+                      store.queues.max_offset(topic, queue_id))
         # Differs from Apache, which takes the offset behind the next message's too, where nothing
         # can be pulled.
         if not begin <= offset <= end:
@@ -122,8 +122,8 @@ class ResetRequests:
         """The first message stored then or later; a negative time means the queue's end."""
         store = self._broker.store
         if timestamp_ms < 0:
-            return store.max_offset_in_queue(topic, queue_id)
-        return max(store.offset_by_time(topic, queue_id, timestamp_ms), 0)
+            return store.queues.max_offset(topic, queue_id)
+        return max(store.reader.offset_by_time(topic, queue_id, timestamp_ms), 0)
 
     def _answer(self, topic: str, offsets: dict[int, int]) -> Reply:
         return Reply(body=ResetOffsetBody(self._by_queue(topic, offsets)).encode())

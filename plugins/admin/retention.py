@@ -60,7 +60,7 @@ class RetentionRequests:
         Those of system topics stay, and those of light queues, which never have any.
         """
         broker = self._broker
-        for topic in broker.store.queues():
+        for topic in broker.store.queues.ids_by_topic():
             table = broker.topic_config
             if (table.get(topic) is not None or is_system_topic(topic)
                     or table.is_system_topic(topic) or topic.startswith(LMQ_PREFIX)):

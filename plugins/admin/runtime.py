@@ -66,7 +66,7 @@ class RuntimeQuestions:
             "brokerVersion": str(VERSION),
             # An append has the reactor for itself: there is no lock to wait for.
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(broker.store.earliest_store_time()),
+            "earliestMessageTimeStamp": str(broker.store.reader.earliest_store_time()),
             "startAcceptSendRequestTimeStamp": "0",
         }
 
@@ -83,10 +83,11 @@ class RuntimeQuestions:
 
     def _disk_rows(self) -> dict[str, str]:
         store = self._broker.store
+        log = store.commit_log
         rows = {
             # As Apache's broker has it without a pool of buffers in front of the log.
             "remainTransientStoreBufferNumbs": str(2**31 - 1),
-            "remainHowManyDataToFlush": readable_size(store.max_offset - store.flushed_offset),
+            "remainHowManyDataToFlush": readable_size(log.max_offset - log.flushed_offset),
         }
         try:
             space = shutil.disk_usage(store.settings.store_path_root_dir)

@@ -71,10 +71,10 @@ class TopicQuestions:
         broker, topic = self._broker, config.topic_name
         rows = []
         for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
-            end = broker.store.max_offset_in_queue(topic, queue_id)
+            end = broker.store.queues.max_offset(topic, queue_id)
             offset = TopicOffset(
-                broker.store.min_offset_in_queue(topic, queue_id), end,
-                broker.store.store_time(topic, queue_id, end - 1) if end > 0 else 0)
+                broker.store.queues.min_offset(topic, queue_id), end,
+                broker.store.reader.store_time(topic, queue_id, end - 1) if end > 0 else 0)
             rows.append(map_row(MessageQueue(topic, broker.broker_name, queue_id), offset))
             yield
         tps = broker.stats.topic_put_tps(topic, broker.steady.now_ms())

@@ -233,7 +233,7 @@ class ConsumerFilters:
             self.bitmaps.filters.pop(topic, None)
         else:
             self.bitmaps.filters[topic] = [each.asked for each in groups.values()]
-        self._broker.store.make_filter_bitmap = (
+        self._broker.store.dispatch.make_bitmap = (
             self.bitmaps.bitmap if self._makes_bitmaps and self._topics else None)
 
     def _raised(self, topic: str) -> None:

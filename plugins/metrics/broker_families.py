@@ -163,11 +163,11 @@ def _storage(broker: Broker) -> Iterator[MetricFamily]:
                      space.total - space.free, labels=_STORAGE)
     yield single("rocketmq_storage_flush_behind_bytes",
                  "What of the commit log a loss of power would lose.",
-                 store.max_offset - store.flushed_offset, labels=_STORAGE)
+                 store.commit_log.max_offset - store.commit_log.flushed_offset, labels=_STORAGE)
     yield single("rocketmq_storage_dispatch_behind_bytes",
-                 "What of the commit log is in no queue yet.", store.dispatch_behind_bytes(),
+                 "What of the commit log is in no queue yet.", store.dispatch.behind_bytes,
                  labels=_STORAGE)
-    earliest_ms = store.earliest_store_time()
+    earliest_ms = store.reader.earliest_store_time()
     if earliest_ms > 0:
         yield single("rocketmq_storage_message_reserve_time_milliseconds",
                      "Since when the oldest message is stored.", broker.now_ms() - earliest_ms,

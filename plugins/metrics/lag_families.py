@@ -73,7 +73,7 @@ def collecting(broker: Broker) -> Generator[None, None, list[MetricFamily]]:
 def _add_queue(lag: _Lag, broker: Broker, group: str, topic: str, queue_id: int) -> None:
     """Add what a queue has for a group."""
     store, offsets = broker.store, broker.consumer_offset
-    end = max(store.max_offset_in_queue(topic, queue_id), 0)
+    end = max(store.queues.max_offset(topic, queue_id), 0)
     committed = offsets.query(group, topic, queue_id)
     pulled = offsets.query_pulled(group, topic, queue_id)
     if committed < 0:
@@ -83,9 +83,10 @@ def _add_queue(lag: _Lag, broker: Broker, group: str, topic: str, queue_id: int)
     lag.in_flight += max(pulled - committed, 0)
     lag.ready += end - pulled
     if committed < end:
-        lag.next_ms = _earlier(lag.next_ms, store.store_time(topic, queue_id, committed))
+        lag.next_ms = _earlier(lag.next_ms, store.reader.store_time(topic, queue_id, committed))
     if pulled < end:
-        lag.next_pull_ms = _earlier(lag.next_pull_ms, store.store_time(topic, queue_id, pulled))
+        lag.next_pull_ms = _earlier(
+            lag.next_pull_ms, store.reader.store_time(topic, queue_id, pulled))
 
 
 def _earlier(first_ms: int, second_ms: int) -> int:

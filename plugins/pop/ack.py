@@ -227,7 +227,7 @@ class AckRequests:
         store = self._broker.store
         group, queue_id = ack.consumer_group, ack.queue_id
         topic = real_topic(ack.topic, group, ack.retry)
-        if store.queue(topic, queue_id) is None:
+        if store.queues.find(topic, queue_id) is None:
             left_out = self._missing_lines.left_out(request.now_ms)
             if left_out is not None:
                 self.log.warn("{peer} acknowledges what is not there: {topic}-{queue_id} "
@@ -236,8 +236,8 @@ class AckRequests:
                               left_out=left_out)
             return
         require_group(self._broker, group)
-        least = store.min_offset_in_queue(topic, queue_id)
-        most = store.max_offset_in_queue(topic, queue_id)
+        least = store.queues.min_offset(topic, queue_id)
+        most = store.queues.max_offset(topic, queue_id)
         offsets = [offset for offset in ack.offsets() if least <= offset <= most]
         if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
             for offset in offsets:
@@ -360,8 +360,8 @@ def require_range(broker: Broker, request: Request[Any]) -> tuple[int, int]:
     config = require_topic(broker, header.topic)
     if not 0 <= header.queue_id < config.read_queue_nums:
         raise no_queue(request, config, ResponseCode.MESSAGE_ILLEGAL)
-    return (broker.store.min_offset_in_queue(header.topic, header.queue_id),
-            broker.store.max_offset_in_queue(header.topic, header.queue_id))
+    return (broker.store.queues.min_offset(header.topic, header.queue_id),
+            broker.store.queues.max_offset(header.topic, header.queue_id))
 
 
 def require_offset(topic: str, queue_id: int, offset: int, least: int, most: int) -> None:

@@ -86,7 +86,7 @@ class Notifications:
         if header.order and state.orders.is_blocked(
                 key, header.attempt_id, 0, broker.now_ms()):
             return False
-        return broker.store.max_offset_in_queue(topic, queue_id) > self._taker.peek_offset(key)
+        return broker.store.queues.max_offset(topic, queue_id) > self._taker.peek_offset(key)
 
     def _polling_info(self, request: Request[PollingInfoRequestHeader]) -> Reply:
         header = request.header

@@ -81,7 +81,7 @@ class PopOffsets:
         """Make consumer offsets of what is settled."""
         if not self._queues:
             return
-        durable = self._broker.store.flushed_offset
+        durable = self._broker.store.commit_log.flushed_offset
         for key in list(self._queues):
             self._settle(key, durable)
 

@@ -262,7 +262,7 @@ class PopRequests:
         rest = size = 0
         for topic, queue_id in queues:
             offset = self._taker.peek_offset((topic, header.consumer_group, queue_id))
-            rest += max(broker.store.max_offset_in_queue(topic, queue_id) - offset, 0)
+            rest += max(broker.store.queues.max_offset(topic, queue_id) - offset, 0)
             left = min(header.max_msg_nums, _COUNT_MAX) - len(messages)
             if left > 0:
                 result = broker.store.get_message(topic, queue_id, offset, left)

@@ -97,7 +97,7 @@ class ReviveQueue:
         if first is not None:
             due_ms = first.revive_time
         elif self._next is not None and self._next < self._end():
-            due_ms = self._broker.store.store_time(self._topic, self.queue_id, self._next)
+            due_ms = self._broker.store.reader.store_time(self._topic, self.queue_id, self._next)
         else:
             return 0
         return max(now_ms - due_ms, 0) if due_ms > 0 else 0
@@ -124,11 +124,11 @@ class ReviveQueue:
         store = self._broker.store
         saved = self._broker.consumer_offset.query(REVIVE_GROUP, self._topic, self.queue_id)
         # It is the offset of the last message that is done, not of the next.
-        offset = max(saved + 1, store.min_offset_in_queue(self._topic, self.queue_id))
-        if offset > store.max_offset_in_queue(self._topic, self.queue_id):
+        offset = max(saved + 1, store.queues.min_offset(self._topic, self.queue_id))
+        if offset > store.queues.max_offset(self._topic, self.queue_id):
             self.log.error("revive queue {queue_id} begins anew: it is done up to {saved}, which "
                            "it does not have", queue_id=self.queue_id, saved=saved)
-            offset = store.min_offset_in_queue(self._topic, self.queue_id)
+            offset = store.queues.min_offset(self._topic, self.queue_id)
         self._saved = offset - 1
         return offset
 
@@ -141,8 +141,8 @@ class ReviveQueue:
             return False
         # Before it is read: what is delivered meanwhile is later than this.
         delivered_ms = self._state.delivered_ms()
-        least = store.min_offset_in_queue(self._topic, self.queue_id)
-        entries = store.queue_entries(
+        least = store.queues.min_offset(self._topic, self.queue_id)
+        entries = store.queues.entries(
             self._topic, self.queue_id, max(self._next, least), _READ_COUNT)
         offset = max(self._next, least)
         for place, _, _ in entries:
@@ -156,7 +156,7 @@ class ReviveQueue:
                                "{error}", offset=offset, queue_id=self.queue_id, error=str(error))
             offset += 1
         self._next = offset
-        if offset >= store.max_offset_in_queue(self._topic, self.queue_id):
+        if offset >= store.queues.max_offset(self._topic, self.queue_id):
             self._known_ms = max(self._known_ms, delivered_ms)
         if self._early:
             self._forget_early()
@@ -230,7 +230,7 @@ class ReviveQueue:
         """The retry of a message; None when it is gone, or no group is to get it."""
         broker, key = self._broker, point.key
         normal = normal_topic(key.topic, key.group)
-        place = broker.store.commit_log_offset(key.topic, key.queue_id, offset)
+        place = broker.store.queues.commit_log_offset(key.topic, key.queue_id, offset)
         data = None if place < 0 else broker.store.look_message(place)
         if data is None:
             self.log.info("message {offset} of {topic}-{queue_id} is gone, {group} does not get it "
@@ -238,7 +238,8 @@ class ReviveQueue:
                           group=key.group)
             return None
         # A topic that a kill made forgotten has its queues.
-        if (broker.topic_config.get(normal) is None and normal not in broker.store.queues()) or (
+        topics = broker.store.queues.ids_by_topic()
+        if (broker.topic_config.get(normal) is None and normal not in topics) or (
                 broker.subscription_group.find(key.group) is None):
             self.log.warn("topic {topic} or group {group} is gone, what was popped is not revived",
                           topic=normal, group=key.group)
@@ -328,7 +329,7 @@ class ReviveQueue:
     # --- how far it has come
 
     def _end(self) -> int:
-        return self._broker.store.max_offset_in_queue(self._topic, self.queue_id)
+        return self._broker.store.queues.max_offset(self._topic, self.queue_id)
 
     def _done(self) -> int:
         """Offset of the last message that is done with."""
@@ -343,7 +344,7 @@ class ReviveQueue:
 
     def save_durable(self) -> None:
         """Make a consumer offset of what is done and durable."""
-        durable = self._broker.store.flushed_offset
+        durable = self._broker.store.commit_log.flushed_offset
         done = -1
         while self._unsaved and self._unsaved[0][0] <= durable:
             done = self._unsaved.popleft()[1]

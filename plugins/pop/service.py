@@ -96,7 +96,7 @@ class PopService:
         self.state.buffer.write_all()
         if self.state.orders.dirty:
             broker.saves.save(self.state.orders)
-        durable = broker.store.flushed(broker.store.max_offset)
+        durable = broker.store.flush.flushed(broker.store.commit_log.max_offset)
         if durable is None:
             self.settle(broker.now_ms())
             return None
@@ -144,7 +144,7 @@ class PopService:
         if not waits or self._is_syncing or now_ms - self._synced_ms < _SYNC_MS:
             return
         self._synced_ms = now_ms
-        durable = self._broker.store.flushed(self._broker.store.max_offset)
+        durable = self._broker.store.flush.flushed(self._broker.store.commit_log.max_offset)
         if durable is not None:
             self._is_syncing = True
             durable.addCallbacks(lambda _: self.settle(now_ms), self._not_durable)

@@ -80,7 +80,7 @@ class PopState:
     def revive_retry_topic(self, topic: str, group: str) -> None:
         """Make a topic of retries again that a kill made forgotten, if it has messages."""
         if self._broker.topic_config.get(topic) is None and (
-                self._broker.store.queue(topic, 0) is not None):
+                self._broker.store.queues.find(topic, 0) is not None):
             self.make_retry_topic(topic, group)
 
     def _queue_is_free(self, key: QueueKey) -> None:

@@ -91,7 +91,7 @@ class Taker:
         topic, group, queue_id = key
         offset = self._broker.consumer_offset.query(group, topic, queue_id)
         if offset < 0:
-            offset = self._broker.store.min_offset_in_queue(topic, queue_id)
+            offset = self._broker.store.queues.min_offset(topic, queue_id)
         return max(offset, self._state.offsets.latest(key))
 
     def _offset(self, key: QueueKey, init_mode: int) -> int:
@@ -112,13 +112,13 @@ class Taker:
 
     def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
         store = self._broker.store
-        least = store.min_offset_in_queue(topic, queue_id)
+        least = store.queues.min_offset(topic, queue_id)
         if init_mode == INIT_MIN or is_retry(topic):
             return least
         if (self._broker.settings.flag("initPopOffsetByCheckMsgInMem") and least <= 0
-                and store.is_in_memory(topic, queue_id, 0)):
+                and store.reader.is_in_memory(topic, queue_id, 0)):
             return 0
-        return max(store.max_offset_in_queue(topic, queue_id) - 1, 0)
+        return max(store.queues.max_offset(topic, queue_id) - 1, 0)
 
     # --- taking
 
@@ -135,7 +135,7 @@ class Taker:
         header, state, store = attempt.header, self._state, self._broker.store
         key = topic, header.consumer_group, queue_id
         offset = self._offset(key, header.init_mode)
-        rest = store.max_offset_in_queue(topic, queue_id) - offset
+        rest = store.queues.max_offset(topic, queue_id) - offset
         if header.order:
             if state.orders.is_blocked(
                     key, header.attempt_id, header.invisible_time, attempt.pop_time):
@@ -202,7 +202,7 @@ class Taker:
         if not is_light(topic):
             return [int.from_bytes(each[begin:end], "big") for each in result.messages]
         # A record says its offset in the queue of its own topic.
-        entries = self._broker.store.queue_entries(
+        entries = self._broker.store.queues.entries(
             topic, queue_id, offset, result.next_begin_offset - offset)
         by_place = {place: offset + index for index, (place, _, _) in enumerate(entries)}
         begin, end = PHYSICAL_OFFSET_POSITION, PHYSICAL_OFFSET_POSITION + 8

@@ -139,8 +139,8 @@ class ScheduleService:
         """How far a level has come, if its queue goes that far."""
         offset = self.offsets.get(level, 0)
         store, queue_id = self._broker.store, level - 1
-        least = store.min_offset_in_queue(SCHEDULE_TOPIC, queue_id)
-        most = store.max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+        least = store.queues.min_offset(SCHEDULE_TOPIC, queue_id)
+        most = store.queues.max_offset(SCHEDULE_TOPIC, queue_id)
         corrected = max(least, min(offset, most))
         if corrected != offset:
             self.log.error("delay level {number} goes on at {corrected}: it was at {offset}, its "
@@ -161,7 +161,7 @@ class ScheduleService:
         ahead = self._ahead.get(level, ())
         due: list[tuple[int, MessageRecord]] = []
         left = BATCH_BYTES
-        entries = store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, BATCH_COUNT)
+        entries = store.queues.entries(SCHEDULE_TOPIC, level - 1, offset, BATCH_COUNT)
         for place, size, due_ms in entries:
             # One that is due later than its level allows was stored by a clock that was wrong.
             if now_ms < due_ms <= now_ms + length_ms or (due and size > left):
@@ -245,7 +245,7 @@ class ScheduleService:
     def save(self) -> Deferred[None] | None:
         """Save how far it has come once what was delivered is durable; waits for that."""
         text = self.wrapper().encode_pretty().decode()
-        durable = self._broker.store.flushed(self._broker.store.max_offset)
+        durable = self._broker.store.flush.flushed(self._broker.store.commit_log.max_offset)
         if durable is None:
             self._write(text)
             return None
@@ -276,7 +276,7 @@ class ScheduleService:
         store = self._broker.store
         return {
             f"scheduleMessageOffset_{level}":
-                f"{offset},{store.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)}"
+                f"{offset},{store.queues.max_offset(SCHEDULE_TOPIC, level - 1)}"
             for level, offset in self.offsets.items()
         }
 

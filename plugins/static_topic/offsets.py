@@ -160,7 +160,7 @@ class _OffsetQuestions:
         """Where a part ends, physical."""
         topic = request.header.topic
         if place.is_here(item):
-            return self._broker.store.max_offset_in_queue(topic, item.queue_id)
+            return self._broker.store.queues.max_offset(topic, item.queue_id)
         reply = await self._ask(request, item, RequestCode.GET_MAX_OFFSET,
                                 headers.GetMaxOffsetRequestHeader(topic, item.queue_id))
         return reply.header(headers.GetMaxOffsetResponseHeader).offset
@@ -169,7 +169,7 @@ class _OffsetQuestions:
         """Where the queue begins: where its first part does."""
         item, topic = _required(find_item(place.items, 0)), request.header.topic
         if place.is_here(item):
-            offset = self._broker.store.min_offset_in_queue(topic, item.queue_id)
+            offset = self._broker.store.queues.min_offset(topic, item.queue_id)
         else:
             reply = await self._ask(request, item, RequestCode.GET_MIN_OFFSET,
                                     headers.GetMinOffsetRequestHeader(topic, item.queue_id))
@@ -191,7 +191,7 @@ class _OffsetQuestions:
         """The store time of the oldest message of a part, Unix ms; -1 without a message."""
         topic = request.header.topic
         if place.is_here(item):
-            return self._broker.store.earliest_store_time(topic, item.queue_id)
+            return self._broker.store.reader.earliest_store_time(topic, item.queue_id)
         reply = await self._ask(
             request, item, RequestCode.GET_EARLIEST_MSG_STORETIME,
             headers.GetEarliestMsgStoretimeRequestHeader(topic, item.queue_id))
@@ -226,7 +226,7 @@ class _OffsetQuestions:
         header = request.header
         if place.is_here(item):
             is_upper = (header.boundary_type or "").lower() == "upper"
-            return self._broker.store.offset_by_time(
+            return self._broker.store.reader.offset_by_time(
                 header.topic, item.queue_id, header.timestamp, "upper" if is_upper else "lower")
         reply = await self._ask(request, item, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
                                 changed(header, queue_id=item.queue_id))

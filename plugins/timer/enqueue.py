@@ -96,7 +96,7 @@ class Enqueue:
         tick_ms = self._wheel.floor_ms(now_ms)
         if tick_ms > self.write_ms:
             self.write_ms = tick_ms
-            self._ends.append((tick_ms, self._broker.store.max_offset_in_queue(TIMER_TOPIC, 0)))
+            self._ends.append((tick_ms, self._broker.store.queues.max_offset(TIMER_TOPIC, 0)))
 
     def note_ready(self, *, is_stopped: bool = False) -> None:
         """Find out which ticks can be delivered.
@@ -109,7 +109,7 @@ class Enqueue:
     @property
     def behind(self) -> int:
         """Messages that wait to be entered."""
-        return max(self._broker.store.max_offset_in_queue(TIMER_TOPIC, 0) - self.offset, 0)
+        return max(self._broker.store.queues.max_offset(TIMER_TOPIC, 0) - self.offset, 0)
 
     def step(self, now_ms: int) -> bool:
         """Enter a batch; :returns: whether there may be more."""
@@ -117,7 +117,7 @@ class Enqueue:
             self._late = self._delivery.append(self._late)
             return not self._late
         self._correct_offset()
-        entries = self._broker.store.queue_entries(TIMER_TOPIC, 0, self.offset, BATCH_COUNT)
+        entries = self._broker.store.queues.entries(TIMER_TOPIC, 0, self.offset, BATCH_COUNT)
         if not entries:
             return False
         units: list[tuple[int, LogUnit]] = []
@@ -207,8 +207,8 @@ class Enqueue:
     def _correct_offset(self) -> None:
         """Go on where the queue begins or ends, if it does not go as far as it was entered."""
         store = self._broker.store
-        least = store.min_offset_in_queue(TIMER_TOPIC, 0)
-        most = store.max_offset_in_queue(TIMER_TOPIC, 0)
+        least = store.queues.min_offset(TIMER_TOPIC, 0)
+        most = store.queues.max_offset(TIMER_TOPIC, 0)
         corrected = max(least, min(self.offset, most))
         if corrected != self.offset:
             self.log.error("timed messages are entered from {corrected} on: they were at {offset}, "

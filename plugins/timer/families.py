@@ -25,7 +25,9 @@ def families(broker: Broker, service: TimerService) -> list[MetricFamily]:
     """Make the families."""
     now_ms = broker.now_ms()
     behind = service.enqueue.behind
-    next_ms = broker.store.store_time(TIMER_TOPIC, 0, service.enqueue.offset) if behind else 0
+    next_ms = 0
+    if behind:
+        next_ms = broker.store.reader.store_time(TIMER_TOPIC, 0, service.enqueue.offset)
     metrics = service.metrics
     waiting = {topic: each.count for topic, each in metrics.saved.timing_count.items()}
     return [

@@ -102,7 +102,7 @@ class TimerRecovery:
         last_offset = _UNKNOWN if last is None else self._queue_offset(last)
         saved = self._checkpoint.values.master_timer_queue_offset
         self.queue_offset = saved if last_offset == _UNKNOWN else min(saved, last_offset + 1)
-        place = store.commit_log_offset(TIMER_TOPIC, 0, self.queue_offset)
+        place = store.queues.commit_log_offset(TIMER_TOPIC, 0, self.queue_offset)
         if place >= 0:
             self.known_places = {unit.place for _, unit in timer_log.units(begin, end)
                                  if unit.place >= place}

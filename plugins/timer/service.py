@@ -241,7 +241,7 @@ class TimerService:
             self.checkpoint.values = values
             self._is_failing = False
 
-        durable = store.flushed(store.max_offset) or succeed(None)
+        durable = store.flush.flushed(store.commit_log.max_offset) or succeed(None)
         return durable.addCallback(write).addCallbacks(done, self._not_saved)
 
     def _not_saved(self, failure: Failure) -> None:
@@ -265,7 +265,7 @@ class TimerService:
         if not self._is_loaded or self._is_stopped:
             return
         last = self.timer_log.last_unit_of_first_file()
-        while last is not None and last.place < self._broker.store.min_offset:
+        while last is not None and last.place < self._broker.store.commit_log.min_offset:
             self.log.info("timer log file {begin} is removed: its messages are gone",
                           begin=self.timer_log.begin)
             self.timer_log.drop_first()

@@ -84,7 +84,7 @@ class TouchedTests(AclTestCase):
             ResponseCode.SYSTEM_ERROR, f"{PREFIX}No default permission for {what}"))
 
     def count(self, topic: str) -> int:
-        return self.box.kernel.store.max_offset_in_queue(topic, 0)
+        return self.box.kernel.store.queues.max_offset(topic, 0)
 
     # --- transactions
 
@@ -163,14 +163,14 @@ class TouchedTests(AclTestCase):
     def test_takes_back_anothers(self) -> None:
         """Whichever way it is sent, a message of B is taken back by who may write to B."""
         fields = {"TIMER_DELAY_SEC": "100", "TIMER_DEL_UNIQKEY": delete_key("B", "KEY")}
-        timed = self.box.kernel.store.max_offset
+        timed = self.box.kernel.store.commit_log.max_offset
         header = send_header("A", 0, properties=fields)
         self.assert_denied(self.ask(ALICE, 310, header, b"x"), "topic:B")
         half = send_header("A", 0, properties={**fields, "TRAN_MSG": "true", "PGROUP": "PA"})
         half.sys_flag = SYS_TRANSACTION_PREPARED
         self.assert_denied(self.ask(ALICE, 310, half, b"x"), "topic:B")
         self.assert_denied(self.answer("A", **fields), "topic:B")
-        self.assertEqual(self.box.kernel.store.max_offset, timed)
+        self.assertEqual(self.box.kernel.store.commit_log.max_offset, timed)
         self.assert_served(self.ask(BOB, 310, send_header("B", 0, properties=fields), b"x"))
 
     def test_takes_back_a_trace(self) -> None:

@@ -89,18 +89,18 @@ class ValidatorTests(AclTestCase):
         header = send_header("hers", 0)
         self.assertIsNone(self.box.send(self.peer(), RequestCode.SEND_MESSAGE_V2, header, b"x",
                                         oneway=True))
-        self.assertEqual(self.box.kernel.store.max_offset, 0)
+        self.assertEqual(self.box.kernel.store.commit_log.max_offset, 0)
 
     def test_replayed_with_another_body(self) -> None:
         """The frame of an account with a changed body is refused; unchanged it passes again."""
         header = send_header("hers", 0)
         self.assertEqual(self.ask(ALICE, RequestCode.SEND_MESSAGE_V2, header, b"paid").code, 0)
         self.assertEqual(self.ask(ALICE, RequestCode.SEND_MESSAGE_V2, header, b"paid").code, 0)
-        stored = self.box.kernel.store.max_offset
+        stored = self.box.kernel.store.commit_log.max_offset
         self.assertEqual(
             self.refusal(ALICE, RequestCode.SEND_MESSAGE_V2, header, b"PAID", signed_body=b"paid"),
             "Check signature failed for accessKey=alice-key")
-        self.assertEqual(self.box.kernel.store.max_offset, stored)
+        self.assertEqual(self.box.kernel.store.commit_log.max_offset, stored)
 
     def test_an_unknown_key_or_a_wrong_signature_is_refused(self) -> None:
         """An unknown key, another's secret, no signature."""

@@ -43,9 +43,9 @@ class ClockJumpTests(KernelTestCase):
         self.box.jump_ms = -_HOUR_MS
         self.send()
         self.after(11_000, "flush the store")
-        self.assertEqual(store._log.flushed_offset, store.max_offset)
+        self.assertEqual(store.commit_log.flushed_offset, store.commit_log.max_offset)
         self.after(70_000, "flush the store")
-        self.assertEqual(store._upkeep.synced_offset, store.max_offset)
+        self.assertEqual(store.upkeep.synced_offset, store.commit_log.max_offset)
 
     def test_store_times(self) -> None:
         """They stand still for a small step, and go back with the clock for a large one."""
@@ -86,11 +86,11 @@ class ClockJumpTests(KernelTestCase):
         self.after(11_000, "flush the store")
         self.box.jump_ms = -_HOUR_MS
         self.disk.room_bytes = 0
-        end = self.box.kernel.store.max_offset
+        end = self.box.kernel.store.commit_log.max_offset
         reply = self.box.ask(
             RequestCode.SEND_MESSAGE_V2, send_header("T", self.box.now_ms), b"x")
         self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
-        self.assertEqual(self.box.kernel.store.max_offset, end)
+        self.assertEqual(self.box.kernel.store.commit_log.max_offset, end)
         self.disk.room_bytes = None
         self.send()
         self.flushLoggedErrors()

@@ -102,18 +102,18 @@ class ConfirmOffsetTests(KernelTestCase):
         store = self.box.kernel.store
         send(self.box, body=b"1")
         seen: list[bytes] = []
-        store.on_dispatch.append(lambda records: seen.extend(r.body for r in records))
-        store.advance_confirm_offset(store.max_offset)
+        store.dispatch.on_dispatch.append(lambda records: seen.extend(r.body for r in records))
+        store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
         waiting = hold(self.box, offset=1)
-        confirmed = store.max_offset
+        confirmed = store.commit_log.max_offset
         for body in (b"2", b"3"):
             self.assertEqual(send(self.box, body=body).code, ResponseCode.SUCCESS)
-        self.assertEqual((store.confirm_offset, seen), (confirmed, []))
-        self.assertGreater(store.max_offset, confirmed)
+        self.assertEqual((store.dispatch.confirm_offset, seen), (confirmed, []))
+        self.assertGreater(store.commit_log.max_offset, confirmed)
         self.assertEqual(bodies(self.box), [b"1"])
-        self.assertEqual(store.max_offset_in_queue("T", 0), 1)
+        self.assertEqual(store.queues.max_offset("T", 0), 1)
         self.assertEqual(self.box.late_replies(waiting), [])
-        store.advance_confirm_offset(store.max_offset)
+        store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
         self.assertEqual(seen, [b"2", b"3"])
         self.assertEqual(bodies(self.box), [b"1", b"2", b"3"])
         [reply] = self.box.late_replies(waiting)
@@ -135,8 +135,8 @@ class RawAppendTests(KernelTestCase):
         data = b"".join(message for message in (
             master.look_message(offset) for offset in self.offsets()) if message is not None)
         slave.kernel.store.raw.append(0, data)
-        slave.kernel.store.dispatch_step()
-        self.assertEqual(slave.kernel.store.max_offset, master.max_offset)
+        slave.kernel.store.dispatch.step()
+        self.assertEqual(slave.kernel.store.commit_log.max_offset, master.commit_log.max_offset)
         self.assertEqual(bodies(slave), [b"1", b"2"])
         self.assertEqual(bodies(slave, expression="b"), [b"2"])
         self.assertRaises(BrokerError, slave.kernel.store.raw.append, 0, data)
@@ -204,7 +204,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.change_role(box, "SLAVE", 2)
         store = box.kernel.store
         self.assertEqual((box.kernel.broker_id, store.writable), (2, False))
-        self.assertEqual(store.flushed_offset, store.max_offset)
+        self.assertEqual(store.commit_log.flushed_offset, store.commit_log.max_offset)
         self.change_role(box, "SYNC_MASTER", 2)
         self.assertEqual((box.kernel.broker_id, send(box).code), (0, ResponseCode.SUCCESS))
         disk.fail_sync_in = 1
@@ -314,7 +314,7 @@ class DispatchFilterTests(KernelTestCase):
         box = self.make_box(plugin=Plugin(
             on_dispatch=lambda records: dispatched.extend(r.body for r in records),
             on_message_arrival=lambda records: arrived.extend(r.body for r in records)))
-        box.kernel.store.dispatch_filter = lambda each: "HIDDEN" not in each.properties
+        box.kernel.store.dispatch.filter = lambda each: "HIDDEN" not in each.properties
         send(box, body=b"1")
         waiting = hold(box, offset=1)
         hidden = record(box, body=b"hidden", HIDDEN="1")
@@ -408,7 +408,8 @@ class AcknowledgementChainTests(KernelTestCase):
         replies = [box.send(peer, RequestCode.SEND_MESSAGE_V2, send_header("T", 1), b"1")]
         replies = [r for r in replies if r is not None] + box.late_replies(peer)
         self.assertEqual([reply.code for reply in replies], [ResponseCode.SUCCESS])
-        self.assertEqual(box.kernel.store.flushed_offset, box.kernel.store.max_offset)
+        log = box.kernel.store.commit_log
+        self.assertEqual(log.flushed_offset, log.max_offset)
 
 
 class LiveChannelTests(KernelTestCase):

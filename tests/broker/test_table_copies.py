@@ -82,11 +82,11 @@ class CopyTests(SynchronousTestCase):
         kernel = self.slave.kernel
         self.slave.ask(RequestCode.SEND_MESSAGE_V2, send_header("Old", self.slave.now_ms), b"x")
         kernel.consumer_offset.commit("peer", "g", "Old", 0, 1)
-        self.assertIn("Old", kernel.store.queues())
+        self.assertIn("Old", kernel.store.queues.ids_by_topic())
         system = sorted(kernel.topic_config.system_topics)
         done(kernel.replacing_topics({}, DataVersion(0, 7, 9)))
         self.assertEqual(sorted(kernel.topic_config.table), system)
-        self.assertNotIn("Old", kernel.store.queues())
+        self.assertNotIn("Old", kernel.store.queues.ids_by_topic())
         self.assertEqual(kernel.consumer_offset.table, {})
         self.assertEqual(kernel.topic_config.data_version, DataVersion(0, 7, 9))
 

@@ -95,7 +95,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
 
     def test_a_queue_of_long_ago(self) -> None:
         """A new client of a queue whose begin is not at hand begins at its end."""
-        self.patch(self.box.kernel.store, "is_in_memory", lambda *place: False)
+        self.patch(self.box.kernel.store.reader, "is_in_memory", lambda *place: False)
         self.assertEqual(self.pull(-1, proxied="c"), (MOVED, 20))
 
     def test_least_offset(self) -> None:

@@ -97,7 +97,7 @@ class ColdConsumerTests(SynchronousTestCase):
         self.make()
         cold = cold_consumer.ColdConsumers(self.box.kernel)
         store = self.box.kernel.store
-        self.assertEqual(cold.behind_bytes("T", 0, 0), store.max_offset)
+        self.assertEqual(cold.behind_bytes("T", 0, 0), store.commit_log.max_offset)
         self.assertEqual(cold.behind_bytes("T", 0, 99),
-                         store.max_offset - store.commit_log_offset("T", 0, 99))
+                         store.commit_log.max_offset - store.queues.commit_log_offset("T", 0, 99))
         self.assertEqual([cold.behind_bytes("T", 0, 100), cold.behind_bytes("none", 0, 0)], [0, 0])

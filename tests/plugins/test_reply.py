@@ -235,7 +235,7 @@ class StoreTests(ReplyTestCase):
         self.start(flushDiskType="SYNC_FLUSH")
         self.assertIsNone(self.answer())
         self.assertEqual(self.take().code, ResponseCode.SUCCESS)
-        self.assertGreaterEqual(self.kernel.store.flushed_offset, self.stored()[0].size)
+        self.assertGreaterEqual(self.kernel.store.commit_log.flushed_offset, self.stored()[0].size)
 
     def test_stored_answers_are_among_the_messages_put_into_the_topic(self) -> None:
         """Stored answers are among the messages put into the topic."""

@@ -163,9 +163,9 @@ class SendBackTests(RetryTestCase):
     def test_a_group_without_retry_queues_has_its_messages_taken(self) -> None:
         """A group without retry queues has its messages taken and forgotten."""
         self.set_group(retry_queue_nums=0)
-        end = self.kernel.store.max_offset
+        end = self.kernel.store.commit_log.max_offset
         self.assert_back()
-        self.assertEqual(self.kernel.store.max_offset, end)
+        self.assertEqual(self.kernel.store.commit_log.max_offset, end)
 
     def test_each_refusal_has_apaches_code_and_words(self) -> None:
         """Each reason has the code and the words of Apache's broker."""

@@ -136,7 +136,7 @@ class EndTests(TransactionTestCase):
             (found.body, found.sys_flag, found.prepared_transaction_offset, found.queue_offset,
              found.born_timestamp, found.store_timestamp),
             (b"half", SYS_TRANSACTION_COMMIT, place, 0, sent_ms, sent_ms + 50))
-        messages, *_ = self.box.kernel.store.query("T", "k", 10, 0, 2**62)
+        messages, *_ = self.box.kernel.store.reader.query("T", "k", 10, 0, 2**62)
         self.assertEqual(len(messages), 1)
 
     def test_the_message_is_never_there(self) -> None:

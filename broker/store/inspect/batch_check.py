@@ -12,7 +12,7 @@ from pathlib import Path
 
 from twistmq.broker.errors import MessageIllegal
 from twistmq.broker.store.batch_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE
-from twistmq.broker.store.inspect.files import Segments, common_size
+from twistmq.broker.store.inspect.files import Segments
 from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles, report_files
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.wire.batch import decode_batch
@@ -62,11 +62,8 @@ class BatchCheck:
     def __init__(self, store: StoreFiles, report: Report) -> None:
         self._store = store
         self._report = report
-        found = store.queue_directories("batchconsumequeue")
-        size = common_size(size for _, sizes in found.values() for size in sizes.values())
         self._queues: dict[tuple[str, int], _Queue] = {}
-        for key, (directory, sizes) in found.items():
-            files = Segments(store.reader, directory, sizes, size)
+        for key, files in store.queue_segments("batchconsumequeue").items():
             report_files(report, files)
             begin = files.starts[0] // BATCH_ENTRY_SIZE if files.starts else 0
             end = -(-files.written_end() // BATCH_ENTRY_SIZE)

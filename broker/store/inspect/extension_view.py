@@ -16,7 +16,7 @@ from twistmq.broker.store.extension_unit import (
     is_address,
     place_of,
 )
-from twistmq.broker.store.inspect.files import Segments, common_size
+from twistmq.broker.store.inspect.files import Segments
 from twistmq.broker.store.inspect.layout import StoreFiles
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.wire.record import StoredMessage
@@ -32,12 +32,7 @@ class ExtensionView:
     """All extensions, with the files they had when this was made."""
 
     def __init__(self, store: StoreFiles) -> None:
-        found = store.queue_directories("consumequeue_ext")
-        size = common_size(size for _, sizes in found.values() for size in sizes.values())
-        self._segments = {
-            key: Segments(store.reader, directory, sizes, size)
-            for key, (directory, sizes) in found.items()
-        }
+        self._segments = store.queue_segments("consumequeue_ext")
 
     def __bool__(self) -> bool:
         return bool(self._segments)
@@ -99,12 +94,7 @@ class UnitFinder:
 
     def __init__(self, store: StoreFiles) -> None:
         self._view = ExtensionView(store)
-        found = store.queue_directories() if self._view else {}
-        size = common_size(size for _, sizes in found.values() for size in sizes.values())
-        self._queues = {
-            key: Segments(store.reader, directory, sizes, size)
-            for key, (directory, sizes) in found.items()
-        }
+        self._queues = store.queue_segments() if self._view else {}
 
     def find(self, place: int, message: StoredMessage) -> ExtensionUnit | None:
         """The unit of a record at a place of the log; or None."""

@@ -61,6 +61,16 @@ class StoreFiles:
         """Close every file."""
         self.reader.close()
 
+    def queue_segments(self, name: str = "consumequeue") -> dict[tuple[str, int], Segments]:
+        """The files of queues by (topic, queue id).
+
+        :param name: of the directory they are in.
+        """
+        found = self.queue_directories(name)
+        size = common_size(size for _, sizes in found.values() for size in sizes.values())
+        return {key: Segments(self.reader, directory, sizes, size)
+                for key, (directory, sizes) in found.items()}
+
     def queue_directories(
         self, name: str = "consumequeue"
     ) -> dict[tuple[str, int], tuple[Path, dict[int, int]]]:

@@ -16,7 +16,7 @@ from twistmq.broker.store.consume_queue import ENTRY, ENTRY_SIZE, FILLER_SIZE
 from twistmq.broker.store.extension_unit import is_address
 from twistmq.broker.store.inspect.batch_check import BatchCheck
 from twistmq.broker.store.inspect.extension_view import ExtensionView
-from twistmq.broker.store.inspect.files import Segments, common_size
+from twistmq.broker.store.inspect.files import Segments
 from twistmq.broker.store.inspect.layout import NO_FILE, StoreFiles, report_files
 from twistmq.broker.store.inspect.report import Report
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, light_entries
@@ -68,12 +68,8 @@ class QueueCheck:
         self._late_ms = flushed_ms - CHECKPOINT_MARGIN_MS
         self._topics = store.known_topics()
         self._batches = BatchCheck(store, report)
-        found = store.queue_directories()
-        size = common_size(size for _, sizes in found.values() for size in sizes.values())
         self._queues = {
-            key: self._snapshot(key, Segments(store.reader, directory, sizes, size))
-            for key, (directory, sizes) in found.items()
-        }
+            key: self._snapshot(key, files) for key, files in store.queue_segments().items()}
         # Units are written before the entries that point at them.
         self._extensions = ExtensionView(store)
 

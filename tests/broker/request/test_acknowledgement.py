@@ -44,7 +44,8 @@ def acknowledgement(
     """A chain over a store that has only what the chain uses."""
     settings = types.SimpleNamespace(
         sync_flush=flush is not None, sync_flush_timeout_ms=TIMEOUT_MS)
-    store: Any = types.SimpleNamespace(settings=settings, flushed=flush)
+    store: Any = types.SimpleNamespace(
+        settings=settings, flush=types.SimpleNamespace(flushed=flush))
     chain = Acknowledgement(store, clock or (lambda: 0))
     chain.stages += stages
     return chain

@@ -212,7 +212,7 @@ class StoredTests(LargeCase):
             self.ask(peer, batch(MANY, "KEYS\x01k\x02TAGS\x01a\x02"),
                      properties={"UNIQ_KEY": "U"})
             reply = self.replies(peer, count)[-1]
-        self.assertGreater(self.store.max_offset, 1 << 20)
+        self.assertGreater(self.store.commit_log.max_offset, 1 << 20)
         header = reply.header(SendMessageResponseHeader)
         self.assertEqual((header.queue_offset, header.transaction_id), (MANY, "U"))
         places = [parse_offset_message_id(text)[2] for text in header.msg_id.split(",")]
@@ -220,7 +220,7 @@ class StoredTests(LargeCase):
         self.assertEqual([m.physical_offset for m in stored[MANY:]], places)
         self.assertEqual([m.queue_offset for m in stored], list(range(2 * MANY)))
         self.assertEqual({m.properties_map()["UNIQ_KEY"] for m in stored}, {"U"})
-        self.assertEqual(len(self.store.query("T", "k", 64, 0, 2**62)[0]), 64)
+        self.assertEqual(len(self.store.reader.query("T", "k", 64, 0, 2**62)[0]), 64)
         self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 2 * MANY)
 
     def test_waits_for_replicas(self) -> None:
@@ -262,9 +262,9 @@ class StoredTests(LargeCase):
     def test_a_stop_keeps_the_whole_batch_once_it_is_written(self) -> None:
         """A stop keeps the whole batch once it is written, and the next start mends its queue."""
         self.ask(self.box.peer(), batch(MANY))
-        while not self.store.max_offset:
+        while not self.store.commit_log.max_offset:
             self.step()
-        self.assertLess(self.store.dispatched_offset, self.store.max_offset)
+        self.assertLess(self.store.dispatch.offset, self.store.commit_log.max_offset)
         self.box.stop()
         again = KernelBox((), self.settings, self.disk)
         self.addCleanup(again.stop)
@@ -277,9 +277,9 @@ class RefusedTests(LargeCase):
     def refused(self, body: bytes) -> tuple[int, str]:
         """Send a batch that must be refused; :returns: code and remark."""
         peer = self.box.peer()
-        before = self.store.max_offset
+        before = self.store.commit_log.max_offset
         reply = self.ask(peer, body) or self.replies(peer)[0]
-        self.assertEqual((self.store.max_offset, self.bodies()), (before, []))
+        self.assertEqual((self.store.commit_log.max_offset, self.bodies()), (before, []))
         self.assertEqual(reply.fields(), {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
         return reply.code, reply.remark or ""
 
@@ -322,7 +322,7 @@ class RefusedTests(LargeCase):
                       DeleteTopicRequestHeader(topic="T"))
         [reply] = self.replies(peer)
         self.assertEqual(reply.code, ResponseCode.TOPIC_NOT_EXIST)
-        self.assertEqual(self.store.queues(), {})
+        self.assertEqual(self.store.queues.ids_by_topic(), {})
 
 
 class BeforeSendTests(LargeCase):

@@ -143,4 +143,4 @@ class SwitchedOffTests(SynchronousTestCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
         reply = box.ask(RequestCode.PULL_MESSAGE, pull_header(LIGHT, 0))
         self.assertEqual(reply.code, ResponseCode.TOPIC_NOT_EXIST)
-        self.assertIsNone(box.kernel.store.queue(LIGHT, 0))
+        self.assertIsNone(box.kernel.store.queues.find(LIGHT, 0))

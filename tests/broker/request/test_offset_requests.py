@@ -114,14 +114,14 @@ class CommitTests(OffsetCase):
     def test_queue_that_lost_its_first_messages(self) -> None:
         """A new group does not begin in the middle of what it could not see whole."""
         self.fill(3)
-        self.kernel.store.min_offset_in_queue = lambda topic, queue_id: 1  # type: ignore
+        self.kernel.store.queues.min_offset = lambda topic, queue_id: 1  # type: ignore
         reply = self.query()
         self.assertEqual((reply.code, reply.remark), (ResponseCode.QUERY_NOT_FOUND, NOT_FOUND))
 
     def test_messages_far_back(self) -> None:
         """Nor does it begin at a first message that is no longer in memory."""
         self.fill(3)
-        self.kernel.store.is_in_memory = lambda topic, queue_id, offset: False  # type: ignore
+        self.kernel.store.reader.is_in_memory = lambda topic, queue_id, offset: False  # type: ignore
         reply = self.query()
         self.assertEqual((reply.code, reply.remark), (ResponseCode.QUERY_NOT_FOUND, NOT_FOUND))
 

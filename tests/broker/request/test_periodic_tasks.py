@@ -157,7 +157,7 @@ class TaskTests(SynchronousTestCase):
         box.kernel.append([message("T")])
         event, = self.logged(box, "log dispatch lag")
         self.assertEqual(event["size"], 0)
-        self.patch(box.kernel.store, "dispatch_behind_bytes", lambda: 1234)
+        self.patch(type(box.kernel.store.dispatch), "behind_bytes", 1234)
         event, = self.logged(box, "log dispatch lag")
         self.assertEqual(event["size"], 1234)
 

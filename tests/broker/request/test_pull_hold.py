@@ -248,7 +248,7 @@ class WakeTests(PullHoldTestCase):
     def test_messages_that_came_unnoticed(self) -> None:
         """The periodic check wakes a pull whose message nobody told of."""
         peer = self.pull()
-        self.box.kernel.store.on_arrival.clear()
+        self.box.kernel.store.dispatch.on_arrival.clear()
         self.send(b"1")
         self.assertEqual(self.replies(peer), [])
         self.advance(1)

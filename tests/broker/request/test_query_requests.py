@@ -104,7 +104,7 @@ class LongChainTests(QueryCase):
         for number in range(60):
             kernel.append([message("T", b"%d" % number, keys="long", unique_key=f"l{number}")])
         self.patch(index_files, "_ITEMS_AT_ONCE", 1)
-        querying = kernel.store.querying
+        querying = kernel.store.reader.querying
 
         def slow(*arguments: Any) -> Generator[None, None, Any]:
             work = querying(*arguments)
@@ -116,7 +116,7 @@ class LongChainTests(QueryCase):
                 self.box.now_ms += 1
                 yield
 
-        self.patch(kernel.store, "querying", slow)
+        self.patch(kernel.store.reader, "querying", slow)
         peer, header = self.box.peer(), QueryMessageRequestHeader(
             topic="T", key="long", max_num=64, begin_timestamp=0, end_timestamp=2**62)
         self.assertIsNone(self.box.send(peer, RequestCode.QUERY_MESSAGE, header))
@@ -160,7 +160,7 @@ class PlaceTests(QueryCase):
         copy = self.view(self.records[0].physical_offset).body
         short = struct.pack(">i", 5) + copy[4:]
         for forged in (copy, short):
-            end = self.box.kernel.store.confirm_offset
+            end = self.box.kernel.store.dispatch.confirm_offset
             reply = self.box.ask(RequestCode.SEND_MESSAGE_V2,
                                  send_header("T", self.box.now_ms), forged)
             self.assertEqual(reply.code, ResponseCode.SUCCESS)
@@ -172,6 +172,6 @@ class PlaceTests(QueryCase):
     def test_short_record(self) -> None:
         """Nor is what says of itself that it is shorter than any record, at its right place."""
         place = self.records[0].physical_offset
-        log = self.box.kernel.store._log
+        log = self.box.kernel.store.commit_log
         self.patch(log, "read_record", lambda offset: struct.pack(">i", 5) + b"\xda")
         self.assertEqual(self.view(place).code, ResponseCode.SYSTEM_ERROR)

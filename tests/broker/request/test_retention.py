@@ -75,7 +75,7 @@ class RetentionTests(SynchronousTestCase):
         self.disk.used_ratio = 0.7
         self.clean()
         store = self.box.kernel.store
-        self.assertEqual(store.min_offset, 0)
+        self.assertEqual(store.commit_log.min_offset, 0)
         error = self.assertRaises(SettingsError, self.box.settings.update, {"deleteWhen": "noon"})
         self.assertIn("deleteWhen=noon (update): the value must be hours", str(error))
         self.assertEqual(store.log_retention.settings.delete_when, "04")
@@ -85,4 +85,4 @@ class RetentionTests(SynchronousTestCase):
         self.box.settings.update({"deleteWhen": "05", "diskSpaceCleanForciblyRatio": "60"})
         self.assertEqual(store.queue_retention.settings.delete_when, "05")
         self.clean()
-        self.assertEqual(store.min_offset, 3 * 65536)
+        self.assertEqual(store.commit_log.min_offset, 3 * 65536)

@@ -74,9 +74,9 @@ class SendTestCase(SynchronousTestCase):
 
     def refused(self, *arguments: Any, **fields: Any) -> tuple[int, str]:
         """Send what must be refused; :returns: code and remark."""
-        before = self.box.kernel.store.max_offset
+        before = self.box.kernel.store.commit_log.max_offset
         reply = self.send(*arguments, **fields)
-        self.assertEqual(self.box.kernel.store.max_offset, before)
+        self.assertEqual(self.box.kernel.store.commit_log.max_offset, before)
         self.assertEqual(reply.fields(), {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
         return reply.code, reply.remark or ""
 
@@ -421,7 +421,8 @@ class PipelineTests(SendTestCase):
     def test_one_append(self) -> None:
         """They are stored by one write, in order, and each gets its own answer."""
         calls: list[int] = []
-        self.box.kernel.store.on_dispatch.append(lambda records: calls.append(len(records)))
+        self.box.kernel.store.dispatch.on_dispatch.append(
+            lambda records: calls.append(len(records)))
         rows = [("T", b"1"), ("a b", b"bad name"), ("T", b"2"), ("U", b"3"),
                 ("T", bytes(5 * 1024 * 1024)), ("T", b"4")]
         frames = [encode_request(RequestCode.SEND_MESSAGE_V2, opaque, send_header(topic, 1), body)
@@ -654,7 +655,7 @@ class InnerBatchTests(SendTestCase):
                          ("3", "0", "BATCH"))
         header = self.sent("B", b"single", properties={"UNIQ_KEY": "S"})
         self.assertEqual((header.batch_uniq_id, header.queue_offset), (None, 3))
-        self.assertEqual(self.box.kernel.store.max_offset_in_queue("B", 0), 4)
+        self.assertEqual(self.box.kernel.store.queues.max_offset("B", 0), 4)
 
     def test_a_batch_without_a_key_is_taken_apart(self) -> None:
         """As in a plain queue."""

@@ -314,7 +314,7 @@ class DeleteTopicTests(RequestCase):
             kernel.consumer_offset.commit("here", "G", topic, 0, 1)
         self.assertEqual(self.delete("T"), GOOD)
         self.assertEqual(kernel.consumer_offset.topics_of_group("G"), {"U"})
-        self.assertEqual([kernel.store.max_offset_in_queue(topic, 0) for topic in ("T", "U")],
+        self.assertEqual([kernel.store.queues.max_offset(topic, 0) for topic in ("T", "U")],
                          [0, 1])
         self.assertEqual([kernel.stats.sums("TOPIC_PUT", topic).count for topic in ("T", "U")],
                          [0, 1])

@@ -73,7 +73,7 @@ class MadeAgainTests(KernelTestCase):
         [line] = self.warnings()
         self.assertIn("1 topics have queues and no configuration: orders.", line)
         self.assertIsNone(self.queue_nums("orders"))
-        self.assertEqual(self.box.kernel.store.queues()["orders"], [0, 3])
+        self.assertEqual(self.box.kernel.store.queues.ids_by_topic()["orders"], [0, 3])
 
     def test_nothing_to_say(self) -> None:
         """All are configured; a new broker has none."""
@@ -94,13 +94,14 @@ class MadeAgainTests(KernelTestCase):
         self.disk.remove(CONFIG)
         self.box = self.start()
         self.assertTrue(self.box.kernel.topic_config.is_batch_topic("batches"))
-        self.assertEqual(self.box.kernel.store.max_offset_in_queue("batches", 0), 3)
+        self.assertEqual(self.box.kernel.store.queues.max_offset("batches", 0), 3)
 
     def test_light_queues(self) -> None:
         """They have no configuration."""
-        self.box.kernel.store._queues.make("%LMQ%light", 0)
+        self.box.kernel.store.queues.make("%LMQ%light", 0)
         topics = self.box.kernel.topic_config
-        topics.make_again(self.box.kernel.store.queues(), self.box.kernel.store.has_batch_queues)
+        queues = self.box.kernel.store.queues
+        topics.make_again(queues.ids_by_topic(), queues.has_batch_queues)
         self.assertEqual(self.warnings(), [])
 
     def test_no_room(self) -> None:

@@ -39,13 +39,13 @@ class BatchTestCase(SynchronousTestCase):
 
     def queue(self) -> BatchQueue:
         """The queue object."""
-        queue = self.box.store.queue(TOPIC, 0)
+        queue = self.box.store.queues.find(TOPIC, 0)
         assert isinstance(queue, BatchQueue)
         return queue
 
     def write(self) -> None:
         """Write what waits in memory."""
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
 
     def check(self) -> None:
         """Read from every offset the queue has; each finds the record that has it."""
@@ -55,7 +55,7 @@ class BatchTestCase(SynchronousTestCase):
             self.assertEqual(record.queue_offset, end)
             end += record.message_count
             for offset in range(record.queue_offset, end):
-                if offset < store.min_offset_in_queue(TOPIC, 0):
+                if offset < store.queues.min_offset(TOPIC, 0):
                     continue
                 result = store.get_message(TOPIC, 0, offset, 1)
                 self.assertEqual(result.status, GetMessageStatus.FOUND, msg=offset)
@@ -63,8 +63,9 @@ class BatchTestCase(SynchronousTestCase):
                 self.assertEqual(decode_record(data).physical_offset, record.physical_offset)
                 self.assertEqual((result.next_begin_offset, result.message_count),
                                  (end, record.message_count))
-                self.assertEqual(store.commit_log_offset(TOPIC, 0, offset), record.physical_offset)
-        self.assertEqual(store.max_offset_in_queue(TOPIC, 0), end)
+                self.assertEqual(
+                    store.queues.commit_log_offset(TOPIC, 0, offset), record.physical_offset)
+        self.assertEqual(store.queues.max_offset(TOPIC, 0), end)
 
 
 class ReadTests(BatchTestCase):
@@ -113,7 +114,7 @@ class ReadTests(BatchTestCase):
         for written in (True, False):
             for number, record in enumerate(self.records):
                 stored = start + 10 * (number + 1)
-                ask = self.box.store.offset_by_time
+                ask = self.box.store.reader.offset_by_time
                 self.assertEqual(ask(TOPIC, 0, stored), record.queue_offset)
                 self.assertEqual(ask(TOPIC, 0, stored - 1), record.queue_offset)
                 self.assertEqual(ask(TOPIC, 0, stored, "upper"), record.queue_offset)
@@ -183,8 +184,8 @@ class RecoveryTests(BatchTestCase):
         self.append(3, 0, 5)
         self.write()
         queue = self.queue()
-        queue.add_batch(9, 4, self.box.store.max_offset, 99, 0, self.box.now_ms)
-        queue.add_batch(13, 1, self.box.store.max_offset + 99, 99, 0, self.box.now_ms)
+        queue.add_batch(9, 4, self.box.store.commit_log.max_offset, 99, 0, self.box.now_ms)
+        queue.add_batch(13, 1, self.box.store.commit_log.max_offset + 99, 99, 0, self.box.now_ms)
         self.write()
         self.box = self.box.after_kill()
         self.check()
@@ -243,15 +244,15 @@ class RecoveryTests(BatchTestCase):
                 if chance.random() < 0.4:
                     self.write()
                 if chance.random() < 0.05:
-                    self.box.store._queues.sync_job()()
+                    self.box.store.queues.sync_job()()
                 if chance.random() < 0.3:
-                    self.assertIsNone(self.box.store.flushed(self.box.store.max_offset))
+                    self.assertIsNone(self.box.store.flush.flushed(self.box.store.commit_log.max_offset))
                     flushed = len(self.records)
             self.box.store.close()
             disk.crash(chance)
             self.box = self.box._again().open()
             left = [record for record in self.records
-                    if record.next_offset <= self.box.store.max_offset]
+                    if record.next_offset <= self.box.store.commit_log.max_offset]
             self.assertGreaterEqual(len(left), flushed)
             self.records[:] = left
             self.check()
@@ -264,7 +265,7 @@ class RemovalTests(BatchTestCase):
         """To the first record that is left; files before it go."""
         self.append(*[3, 0, 5, 1, 2] * 4)
         self.write()
-        queue, files = self.queue(), self.box.store._queues.batch_files
+        queue, files = self.queue(), self.box.store.queues.batch_files
         for number in (0, 1, 4, 5, 7, 12):
             record = self.records[number]
             files.correct_min_offset(queue, record.physical_offset)
@@ -279,8 +280,8 @@ class RemovalTests(BatchTestCase):
         """Its end is its beginning, and the next record comes there."""
         self.append(3, 0, 5)
         self.write()
-        queue, files = self.queue(), self.box.store._queues.batch_files
-        files.correct_min_offset(queue, self.box.store.max_offset)
+        queue, files = self.queue(), self.box.store.queues.batch_files
+        files.correct_min_offset(queue, self.box.store.commit_log.max_offset)
         files.remove_unreachable(queue)
         self.assertEqual((queue.min_offset, queue.max_offset, queue.starts), (9, 9, [0]))
         self.append(2)
@@ -321,7 +322,7 @@ class KindTests(BatchTestCase):
         self.check()
         other = message(TOPIC, queue_id=1)
         self.box.append(other)
-        self.assertIsInstance(self.box.store.queue(TOPIC, 1), BatchQueue)
+        self.assertIsInstance(self.box.store.queues.find(TOPIC, 1), BatchQueue)
 
     def test_a_queue_more_of_the_other_kind(self) -> None:
         """A record for it is refused, and takes no offset."""
@@ -335,6 +336,6 @@ class KindTests(BatchTestCase):
         """And a record of several messages must be a batch."""
         self.assertRaises(MessageIllegal, self.box.append, inner_batch("Plain", [b"a", b"b"]))
         self.assertRaises(MessageIllegal, self.box.append, message(TOPIC, message_count=2))
-        self.assertEqual(self.box.store.max_offset, 0)
+        self.assertEqual(self.box.store.commit_log.max_offset, 0)
         self.append(2)
         self.check()

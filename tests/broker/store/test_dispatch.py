@@ -16,31 +16,31 @@ class ConfirmTests(SynchronousTestCase):
         self.box = StoreBox().open()
         self.store = self.box.store
         self.arrived: list[bytes] = []
-        self.store.on_arrival.append(lambda rs: self.arrived.extend(r.body for r in rs))
+        self.store.dispatch.on_arrival.append(lambda rs: self.arrived.extend(r.body for r in rs))
 
     def test_bounds_what_is_seen(self) -> None:
         """Messages behind it are neither read nor announced."""
         self.box.append(message(body=b"a"))
-        self.store.advance_confirm_offset(0)
+        self.store.dispatch.advance_confirm_offset(0)
         records = self.box.append(message(body=b"b", keys="k"), message(body=b"c"))
         self.assertEqual((self.box.bodies(), self.arrived), ([b"a"], [b"a"]))
         self.assertIsNone(self.store.look_message(records[0].physical_offset))
-        self.assertEqual(self.store.query("TopicTest", "k", 1, 0, 2**62)[0], [])
-        self.assertEqual(self.store.dispatch_behind_bytes(), 0)
-        self.store.advance_confirm_offset(records[0].next_offset + 5)
+        self.assertEqual(self.store.reader.query("TopicTest", "k", 1, 0, 2**62)[0], [])
+        self.assertEqual(self.store.dispatch.behind_bytes, 0)
+        self.store.dispatch.advance_confirm_offset(records[0].next_offset + 5)
         self.assertEqual((self.box.bodies(), self.arrived), ([b"a", b"b"], [b"a", b"b"]))
-        self.assertEqual(len(self.store.query("TopicTest", "k", 1, 0, 2**62)[0]), 1)
-        self.store.advance_confirm_offset(0)
-        self.assertEqual(self.store.confirm_offset, records[0].next_offset + 5)
-        self.store.advance_confirm_offset(10**9)
-        self.assertEqual(self.store.confirm_offset, self.store.max_offset)
+        self.assertEqual(len(self.store.reader.query("TopicTest", "k", 1, 0, 2**62)[0]), 1)
+        self.store.dispatch.advance_confirm_offset(0)
+        self.assertEqual(self.store.dispatch.confirm_offset, records[0].next_offset + 5)
+        self.store.dispatch.advance_confirm_offset(10**9)
+        self.assertEqual(self.store.dispatch.confirm_offset, self.store.commit_log.max_offset)
         self.assertEqual(self.arrived, [b"a", b"b", b"c"])
 
     def test_follows_again(self) -> None:
         """What was held back comes with the next append."""
-        self.store.advance_confirm_offset(0)
+        self.store.dispatch.advance_confirm_offset(0)
         self.box.append(message(body=b"a"))
-        self.store.confirm_follows = True
+        self.store.dispatch.confirm_follows = True
         self.box.append(message(body=b"b"))
         self.assertEqual(self.arrived, [b"a", b"b"])
 
@@ -48,26 +48,26 @@ class ConfirmTests(SynchronousTestCase):
         """No step holds the reactor for long."""
         self.box = StoreBox(mapped_file_size_commit_log=4 << 20).open()
         store = self.box.store
-        store.advance_confirm_offset(0)
+        store.dispatch.advance_confirm_offset(0)
         self.box.append(*[message(body=bytes(100_000)) for _ in range(20)])
-        store.advance_confirm_offset(store.max_offset)
-        first = store.max_offset_in_queue("TopicTest", 0)
+        store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
+        first = store.queues.max_offset("TopicTest", 0)
         self.assertLess(first, 20)
-        self.assertGreater(store.dispatch_behind_bytes(), 0)
+        self.assertGreater(store.dispatch.behind_bytes, 0)
         self.box.step(10, 5)
-        self.assertEqual(store.max_offset_in_queue("TopicTest", 0), 20)
+        self.assertEqual(store.queues.max_offset("TopicTest", 0), 20)
 
     def test_raw_append_makes_the_same_store(self) -> None:
         """A master's log, cut anywhere, makes the same messages readable."""
         master = StoreBox(MemoryDisk()).open()
         for number in range(40):
             master.append(message(body=b"%d" % number * 700, keys="k", queue_id=number % 2))
-        log = master.store._log
+        log = master.store.commit_log
         size = 777
-        while self.store.max_offset < master.store.max_offset:
-            offset = self.store.max_offset
+        while self.store.commit_log.max_offset < master.store.commit_log.max_offset:
+            offset = self.store.commit_log.max_offset
             end = min(offset + size, offset + log.file_size - offset % log.file_size)
-            data = log.read(offset, min(end, master.store.max_offset) - offset)
+            data = log.read(offset, min(end, master.store.commit_log.max_offset) - offset)
             assert data is not None
             self.store.raw.append(offset, data)
         self.box.step(1000)
@@ -77,8 +77,8 @@ class ConfirmTests(SynchronousTestCase):
             )
         self.assertEqual(len(self.arrived), 40)
         self.assertEqual(
-            self.store.query("TopicTest", "k", 64, 0, 2**62),
-            master.store.query("TopicTest", "k", 64, 0, 2**62),
+            self.store.reader.query("TopicTest", "k", 64, 0, 2**62),
+            master.store.reader.query("TopicTest", "k", 64, 0, 2**62),
         )
         (ours,) = self.box.append(message())
         (theirs,) = master.append(message())
@@ -94,16 +94,16 @@ class ConfirmTests(SynchronousTestCase):
     def test_absurd_queue_offset(self) -> None:
         """A message whose offset cannot be is found by place and key, and holds nobody up."""
         master = StoreBox().open()
-        log = master.store._log
+        log = master.store.commit_log
         records = master.append(*[message(body=b"%d" % n, keys="k") for n in range(3)])
         data = bytearray(log.read(0, log.max_offset) or b"")
         data[records[1].size + 20] = 0x7F
         self.store.raw.append(0, bytes(data))
-        self.store.dispatch_step()
+        self.store.dispatch.step()
         self.assertEqual(self.arrived, [b"0", b"2"])
-        self.assertEqual(self.store.max_offset_in_queue("TopicTest", 0), 3)
+        self.assertEqual(self.store.queues.max_offset("TopicTest", 0), 3)
         self.assertEqual(self.box.bodies(), [b"0", b"2"])
-        self.assertEqual(len(self.store.query("TopicTest", "k", 9, 0, 2**62)[0]), 3)
+        self.assertEqual(len(self.store.reader.query("TopicTest", "k", 9, 0, 2**62)[0]), 3)
 
 
 class ManyRecordsTests(SynchronousTestCase):
@@ -114,7 +114,7 @@ class ManyRecordsTests(SynchronousTestCase):
         self.box = StoreBox().open()
         self.store = self.box.store
         self.arrived: list[bytes] = []
-        self.store.on_arrival.append(lambda rs: self.arrived.extend(r.body for r in rs))
+        self.store.dispatch.on_arrival.append(lambda rs: self.arrived.extend(r.body for r in rs))
         self.many = [b"%d" % number for number in range(3 * DISPATCH_STEP_RECORDS)]
         records = [message(body=body, keys="k") for body in self.many]
         self.store.append_encoded([
@@ -123,13 +123,13 @@ class ManyRecordsTests(SynchronousTestCase):
 
     def test_in_steps(self) -> None:
         """Each step makes a part readable; flush_step does so as well."""
-        self.assertEqual((self.arrived, self.store.dispatched_offset), ([], 0))
-        self.assertTrue(self.store.dispatch_step())
+        self.assertEqual((self.arrived, self.store.dispatch.offset), ([], 0))
+        self.assertTrue(self.store.dispatch.step())
         self.assertEqual(self.arrived, self.many[:DISPATCH_STEP_RECORDS])
         self.box.step(2, 5)
         self.assertEqual(self.arrived, self.many)
-        self.assertEqual(self.store.dispatched_offset, self.store.max_offset)
-        self.assertFalse(self.store.dispatch_step())
+        self.assertEqual(self.store.dispatch.offset, self.store.commit_log.max_offset)
+        self.assertFalse(self.store.dispatch.step())
 
     def test_records_appended_meanwhile_become_readable_behind(self) -> None:
         """What is appended meanwhile becomes readable behind it, with no step of its own."""
@@ -141,27 +141,27 @@ class ManyRecordsTests(SynchronousTestCase):
 
     def test_replicas_have_a_say(self) -> None:
         """It is read back up to the confirm offset, each record once."""
-        self.store.dispatch_step()
-        self.store.advance_confirm_offset(0)
+        self.store.dispatch.step()
+        self.store.dispatch.advance_confirm_offset(0)
         self.box.append(message(body=b"later"))
         self.assertEqual(len(self.arrived), DISPATCH_STEP_RECORDS)
-        self.store.advance_confirm_offset(self.store.max_offset)
-        while self.store.dispatch_step():
+        self.store.dispatch.advance_confirm_offset(self.store.commit_log.max_offset)
+        while self.store.dispatch.step():
             continue
         self.assertEqual(self.arrived, [*self.many, b"later"])
 
     def test_topic_deleted(self) -> None:
         """The queue of a deleted topic does not come back, and a new one begins at 0."""
         self.store.delete_topic("TopicTest")
-        while self.store.dispatch_step():
+        while self.store.dispatch.step():
             continue
-        self.assertEqual(self.store.queues(), {})
+        self.assertEqual(self.store.queues.ids_by_topic(), {})
         [record] = self.box.append(message(body=b"new"))
         self.assertEqual((record.queue_offset, self.box.bodies()), (0, [b"new"]))
 
     def test_a_start_after_a_kill_makes_all_of_it_readable(self) -> None:
         """A start after a kill makes all of it readable."""
-        self.store.dispatch_step()
+        self.store.dispatch.step()
         self.assertEqual(self.box.after_kill().bodies(), self.many)
 
     def test_a_clean_stop_dispatches_what_waits(self) -> None:

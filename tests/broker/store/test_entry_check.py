@@ -21,14 +21,14 @@ class EntryCheckTests(SynchronousTestCase):
         self.disk = MemoryDisk()
         self.box = StoreBox(self.disk).open()
         self.box.append(*[message(tag=tag) for tag in TAGS])
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
 
     def restart_with(self, position: int, data: bytes) -> list[int]:
         """Kill the store, change the queue's file, start again; the entries' codes."""
         self.box.store.close()
         self.disk.open_file(QUEUE).write_at(position, data)
         self.box = self.box._again().open()
-        return [code for _, _, code in self.box.store.queue_entries("TopicTest", 0, 0, 9)]
+        return [code for _, _, code in self.box.store.queues.entries("TopicTest", 0, 0, 9)]
 
     def test_however_much_of_an_entry_a_loss_of_power_left(self) -> None:
         """However much of an entry a loss of power left, it is whole again."""
@@ -37,7 +37,7 @@ class EntryCheckTests(SynchronousTestCase):
             for size in range(ENTRY_SIZE):
                 found = self.restart_with(number * ENTRY_SIZE + size, bytes(ENTRY_SIZE - size))
                 self.assertEqual(found, expected, msg=f"{number} {size}")
-                self.box.store._queues.write_all()
+                self.box.store.queues.write_all()
 
     def test_of_another(self) -> None:
         """An entry of a message that the log lost is replaced."""
@@ -50,11 +50,11 @@ class EntryCheckTests(SynchronousTestCase):
         box = self.box._again()
         box.tags_codes = {"TopicTest": lambda record: 1 << 40}
         self.disk.remove(QUEUE)
-        box.open().store._queues.write_all()
+        box.open().store.queues.write_all()
         box.store.close()
         self.disk.open_file(QUEUE).write_at(ENTRY_SIZE + 12, bytes(8))
         again = box._again()
         again.tags_codes = {"TopicTest": lambda record: 1 << 40}
         again.open()
-        self.assertEqual({code for _, _, code in again.store.queue_entries("TopicTest", 0, 0, 9)},
+        self.assertEqual({code for _, _, code in again.store.queues.entries("TopicTest", 0, 0, 9)},
                          {1 << 40})

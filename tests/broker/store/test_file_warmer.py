@@ -64,8 +64,8 @@ class FileWarmerTests(SynchronousTestCase):
 
     def fill(self) -> None:
         """Send what makes the log come to its next file."""
-        start = self.box.store.max_offset // FILE_SIZE
-        while self.box.store.max_offset // FILE_SIZE == start:
+        start = self.box.store.commit_log.max_offset // FILE_SIZE
+        while self.box.store.commit_log.max_offset // FILE_SIZE == start:
             self.box.append(message(body=bytes(3000)))
 
     def test_each_step_warms_one_page(self) -> None:

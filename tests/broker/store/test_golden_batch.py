@@ -85,9 +85,9 @@ class GoldenBatchTests(SynchronousTestCase):
     def test_offsets_and_times_are_apaches(self) -> None:
         """First, next, and the time of the first."""
         store = self.box.store
-        for what, ask, name in (("max offset", store.max_offset_in_queue, "offset"),
-                                ("min offset", store.min_offset_in_queue, "offset"),
-                                ("earliest", store.earliest_store_time, "timestamp")):
+        for what, ask, name in (("max offset", store.queues.max_offset, "offset"),
+                                ("min offset", store.queues.min_offset, "offset"),
+                                ("earliest", store.reader.earliest_store_time, "timestamp")):
             for row in answers(what):
                 queue_id = int(row["fields"]["queueId"])
                 self.assertEqual(ask(row["fields"]["topic"], queue_id),
@@ -101,7 +101,8 @@ class GoldenBatchTests(SynchronousTestCase):
         same = 0
         for row in answers("offset by time"):
             asked, upper = int(row["fields"]["timestamp"]), row["fields"]["boundaryType"] == "upper"
-            found = self.box.store.offset_by_time(TOPIC, 0, asked, row["fields"]["boundaryType"])
+            found = self.box.store.reader.offset_by_time(
+                TOPIC, 0, asked, row["fields"]["boundaryType"])
             if upper:
                 wanted = max([entry[4] for entry in entries if entry[3] <= asked], default=0)
             else:
@@ -143,7 +144,7 @@ class GoldenBatchTests(SynchronousTestCase):
         again = StoreBox(disk, self.box.settings)
         again.batch_topics.add(TOPIC)
         again.open()
-        self.assertEqual(again.store.max_offset_in_queue(TOPIC, 0), 34)
+        self.assertEqual(again.store.queues.max_offset(TOPIC, 0), 34)
         self.assertTrue(again.store.stop().called)
         self.assertEqual({name: disk.read_file(f"/{name}") for name in names}, before)
 
@@ -154,7 +155,7 @@ class GoldenBatchTests(SynchronousTestCase):
         self.assertEqual(record.message_count, 3)
         self.box.append(record, message(TOPIC, b"single"))
         self.assertEqual(record.queue_offset, 34)
-        self.assertEqual(self.box.store.max_offset_in_queue(TOPIC, 0), 38)
+        self.assertEqual(self.box.store.queues.max_offset(TOPIC, 0), 38)
         result = self.box.store.get_message(TOPIC, 0, 36, 32)
         stored = [decode_record(data) for data in result.messages]
         self.assertEqual([each.queue_offset for each in stored], [34, 37])

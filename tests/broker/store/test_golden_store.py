@@ -103,9 +103,9 @@ class GoldenStoreTests(SynchronousTestCase):
                 found += 1
                 # A batch's own unique key is stored behind each message's, and wins.
                 if kind != "batch":
-                    self.assertEqual(store.query(topic, unique_id, 9, 0, 2**62)[0], [data])
+                    self.assertEqual(store.reader.query(topic, unique_id, 9, 0, 2**62)[0], [data])
         self.assertEqual(found, 36)
-        self.assertEqual(len(store.query("Golden", "all", 99, 0, 2**62)[0]), 30)
+        self.assertEqual(len(store.reader.query("Golden", "all", 99, 0, 2**62)[0]), 30)
 
     def test_queues_and_index_made_again_are_the_same(self) -> None:
         """From the commit log alone, byte for byte."""
@@ -130,7 +130,8 @@ class GoldenStoreTests(SynchronousTestCase):
     def test_messages_go_on(self) -> None:
         """Offsets continue where Apache's broker stopped."""
         box = self.open()
-        end = box.store.max_offset_in_queue("Golden", 0)
+        end = box.store.queues.max_offset("Golden", 0)
         (record,) = box.append(message("Golden", keys="ours"))
         self.assertEqual(record.queue_offset, end)
-        self.assertEqual(len(box.after_kill().store.query("Golden", "all", 99, 0, 2**62)[0]), 30)
+        self.assertEqual(
+            len(box.after_kill().store.reader.query("Golden", "all", 99, 0, 2**62)[0]), 30)

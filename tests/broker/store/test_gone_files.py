@@ -108,17 +108,17 @@ class GoneTests(GoneCase):
     def test_who_waits_for_a_sync(self) -> None:
         """Is told, and a sync that ends later makes nothing durable."""
         held: list[Deferred[None]] = []
-        self.store._flush._run_sync = lambda prepare, done: (
+        self.store.flush._run_sync = lambda prepare, done: (
             prepare(), held.append(Deferred().addBoth(done)))[-1]
         self.box.append(message(body=b"late"))
-        before = self.store.flushed_offset
-        waiting = self.store.flushed(self.store.max_offset)
+        before = self.store.commit_log.flushed_offset
+        waiting = self.store.flush.flushed(self.store.commit_log.max_offset)
         assert waiting is not None
         self.disk.remove(f"/store/commitlog/{self.last}")
         self.box.step(1000)
         self.failureResultOf(waiting, StoreGone)
         held[0].callback(None)
-        self.assertEqual(self.store.flushed_offset, before)
+        self.assertEqual(self.store.commit_log.flushed_offset, before)
 
     def test_older_file_is_cut(self) -> None:
         """Its messages cannot be read, which is logged once; all else goes on."""
@@ -139,7 +139,7 @@ class GoneTests(GoneCase):
         self.box.step(1000, 3)
         self.box.append(message(body=b"more"))
         self.assertIsNotNone(self.store.look_message(0))
-        self.store._log._files.close(log_file(0))
+        self.store.commit_log._files.close(log_file(0))
         for _ in range(2):
             self.assertRaises(StoreDamaged, self.store.look_message, 0)
         self.assertEqual(len(self.errors), 1, self.errors)
@@ -147,18 +147,18 @@ class GoneTests(GoneCase):
     def test_file_that_cannot_be_opened_for_a_sync(self) -> None:
         """Says nothing of what was written: it is tried again, and logged once."""
         self.box.append(message(body=bytes(100)))
-        offset = self.store.max_offset
-        self.store._log._files.close_all()
+        offset = self.store.commit_log.max_offset
+        self.store.commit_log._files.close_all()
         names = {name: self.disk._files.pop(name) for name in list(self.disk._files)
                  if name == f"/store/commitlog/{self.last}"}
-        waiting = self.store.flushed(offset)
+        waiting = self.store.flush.flushed(offset)
         assert waiting is not None
-        self.store._flush.flush_due(self.box.now_ms + 100_000)
+        self.store.flush.flush_due(self.box.now_ms + 100_000)
         self.assertNoResult(waiting)
         self.disk._files.update(names)
-        self.store._flush.flush_due(self.box.now_ms + 200_000)
+        self.store.flush.flush_due(self.box.now_ms + 200_000)
         self.successResultOf(waiting)
-        self.assertEqual(self.store.flushed_offset, offset)
+        self.assertEqual(self.store.commit_log.flushed_offset, offset)
 
 
 class RealDiskTests(SynchronousTestCase):

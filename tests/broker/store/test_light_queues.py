@@ -50,7 +50,7 @@ class LightTestCase(SynchronousTestCase):
         """Places in the log of what a light queue has."""
         found: list[int] = []
         topic, offset, store = f"%LMQ%{name}", 0, self.box.store
-        while offset < store.max_offset_in_queue(topic, 0):
+        while offset < store.queues.max_offset(topic, 0):
             result = store.get_message(topic, 0, offset, 32)
             found += [decode_record(data).physical_offset for data in result.messages]
             self.assertGreater(result.next_begin_offset, offset)
@@ -99,7 +99,7 @@ class EntryTests(LightTestCase):
         ]
         self.box.append(*records)
         self.assertEqual([offsets_of(each) for each in records], [None] * 7)
-        self.assertIsNone(self.box.store.queue("%LMQ%a", 0))
+        self.assertIsNone(self.box.store.queues.find("%LMQ%a", 0))
 
     def test_own_messages_of_a_light_topic(self) -> None:
         """Come between the others, in the order of the log."""
@@ -111,7 +111,7 @@ class EntryTests(LightTestCase):
     def test_a_pull_waiting_on_a_light_queue_is_woken(self) -> None:
         """Who waits for a light queue is told, as of a message of its own."""
         arrived: list[tuple[str, int, int]] = []
-        self.box.store.on_arrival.append(lambda records: arrived.extend(
+        self.box.store.dispatch.on_arrival.append(lambda records: arrived.extend(
             (each.topic, each.queue_id, each.queue_offset) for each in records))
         self.box.append(named("a", "b", queue_id=3))
         self.assertEqual(arrived, [("Parent", 3, 0), ("%LMQ%a", 0, 0), ("%LMQ%b", 0, 0)])
@@ -119,7 +119,7 @@ class EntryTests(LightTestCase):
     def test_switched_off(self) -> None:
         """Nothing is given, and what there is stays."""
         self.box.append(named("a"), named("a"))
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         for changes in ({"enable_lmq": False}, {"enable_multi_dispatch": False}):
             self.box = self.box.after_kill(**{
                 "enable_lmq": True, "enable_multi_dispatch": True, **changes})
@@ -224,22 +224,22 @@ class RecoveryTests(LightTestCase):
                 for _ in range(chance.randrange(1, 10)):
                     records += self.fill(chance, chance.randrange(1, 4))
                     if chance.random() < 0.3:
-                        self.box.store._queues.write_all()
+                        self.box.store.queues.write_all()
                     if chance.random() < 0.3:
-                        self.box.store._queues.sync_job()()
+                        self.box.store.queues.sync_job()()
                     if chance.random() < 0.3:
-                        self.assertIsNone(self.box.store.flushed(self.box.store.max_offset))
+                        self.assertIsNone(self.box.store.flush.flushed(self.box.store.commit_log.max_offset))
                 self.box.store.close()
                 disk.crash(chance)
                 self.box = self.box._again().open()
                 records = [each for each in records
-                           if each.next_offset <= self.box.store.max_offset]
+                           if each.next_offset <= self.box.store.commit_log.max_offset]
                 self.check(records)
 
     def test_a_light_queue_is_lost(self) -> None:
         """Its parent's entries alone do not make a record entered."""
         records = self.fill(random.Random(2), 10)
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.box.store.close()
         for name in self.disk.list_directory("/store/consumequeue/%LMQ%a/0"):
             self.disk.remove(f"/store/consumequeue/%LMQ%a/0/{name}")

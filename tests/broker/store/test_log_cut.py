@@ -42,16 +42,17 @@ class CutTests(SynchronousTestCase):
     def found(self, box: StoreBox, key: str) -> list[bytes]:
         """The bodies that a key finds."""
         return [decode_record(record).body
-                for record in box.store.query("TopicTest", key, 64, 0, 2**62)[0]]
+                for record in box.store.reader.query("TopicTest", key, 64, 0, 2**62)[0]]
 
     def assertHolds(self, box: StoreBox, records: list[MessageRecord]) -> None:
         """Queues and index have these messages and no other."""
         # A blank may follow.
-        self.assertLess(box.store.max_offset - (records[-1].next_offset if records else 0), 300)
+        self.assertLess(
+            box.store.commit_log.max_offset - (records[-1].next_offset if records else 0), 300)
         for queue_id in range(2):
             bodies = [r.body for r in records if r.queue_id == queue_id]
             self.assertEqual(box.bodies(queue_id=queue_id), bodies)
-            self.assertEqual(box.store.max_offset_in_queue("TopicTest", queue_id), len(bodies))
+            self.assertEqual(box.store.queues.max_offset("TopicTest", queue_id), len(bodies))
         for key in {key for record in self.records for key in record.keys}:
             wanted = [r.body for r in records if key in r.keys]
             self.assertEqual(sorted(self.found(box, key)), sorted(wanted), key)
@@ -63,7 +64,7 @@ class CutTests(SynchronousTestCase):
             self.records = self.fill(box, 40)
             place = self.records[count].physical_offset
             self.successResultOf(box.store.log_cut.truncate(place))
-            self.assertEqual(box.store.max_offset, place)
+            self.assertEqual(box.store.commit_log.max_offset, place)
             kept = self.records[:count]
             self.assertHolds(box, kept)
             more = self.fill(box, 20, "n")
@@ -95,7 +96,7 @@ class CutTests(SynchronousTestCase):
 
     def test_a_place_where_no_record_begins_is_refused(self) -> None:
         """Nothing is cut then."""
-        end = self.box.store.max_offset
+        end = self.box.store.commit_log.max_offset
         for place, text in ((self.records[5].physical_offset + 1, "no record begins at"),
                             (-1, "cannot end at -1"), (end + 1, f"cannot end at {end + 1}")):
             error = self.failureResultOf(self.box.store.log_cut.truncate(place), StoreError)
@@ -106,15 +107,15 @@ class CutTests(SynchronousTestCase):
         """What is behind it is."""
         store = self.box.store
         agreed = self.records[20].next_offset
-        store.advance_confirm_offset(agreed)
+        store.dispatch.advance_confirm_offset(agreed)
         self.fill(self.box, 2, "n")
         place = self.records[20].physical_offset
         # It was dispatched up to the end before replicas had a say.
-        agreed = store.confirm_offset
+        agreed = store.dispatch.confirm_offset
         error = self.failureResultOf(store.log_cut.truncate(place), StoreError)
         self.assertIn(f"agreed up to {agreed}", str(error.value))
         self.successResultOf(store.log_cut.truncate(agreed))
-        self.assertEqual(store.max_offset, agreed)
+        self.assertEqual(store.commit_log.max_offset, agreed)
 
     def test_a_half_record_is_cut_and_what_follows_survives(self) -> None:
         """A replica that becomes master loses nothing that it acknowledges then."""
@@ -124,7 +125,7 @@ class CutTests(SynchronousTestCase):
             box = self.make_box()
             box.store.raw.append(0, data[:end])
             self.successResultOf(box.store.log_cut.cut_tail())
-            while box.store.dispatch_step():
+            while box.store.dispatch.step():
                 continue
             whole = [r for r in self.records if r.next_offset <= end]
             self.assertHolds(box, whole)
@@ -148,7 +149,7 @@ class CutTests(SynchronousTestCase):
         cut = store.log_cut.truncate(place)
         self.assertNoResult(cut)
         self.assertRaises(StoreClosed, store.append, [message()])
-        self.assertRaises(StoreClosed, store.raw.append, store.max_offset, b"x")
+        self.assertRaises(StoreClosed, store.raw.append, store.commit_log.max_offset, b"x")
         stopped = store.stop()
         ended: list[object] = []
         cut.addCallback(ended.append)
@@ -157,7 +158,8 @@ class CutTests(SynchronousTestCase):
             job, done = held.pop(0)
             job()
             done.callback(None)
-            self.assertEqual(store.max_offset, place if ended else self.records[-1].next_offset)
+            self.assertEqual(
+                store.commit_log.max_offset, place if ended else self.records[-1].next_offset)
         self.assertEqual((ended, store.stop_fault), ([None, None], ""))
         self.box.in_thread = StoreBox().in_thread
         self.assertHolds(self.box._again().open(), self.records[:9])
@@ -193,7 +195,7 @@ class CutTests(SynchronousTestCase):
             disk.before_write = real  # type: ignore[method-assign]
             self.assertRaises(StoreError, box.store.append, [message()])
             again = box.after_kill()
-            count = sum(r.next_offset <= again.store.max_offset for r in self.records)
+            count = sum(r.next_offset <= again.store.commit_log.max_offset for r in self.records)
             self.assertGreaterEqual(count, 9)
             self.assertHolds(again, self.records[:count])
 
@@ -204,16 +206,16 @@ class CutTests(SynchronousTestCase):
         box = self.make_box()
         store = box.store
         self.successResultOf(store.log_cut.start_at(place))
-        self.assertEqual((store.min_offset, store.max_offset), (place, place))
+        self.assertEqual((store.commit_log.min_offset, store.commit_log.max_offset), (place, place))
         store.raw.append(place, data)
-        while store.dispatch_step():
+        while store.dispatch.step():
             continue
         kept = [r for r in self.records if place <= r.physical_offset < place + FILE_SIZE]
         for each in (box, box.after_kill()):
-            self.assertEqual(each.store.min_offset, place)
+            self.assertEqual(each.store.commit_log.min_offset, place)
             for queue_id in range(2):
                 of_queue = [r for r in kept if r.queue_id == queue_id]
-                self.assertEqual(each.store.min_offset_in_queue("TopicTest", queue_id),
+                self.assertEqual(each.store.queues.min_offset("TopicTest", queue_id),
                                  of_queue[0].queue_offset)
                 self.assertEqual(each.bodies(queue_id=queue_id), [r.body for r in of_queue])
 
@@ -227,9 +229,9 @@ class CutTests(SynchronousTestCase):
         refused = self.failureResultOf(store.log_cut.start_at(FILE_SIZE + 1), StoreError)
         self.assertIn("no file of 4096 bytes can start at 4097", str(refused.value))
         self.successResultOf(store.log_cut.start_at(8 * FILE_SIZE))
-        self.assertEqual(store.queues(), {})
+        self.assertEqual(store.queues.ids_by_topic(), {})
         box = self.box.after_kill()
-        self.assertEqual(box.store.max_offset, 0)
+        self.assertEqual(box.store.commit_log.max_offset, 0)
         box = box.after_stop()
         self.successResultOf(box.store.log_cut.start_at(8 * FILE_SIZE))
         [record] = box.append(message())

@@ -34,7 +34,7 @@ class EveryChangeTests(EveryChangeCase):
             self.box.now_ms += 1000
             record = message("T", f"{text}{number}".encode() * 50, keys=f"{text}{number} all")
             store.append([record])
-            flushed = store.flushed(record.next_offset)
+            flushed = store.flush.flushed(record.next_offset)
             if flushed is not None:
                 self.successResultOf(flushed)
             to.append(record)
@@ -80,13 +80,13 @@ class EveryChangeTests(EveryChangeCase):
         """The bodies in the queue."""
         store = self.box.kernel.store
         return [decode_record(record).body
-                for offset in range(store.max_offset_in_queue("T", 0))
+                for offset in range(store.queues.max_offset("T", 0))
                 for record in store.get_message("T", 0, offset, 1).messages]
 
     def found(self, key: str) -> list[bytes]:
         """The bodies that a key finds."""
         return [decode_record(record).body
-                for record in self.box.kernel.store.query("T", key, 64, 0, 2**62)[0]]
+                for record in self.box.kernel.store.reader.query("T", key, 64, 0, 2**62)[0]]
 
     def test_a_kill(self) -> None:
         """A kill at each change."""

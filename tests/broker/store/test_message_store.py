@@ -37,17 +37,17 @@ class AppendTests(SynchronousTestCase):
         """By queue, by key and by place, before anything is flushed."""
         records = self.box.append(message(body=b"a", keys="k"), message(body=b"b", keys="k"))
         self.assertEqual(self.box.bodies(), [b"a", b"b"])
-        self.assertEqual(len(self.store.query("TopicTest", "k", 9, 0, 2**62)[0]), 2)
+        self.assertEqual(len(self.store.reader.query("TopicTest", "k", 9, 0, 2**62)[0]), 2)
         found = self.store.look_message(records[1].physical_offset)
         assert found is not None
         self.assertEqual(decode_record(found).body, b"b")
         self.assertEqual(self.store.look_message(records[1].physical_offset, 10), found[:10])
-        self.assertEqual(self.store.max_offset, records[1].next_offset)
+        self.assertEqual(self.store.commit_log.max_offset, records[1].next_offset)
 
     def test_look_message_where_none_starts(self) -> None:
         """Ids of clients may name any place."""
         self.box.append(message())
-        for place in (-1, 1, 50, self.store.max_offset, 10**15):
+        for place in (-1, 1, 50, self.store.commit_log.max_offset, 10**15):
             self.assertIsNone(self.store.look_message(place))
 
     def test_fills_records_in(self) -> None:
@@ -60,7 +60,7 @@ class AppendTests(SynchronousTestCase):
     def test_an_empty_append_does_nothing(self) -> None:
         """An empty append does nothing."""
         self.store.append([])
-        self.assertEqual(self.store.max_offset, 0)
+        self.assertEqual(self.store.commit_log.max_offset, 0)
 
     def test_over_several_files_in_one_append(self) -> None:
         """Over several files in one append."""
@@ -74,8 +74,8 @@ class AppendTests(SynchronousTestCase):
         """All that is dispatched; and what entered a queue."""
         dispatched: list[Sequence[MessageRecord]] = []
         arrived: list[Sequence[MessageRecord]] = []
-        self.store.on_dispatch.append(dispatched.append)
-        self.store.on_arrival.append(arrived.append)
+        self.store.dispatch.on_dispatch.append(dispatched.append)
+        self.store.dispatch.on_arrival.append(arrived.append)
         half = message(sys_flag=SYS_TRANSACTION_PREPARED)
         whole = message()
         self.box.append(half, whole)
@@ -86,7 +86,7 @@ class AppendTests(SynchronousTestCase):
     def test_arrival_is_readable(self) -> None:
         """A listener finds what it is told of."""
         bodies: list[bytes] = []
-        self.store.on_arrival.append(lambda records: bodies.extend(self.box.bodies()))
+        self.store.dispatch.on_arrival.append(lambda records: bodies.extend(self.box.bodies()))
         self.box.append(message(body=b"x"))
         self.assertEqual(bodies, [b"x"])
 
@@ -96,12 +96,12 @@ class AppendTests(SynchronousTestCase):
         def hide(record: MessageRecord) -> bool:
             return record.body != b"hidden"
 
-        self.store.dispatch_filter = hide
+        self.store.dispatch.filter = hide
         self.box.append(message(body=b"a"), message(body=b"hidden"), message(body=b"b"))
         self.assertEqual(self.box.bodies(), [b"a", b"b"])
         self.box.store.close()
         box = self.box._again()
-        box.store.dispatch_filter = hide
+        box.store.dispatch.filter = hide
         box.open()
         self.assertEqual(box.bodies(), [b"a", b"b"])
 
@@ -124,7 +124,7 @@ class AppendTests(SynchronousTestCase):
         error = self.assertRaises(StoreFull, self.store.append, big)
         self.assertTrue(error.retriable)
         self.assertEqual(self.box.bodies(), [b"a"])
-        self.assertEqual(self.store.max_offset_in_queue("TopicTest", 0), 1)
+        self.assertEqual(self.store.queues.max_offset("TopicTest", 0), 1)
         self.disk.room_bytes = None
         (record,) = self.box.append(message(body=b"b"))
         self.assertEqual((record.queue_offset, record.physical_offset), (1, 105 - 4))
@@ -153,7 +153,7 @@ class AppendTests(SynchronousTestCase):
     def test_queues_that_cannot_be_written_refuse_at_last(self) -> None:
         """Memory is bounded."""
         self.box.append(message(body=b"a"))
-        self.store._queues.tail_bytes = 1 << 30
+        self.store.queues.tail_bytes = 1 << 30
         self.assertRaises(StoreFull, self.store.append, [message()])
 
     def test_not_writable(self) -> None:
@@ -199,7 +199,7 @@ class FlushTests(SynchronousTestCase):
         waits = []
         for _ in range(5):
             (record,) = self.box.append(message())
-            waits.append(self.box.store.flushed(record.next_offset))
+            waits.append(self.box.store.flush.flushed(record.next_offset))
         self.assertEqual(len(self.jobs), 1)
         for _ in range(2):
             job, done = self.jobs.pop(0)
@@ -208,13 +208,14 @@ class FlushTests(SynchronousTestCase):
         for wait in waits:
             assert wait is not None
             self.successResultOf(wait)
-        self.assertEqual(self.box.store.flushed_offset, self.box.store.max_offset)
-        self.assertIsNone(self.box.store.flushed(self.box.store.max_offset))
+        log = self.box.store.commit_log
+        self.assertEqual(log.flushed_offset, log.max_offset)
+        self.assertIsNone(self.box.store.flush.flushed(self.box.store.commit_log.max_offset))
 
     def test_failed_sync_ends_writing(self) -> None:
         """Waits fail, appends are refused, reads go on, the mark of a crash stays."""
         (record,) = self.box.append(message(body=b"a"))
-        wait = self.box.store.flushed(record.next_offset)
+        wait = self.box.store.flush.flushed(record.next_offset)
         assert wait is not None
         self.jobs.pop()[1].errback(OSError(5, "input/output error"))
         self.failureResultOf(wait, StoreError)
@@ -335,7 +336,7 @@ class QueuesTests(SynchronousTestCase):
             box.step(30_000, 8)
         for again in (StoreBox.after_kill, StoreBox.after_stop):
             box = again(box)
-            queues = box.store.queues()
+            queues = box.store.queues.ids_by_topic()
             self.assertEqual(len(queues), 250)
             self.assertEqual(queues["T7"], [0, 1, 2, 3])
             for number in range(0, 250, 17):
@@ -348,9 +349,9 @@ class QueuesTests(SynchronousTestCase):
         box.step(60_000)
         self.assertEqual(box.store.delete_topic("TopicTest"), 1)
         self.assertEqual(box.store.delete_topic("TopicTest"), 0)
-        self.assertEqual(box.store.queues(), {"Other": [0]})
+        self.assertEqual(box.store.queues.ids_by_topic(), {"Other": [0]})
         self.assertEqual(box.bodies(), [])
-        self.assertEqual(len(box.store.query("TopicTest", "k", 1, 0, 2**62)[0]), 1)
+        self.assertEqual(len(box.store.reader.query("TopicTest", "k", 1, 0, 2**62)[0]), 1)
         (record,) = box.append(message(body=b"b"))
         self.assertEqual(record.queue_offset, 0)
         self.assertEqual(box.after_stop().bodies(), [b"b"])
@@ -361,7 +362,7 @@ class QueuesTests(SynchronousTestCase):
         records = box.append(*(message(body=bytes(size), tag="t") for size in (1, 2, 3)))
         expected = [(record.physical_offset, record.next_offset - record.physical_offset,
                      ord("t")) for record in records]
-        entries = box.store.queue_entries
+        entries = box.store.queues.entries
         self.assertEqual(entries("TopicTest", 0, 0, 9), expected)
         self.assertEqual(entries("TopicTest", 0, 1, 1), expected[1:2])
         for offset in (-1, 3, 2**40):
@@ -372,9 +373,9 @@ class QueuesTests(SynchronousTestCase):
     def test_offsets_of_unknown_queues(self) -> None:
         """Zero, and asking makes no queue."""
         store = StoreBox().open().store
-        self.assertEqual(store.min_offset_in_queue("T", 0), 0)
-        self.assertEqual(store.max_offset_in_queue("T", 0), 0)
-        self.assertEqual(store.queues(), {})
+        self.assertEqual(store.queues.min_offset("T", 0), 0)
+        self.assertEqual(store.queues.max_offset("T", 0), 0)
+        self.assertEqual(store.queues.ids_by_topic(), {})
 
 
 class RealDiskStoreTests(SynchronousTestCase):
@@ -392,7 +393,7 @@ class RealDiskStoreTests(SynchronousTestCase):
         box = box.after_kill()
         self.assertEqual(box.bodies(queue_id=1)[-1], b"100")
         self.assertEqual(len(box.bodies(queue_id=0)), 34)
-        records, _, _ = box.store.query("TopicTest", "k77", 9, 0, 2**62)
+        records, _, _ = box.store.reader.query("TopicTest", "k77", 9, 0, 2**62)
         self.assertEqual([decode_record(record).body for record in records], [b"77"])
         self.successResultOf(box.store.stop())
 

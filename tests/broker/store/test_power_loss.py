@@ -45,7 +45,7 @@ class PowerLossTests(SynchronousTestCase):
 
     def flushed(self) -> None:
         """Wait until the log is durable."""
-        self.assertIsNone(self.box.store.flushed(self.box.store.max_offset))
+        self.assertIsNone(self.box.store.flush.flushed(self.box.store.commit_log.max_offset))
 
     def lose(self) -> None:
         """Lose the power, and start again."""
@@ -66,7 +66,8 @@ class PowerLossTests(SynchronousTestCase):
         """What a killed process wrote into several files is durable when later messages are."""
         bodies = self.sent(20, 300)
         self.box = self.box.after_kill()
-        self.assertLess(self.box.store.flushed_offset, self.box.store.max_offset)
+        log = self.box.store.commit_log
+        self.assertLess(log.flushed_offset, log.max_offset)
         bodies += self.sent(1)
         self.flushed()
         self.lose()
@@ -108,13 +109,13 @@ class PowerLossTests(SynchronousTestCase):
     def test_entries_before_a_kill(self) -> None:
         """They are synced again before the checkpoint says that they are durable."""
         bodies = self.sent(30, 100)
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.box = self.box.after_kill()
         for _ in range(4):
             bodies += self.sent(4, 300)
             self.box.step(61_000, 3)
         self.lose()
-        self.assertGreater(self.box.store._checkpoint.values.logics_msg_timestamp, 0)
+        self.assertGreater(self.box.store.checkpoint.values.logics_msg_timestamp, 0)
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_queue_file_of_a_kill(self) -> None:
@@ -138,7 +139,7 @@ class PowerLossTests(SynchronousTestCase):
         bodies = self.sent(26) * 4
         for _ in range(3):
             self.sent(26)
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.box.store.close()
         file = self.disk.open_file(segment_path("/store/consumequeue/TopicTest/0", 0))
         file.write_at(100, bytes(20))
@@ -149,8 +150,8 @@ class PowerLossTests(SynchronousTestCase):
         self.sent(2)
         self.flushed()
         self.sent(3, 50)
-        self.box.store._queues.write_all()
-        self.box.store._queues.sync_job()()
+        self.box.store.queues.write_all()
+        self.box.store.queues.sync_job()()
         self.lose()
         self.assertEqual(len(self.box.bodies()), 2)
         bodies = [*self.box.bodies(), *self.sent(9)]
@@ -165,8 +166,8 @@ class PowerLossTests(SynchronousTestCase):
                 self.box.append(*other)
                 self.flushed()
             self.sent(3)
-            self.box.store._queues.write_all()
-            self.box.store._queues.sync_job()()
+            self.box.store.queues.write_all()
+            self.box.store.queues.sync_job()()
             self.lose()
             self.assertEqual(self.box.bodies(), [])
             self.box = self.box.after_kill()
@@ -219,9 +220,9 @@ class PowerLossTests(SynchronousTestCase):
     def test_stop_after_entries_were_lost(self) -> None:
         """They are written again by the stop, which is clean, and outlive a loss of power."""
         bodies = self.sent(5)
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.disk.fail_sync_in = 1
-        self.box.store._upkeep.sync_queues(1, 1).addErrback(lambda _: None)
+        self.box.store.upkeep.sync_queues(1, 1).addErrback(lambda _: None)
         self.disk.fail_sync_in = None
         self.successResultOf(self.box.store.stop())
         self.assertFalse(self.disk.exists("/store/abort"))
@@ -232,9 +233,9 @@ class PowerLossTests(SynchronousTestCase):
         """It is not clean: the next start looks closely."""
         bodies = self.sent(5)
         self.flushed()
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.disk.fail_sync_in = 1
-        self.box.store._upkeep.sync_queues(1, 1).addErrback(lambda _: None)
+        self.box.store.upkeep.sync_queues(1, 1).addErrback(lambda _: None)
         self.disk.fail_sync_in = 1
         self.successResultOf(self.box.store.stop())
         self.disk.fail_sync_in = None
@@ -282,13 +283,13 @@ class PowerLossTests(SynchronousTestCase):
 
     def test_keys_of_lost_messages(self) -> None:
         """The index is never ahead of the log, whose lost places other messages take."""
-        self.box.store._flush.flush_due = lambda now_ms: None  # type: ignore[method-assign]
+        self.box.store.flush.flush_due = lambda now_ms: None  # type: ignore[method-assign]
         bodies = self.sent(5)
         self.box.step(11_000, 20)
         self.lose()
         self.box.append(message(body=b"later", keys="later"))
         for key, expected in (("k", bodies), ("later", [b"later"])):
-            records, _, _ = self.box.store.query("TopicTest", key, 64, 0, 2**62)
+            records, _, _ = self.box.store.reader.query("TopicTest", key, 64, 0, 2**62)
             self.assertEqual([decode_record(each).body for each in records], expected)
 
     def test_keys_after_a_kill(self) -> None:
@@ -298,7 +299,7 @@ class PowerLossTests(SynchronousTestCase):
         self.box = self.box.after_kill()
         self.successResultOf(self.box.store.stop())
         self.lose()
-        records, _, _ = self.box.store.query("TopicTest", "k", 64, 0, 2**62)
+        records, _, _ = self.box.store.reader.query("TopicTest", "k", 64, 0, 2**62)
         self.assertEqual(len(records), 5)
 
     def test_index_file_of_a_kill(self) -> None:
@@ -316,27 +317,27 @@ class PowerLossTests(SynchronousTestCase):
         """Their queue offset is no offset, and drops nothing."""
         bodies = self.sent(5)
         self.box.append(message(body=b"half", sys_flag=4))
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.box = self.box.after_kill()
         self.assertEqual(self.box.bodies(), bodies)
-        self.assertEqual(self.box.store._queues.tail_bytes, 0, "no entry is made again")
+        self.assertEqual(self.box.store.queues.tail_bytes, 0, "no entry is made again")
 
     def test_filtered_messages_have_no_entries(self) -> None:
         """The same for messages that the filter keeps out of their queues."""
-        self.box.store.dispatch_filter = lambda record: record.body != b"out"
+        self.box.store.dispatch.filter = lambda record: record.body != b"out"
         bodies = self.sent(3)
         self.box.append(message(body=b"out"))
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.box.store.close()
         box = self.box._again()
-        box.store.dispatch_filter = lambda record: record.body != b"out"
+        box.store.dispatch.filter = lambda record: record.body != b"out"
         self.assertEqual(box.open().bodies(), bodies)
-        self.assertEqual(box.store._queues.tail_bytes, 0, "no entry is made again")
+        self.assertEqual(box.store.queues.tail_bytes, 0, "no entry is made again")
 
     def test_keys_after_a_stop(self) -> None:
         """The index's last header is durable as well."""
         self.sent(5)
         self.successResultOf(self.box.store.stop())
         self.lose()
-        records, _, _ = self.box.store.query("TopicTest", "k", 64, 0, 2**62)
+        records, _, _ = self.box.store.reader.query("TopicTest", "k", 64, 0, 2**62)
         self.assertEqual(len([decode_record(record) for record in records]), 5)

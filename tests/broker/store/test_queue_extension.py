@@ -44,16 +44,17 @@ class _Tests(SynchronousTestCase):
     def flush(self) -> None:
         """Let all be written."""
         self.box.step(61_000, 3)
-        self.assertEqual(self.box.store._queues.tail_bytes, 0)
+        self.assertEqual(self.box.store.queues.tail_bytes, 0)
 
     def codes(self) -> list[int]:
         """What the queue's entries have for codes, as they are."""
-        entries = self.box.store._queues.extended_entries
-        queue = self.box.store.queue("TopicTest", 0)
+        entries = self.box.store.queues.extended_entries
+        queue = self.box.store.queues.find("TopicTest", 0)
         assert queue is not None
         found: list[int] = []
         while queue.min_offset + len(found) < queue.max_offset:
-            found += [entry[2] for entry, _ in entries(queue, queue.min_offset + len(found), 99)[0]]
+            found += [entry[2] for entry, _ in entries(
+                "TopicTest", 0, queue.min_offset + len(found), 99)[0]]
         return found
 
     def pulled(self, tag: str, offset: int = 0) -> list[bytes]:
@@ -98,7 +99,7 @@ class WritingTests(_Tests):
         self.flush()
         self.assertEqual(self.codes(), [ord("a")])
         self.assertFalse(self.disk.exists("/off/consumequeue_ext"))
-        self.assertIsNone(self.box.store._queues.files.extensions)
+        self.assertIsNone(self.box.store.queues.files.extensions)
 
     def test_no_entry(self) -> None:
         """A half message has no entry, and no unit."""
@@ -108,7 +109,7 @@ class WritingTests(_Tests):
 
     def test_each_records_bitmap_reaches_the_filters(self) -> None:
         """Somebody gives the bitmap of each record, and filters are told it."""
-        self.box.store.make_filter_bitmap = (
+        self.box.store.dispatch.make_bitmap = (
             lambda record: record.body * 3 if record.body != b"c" else None)
         self.send("a", "bb", "c")
         self.flush()
@@ -123,12 +124,12 @@ class WritingTests(_Tests):
 
         found = self.box.store.get_message("TopicTest", 0, 0, 32, Told(frozenset()))
         self.assertEqual(found.message_count, 2)
-        start = self.box.store.store_time("TopicTest", 0, 0)
+        start = self.box.store.reader.store_time("TopicTest", 0, 0)
         self.assertEqual(told, [(start, b"aaa"), (start + 1, b"bbbbbb"), (start + 2, None)])
 
     def test_bitmap_that_does_not_fit(self) -> None:
         """The entry keeps the tag's hash."""
-        self.box.store.make_filter_bitmap = lambda record: bytes(FILE_SIZE)
+        self.box.store.dispatch.make_bitmap = lambda record: bytes(FILE_SIZE)
         self.send("a", "b")
         self.assertEqual(self.codes(), [ord("a"), ord("b")])
         self.assertEqual(self.pulled("b"), [b"b"])
@@ -138,10 +139,10 @@ class WritingTests(_Tests):
         assert isinstance(self.disk, FaultyDisk)
         self.send(*"abcdefg")
         self.disk.room_bytes = 30
-        queue = self.box.store.queue("TopicTest", 0)
+        queue = self.box.store.queues.find("TopicTest", 0)
         assert queue is not None
-        self.assertRaises(StoreFull, self.box.store._queues.write_tail, queue)
-        self.assertEqual(self.box.store._queues.tail_bytes, len(queue.tail) + 7 * 20 + 10)
+        self.assertRaises(StoreFull, self.box.store.queues.write_tail, queue)
+        self.assertEqual(self.box.store.queues.tail_bytes, len(queue.tail) + 7 * 20 + 10)
         self.disk.room_bytes = None
         self.flush()
         self.assertEqual([unit.tags_code for unit in self.units()], list(b"abcdefg"))
@@ -153,10 +154,10 @@ class WritingTests(_Tests):
             self.box = self.make(root=f"/{cut_in}")
             self.send(*"abcdefg")
             self.disk.cut_in = cut_in
-            queue = self.box.store.queue("TopicTest", 0)
+            queue = self.box.store.queues.find("TopicTest", 0)
             assert queue is not None
             try:
-                self.box.store._queues.write_tail(queue)
+                self.box.store.queues.write_tail(queue)
             except BaseException as cut:
                 self.assertEqual(type(cut).__name__, "PowerCut")
             self.disk.kill()
@@ -187,14 +188,14 @@ class ReadingTests(_Tests):
         """Who asks for entries gets codes, or entry and unit."""
         record, = self.send("a")
         store = self.box.store
-        self.assertEqual(store.queue_entries("TopicTest", 0, 0, 9),
+        self.assertEqual(store.queues.entries("TopicTest", 0, 0, 9),
                          [(0, record.size, ord("a"))])
-        ((entry, unit),), behind = store.extended_entries("TopicTest", 0, 0, 9)
+        ((entry, unit),), behind = store.queues.extended_entries("TopicTest", 0, 0, 9)
         self.assertEqual(behind, 1)
         self.assertTrue(is_address(entry[2]))
         self.assertEqual(unit, ExtensionUnit(ord("a"), record.store_timestamp))
-        self.assertEqual(store.extended_entries("TopicTest", 0, 1, 9), ([], 1))
-        self.assertEqual(store.extended_entries("Other", 0, 0, 9), ([], 0))
+        self.assertEqual(store.queues.extended_entries("TopicTest", 0, 1, 9), ([], 1))
+        self.assertEqual(store.queues.extended_entries("Other", 0, 0, 9), ([], 0))
 
     def test_lost_files(self) -> None:
         """Without its unit a message reaches every consumer; new units have places of their own."""
@@ -203,7 +204,7 @@ class ReadingTests(_Tests):
         self.disk.remove(EXTENSION)
         self.box = self.make()
         self.assertEqual(self.pulled("b"), [each.encode() for each in "abcdefg"])
-        self.assertEqual(self.box.store.queue_entries("TopicTest", 0, 1, 1)[0][2], self.codes()[1])
+        self.assertEqual(self.box.store.queues.entries("TopicTest", 0, 1, 1)[0][2], self.codes()[1])
         self.send("x")
         self.assertEqual(place_of(self.codes()[-1]), 2 * FILE_SIZE)
         self.assertEqual(self.pulled("y", 7), [])
@@ -263,9 +264,9 @@ class RestartTests(_Tests):
         self.send(*"ab")
         self.flush()
         self.send(*"cde")
-        queue = self.box.store.queue("TopicTest", 0)
+        queue = self.box.store.queues.find("TopicTest", 0)
         assert queue is not None
-        extensions = self.box.store._queues.files.extensions
+        extensions = self.box.store.queues.files.extensions
         assert extensions is not None
         extensions.write_tail(queue)
         self.assertEqual(len(self.units()), 5)
@@ -319,9 +320,9 @@ class RemovalTests(_Tests):
         self.box.store.delete_topic("TopicTest")
         self.assertEqual(self.disk.list_directory("/store/consumequeue_ext"), ["Other"])
         self.send("b")
-        self.assertEqual(self.box.store._queues.tail_bytes, 40)
+        self.assertEqual(self.box.store.queues.tail_bytes, 40)
         self.box.store.delete_topic("TopicTest")
-        self.assertEqual(self.box.store._queues.tail_bytes, 0)
+        self.assertEqual(self.box.store.queues.tail_bytes, 0)
         self.send("c")
         self.flush()
         self.assertEqual([unit.tags_code for unit in self.units()], [ord("c")])
@@ -339,7 +340,7 @@ class RemovalTests(_Tests):
             store.log_retention.step(self.box.now_ms)
         for _ in range(3):
             store.queue_retention.step(self.box.now_ms)
-        first = store.min_offset_in_queue("TopicTest", 0)
+        first = store.queues.min_offset("TopicTest", 0)
         self.assertGreater(first, 5)
         names = self.disk.list_directory(EXTENSION)
         self.assertEqual(int(names[0]), first // 5 * FILE_SIZE)

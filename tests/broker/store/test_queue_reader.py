@@ -60,12 +60,12 @@ class GetMessageTests(SynchronousTestCase):
         """Nothing was ever stored: begin at 0."""
         self.check(self.get(0), "NO_MESSAGE_IN_QUEUE", 0)
         self.check(self.get(7), "NO_MESSAGE_IN_QUEUE", 0)
-        self.assertEqual(self.box.store.queues(), {})
+        self.assertEqual(self.box.store.queues.ids_by_topic(), {})
 
     def test_reads_before_at_and_behind_the_end_have_their_status(self) -> None:
         """Too small, at the end, behind the end."""
         self.box.append(*[message() for _ in range(3)])
-        queue = self.box.store.queue("TopicTest", 0)
+        queue = self.box.store.queues.find("TopicTest", 0)
         assert queue is not None
         queue.min_offset = 1
         self.check(self.get(0), "OFFSET_TOO_SMALL", 1)
@@ -122,9 +122,9 @@ class GetMessageTests(SynchronousTestCase):
         self.box = StoreBox(LittleMemoryDisk()).open()
         self.box.append(*[message() for _ in range(20)])
         store = self.box.store
-        near = [store.is_in_memory("TopicTest", 0, offset) for offset in (0, 16, 17, 19, 20)]
+        near = [store.reader.is_in_memory("TopicTest", 0, offset) for offset in (0, 16, 17, 19, 20)]
         self.assertEqual(near, [False, False, True, True, False])
-        self.assertFalse(store.is_in_memory("Other", 0, 0))
+        self.assertFalse(store.reader.is_in_memory("Other", 0, 0))
 
     def test_size_limits(self) -> None:
         """The first message comes whatever its size; the others must fit."""
@@ -173,7 +173,7 @@ class GetMessageTests(SynchronousTestCase):
         """The reader goes on at the next file."""
         self.box.append(*[message() for _ in range(45)])
         self.box.step(60_000)
-        queue = self.box.store.queue("TopicTest", 0)
+        queue = self.box.store.queues.find("TopicTest", 0)
         assert queue is not None
         del queue.starts[0]
         self.check(self.get(3), "OFFSET_FOUND_NULL", 20)
@@ -182,7 +182,7 @@ class GetMessageTests(SynchronousTestCase):
         """Entries whose records are gone: the read goes on with the next commit-log file."""
         self.box = StoreBox(mapped_file_size_commit_log=1000).open()
         self.box.append(*[message(body=bytes(300)) for _ in range(6)])
-        log = self.box.store._log
+        log = self.box.store.commit_log
         del log.starts[0]
         log._files.close_all()
         self.check(self.get(0), "FOUND", 6, 4)
@@ -197,7 +197,7 @@ class GetMessageTests(SynchronousTestCase):
         """A read maps the file that it begins in, whichever the last one was in."""
         self.box = StoreBox(mapped_file_size_commit_log=1000).open()
         self.box.append(*[message(body=bytes(300)) for _ in range(6)])
-        log = self.box.store._log
+        log = self.box.store.commit_log
         for offset in (0, 4, 1, 5):
             asked: list[int] = []
             self.patch(log, "read", asked.append)
@@ -226,7 +226,7 @@ class QueryTests(SynchronousTestCase):
 
     def query(self, key: str, count: int = 32, topic: str = "TopicTest") -> list[bytes]:
         """Bodies of what is found."""
-        records, _, _ = self.box.store.query(topic, key, count, 0, 2**62)
+        records, _, _ = self.box.store.reader.query(topic, key, count, 0, 2**62)
         return [decode_record(record).body for record in records]
 
     def test_by_key_and_unique_key(self) -> None:
@@ -260,9 +260,9 @@ class QueryTests(SynchronousTestCase):
 
     def test_index_position(self) -> None:
         """How far the index is, for the reply's header."""
-        self.assertEqual(self.box.store.query("T", "k", 1, 0, 2**62), ([], 0, 0))
+        self.assertEqual(self.box.store.reader.query("T", "k", 1, 0, 2**62), ([], 0, 0))
         records = self.box.append(message(keys="k"), message(keys="k"))
-        _, timestamp, place = self.box.store.query("T", "k", 1, 0, 2**62)
+        _, timestamp, place = self.box.store.reader.query("T", "k", 1, 0, 2**62)
         self.assertEqual((timestamp, place), (self.box.now_ms, records[1].physical_offset))
 
     def test_without_index(self) -> None:
@@ -287,33 +287,33 @@ class TimeTests(SynchronousTestCase):
         """First at or after, last at or before."""
         cases = [(0, 0, 0), (10, 0, 0), (15, 1, 0), (20, 1, 3), (30, 4, 3), (40, 4, 4), (50, 5, 4)]
         for second, lower, upper in cases:
-            find = self.box.store.offset_by_time
+            find = self.box.store.reader.offset_by_time
             self.assertEqual(find("TopicTest", 0, second * 1000), lower, msg=second)
             self.assertEqual(find("TopicTest", 0, second * 1000, "upper"), upper, msg=second)
 
     def test_unknown_queue(self) -> None:
         """Offset 0, no times."""
         store = self.box.store
-        self.assertEqual(store.offset_by_time("Other", 0, 1), 0)
-        self.assertEqual(store.store_time("Other", 0, 0), -1)
-        self.assertEqual(store.earliest_store_time("Other", 0), -1)
+        self.assertEqual(store.reader.offset_by_time("Other", 0, 1), 0)
+        self.assertEqual(store.reader.store_time("Other", 0, 0), -1)
+        self.assertEqual(store.reader.earliest_store_time("Other", 0), -1)
 
     def test_store_times(self) -> None:
         """Of one message, of the queue's first, of the log's first."""
         store = self.box.store
-        self.assertEqual([store.store_time("TopicTest", 0, n) for n in (-1, 0, 4, 5)],
+        self.assertEqual([store.reader.store_time("TopicTest", 0, n) for n in (-1, 0, 4, 5)],
                          [-1, 10_000, 40_000, -1])
-        queue = store.queue("TopicTest", 0)
+        queue = store.queues.find("TopicTest", 0)
         assert queue is not None
         queue.min_offset = 2
-        self.assertEqual(store.earliest_store_time("TopicTest", 0), 20_000)
-        self.assertEqual(store.earliest_store_time(), 10_000)
-        self.assertEqual(store.offset_by_time("TopicTest", 0, 0, "upper"), 2)
+        self.assertEqual(store.reader.earliest_store_time("TopicTest", 0), 20_000)
+        self.assertEqual(store.reader.earliest_store_time(), 10_000)
+        self.assertEqual(store.reader.offset_by_time("TopicTest", 0, 0, "upper"), 2)
 
     def test_a_queues_message_in_the_commit_log(self) -> None:
         """A queue's message in the commit log."""
         store = self.box.store
-        self.assertEqual(store.commit_log_offset("TopicTest", 0, 0), 0)
-        self.assertGreater(store.commit_log_offset("TopicTest", 0, 1), 0)
-        self.assertEqual(store.commit_log_offset("TopicTest", 0, 5), -1)
-        self.assertEqual(store.commit_log_offset("Other", 0, 0), -1)
+        self.assertEqual(store.queues.commit_log_offset("TopicTest", 0, 0), 0)
+        self.assertGreater(store.queues.commit_log_offset("TopicTest", 0, 1), 0)
+        self.assertEqual(store.queues.commit_log_offset("TopicTest", 0, 5), -1)
+        self.assertEqual(store.queues.commit_log_offset("Other", 0, 0), -1)

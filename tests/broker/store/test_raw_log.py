@@ -27,7 +27,7 @@ class RawAppendTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.master = master_box()
-        self.end = self.master.store.max_offset
+        self.end = self.master.store.commit_log.max_offset
         self.box = StoreBox(mapped_file_size_commit_log=FILE_SIZE).open()
         self.raw = self.box.store.raw
         self.lines: list[Any] = []
@@ -48,20 +48,21 @@ class RawAppendTests(SynchronousTestCase):
     def feed(self, end: int, size: int, slices: bool = True) -> None:
         """Append up to ``end``, ``size`` bytes at a time."""
         store = self.box.store
-        while store.max_offset < end:
-            begin = store.max_offset
+        while store.commit_log.max_offset < end:
+            begin = store.commit_log.max_offset
             self.raw.append(begin, self.bytes_of(begin, min(begin + size, end)))
-            while slices and store.dispatch_step():
+            while slices and store.dispatch.step():
                 continue
 
     def test_an_append_makes_nothing_readable_by_itself(self) -> None:
         """Its caller acknowledges the bytes first, and dispatches them in steps then."""
         seen: list[bytes] = []
-        self.box.store.on_dispatch.append(lambda records: seen.extend(r.body for r in records))
+        self.box.store.dispatch.on_dispatch.append(
+            lambda records: seen.extend(r.body for r in records))
         self.feed(self.end, FILE_SIZE, slices=False)
         self.assertEqual((seen, self.box.bodies()), ([], []))
-        self.assertEqual(self.box.store.dispatch_behind_bytes(), self.end)
-        self.assertTrue(self.box.store.dispatch_step())
+        self.assertEqual(self.box.store.dispatch.behind_bytes, self.end)
+        self.assertTrue(self.box.store.dispatch.step())
         self.assertEqual(len(seen), 40)
         self.assertEqual(self.box.bodies(queue_id=1), self.master.bodies(queue_id=1))
 
@@ -82,18 +83,19 @@ class RawAppendTests(SynchronousTestCase):
 
     def test_a_record_is_whole_with_its_last_byte(self) -> None:
         """The beginning of a record is stored and does not count."""
-        first, second = (self.master.store.commit_log_offset("TopicTest", 0, n) for n in (1, 2))
+        first, second = (
+            self.master.store.queues.commit_log_offset("TopicTest", 0, n) for n in (1, 2))
         for end in range(first, second + 1):
             self.feed(end, 1)
             expected = max(place for place in self.places() if place <= end)
             self.assertEqual(self.raw.whole_offset, expected, end)
-            self.assertEqual(self.box.store.dispatched_offset, expected)
+            self.assertEqual(self.box.store.dispatch.offset, expected)
         self.assertEqual(self.lines, [])
 
     def places(self) -> list[int]:
         """Where the master's records begin."""
         store = self.master.store
-        return sorted(store.commit_log_offset("TopicTest", queue_id, n)
+        return sorted(store.queues.commit_log_offset("TopicTest", queue_id, n)
                       for queue_id in range(2) for n in range(20))
 
     def test_bytes_of_another_place_are_refused(self) -> None:
@@ -102,7 +104,7 @@ class RawAppendTests(SynchronousTestCase):
         for offset in (0, 999, 1001):
             error = self.assertRaises(StoreError, self.raw.append, offset, b"x")
             self.assertIn(f"bytes of {offset} cannot be stored at 1000", str(error))
-        self.assertEqual(self.box.store.max_offset, 1000)
+        self.assertEqual(self.box.store.commit_log.max_offset, 1000)
 
     def test_bytes_that_are_no_record_are_refused_whole(self) -> None:
         """So are those behind whole records of the same append."""
@@ -111,14 +113,14 @@ class RawAppendTests(SynchronousTestCase):
                     (1 << 20).to_bytes(4, "big") + good[4:8]):
             error = self.assertRaises(StoreError, self.raw.append, 0, good + bad)
             self.assertIn(f"no record of this log can begin at {len(good)}", str(error))
-            self.assertEqual(self.box.store.max_offset, 0)
+            self.assertEqual(self.box.store.commit_log.max_offset, 0)
 
     def test_a_head_that_comes_in_two_parts_is_looked_at(self) -> None:
         """The part that is stored already, and the one that comes."""
         self.raw.append(0, self.bytes_of(0, 5))
         self.assertRaises(StoreError, self.raw.append, 5, b"\xff\xff\xff")
         self.raw.append(5, self.bytes_of(5, 200))
-        self.assertEqual(self.box.store.max_offset, 200)
+        self.assertEqual(self.box.store.commit_log.max_offset, 200)
 
     def test_a_log_with_files_of_another_length_is_refused_at_the_first_blank(self) -> None:
         """Queues and index would be made of the wrong bytes behind it."""
@@ -126,7 +128,7 @@ class RawAppendTests(SynchronousTestCase):
         self.raw = self.box.store.raw
         error = self.assertRaises(StoreError, self.feed, self.end, 100)
         self.assertIn("mappedFileSizeCommitLog differs", str(error))
-        self.assertLess(self.box.store.max_offset, FILE_SIZE)
+        self.assertLess(self.box.store.commit_log.max_offset, FILE_SIZE)
 
     def test_what_the_store_appended_itself_counts_as_whole(self) -> None:
         """A broker that was a master goes on as a replica."""
@@ -143,7 +145,7 @@ class RawAppendTests(SynchronousTestCase):
         self.assertRaises(StoreFull, box.store.raw.append, 0, self.bytes_of(0, 100))
         disk.room_bytes = None
         box.store.raw.append(0, self.bytes_of(0, 100))
-        self.assertEqual(box.store.max_offset, 100)
+        self.assertEqual(box.store.commit_log.max_offset, 100)
         disk.fail_sync_in = 1
         box.step(10_000)
         self.flushLoggedErrors(OSError)
@@ -159,7 +161,7 @@ class RawAppendTests(SynchronousTestCase):
             self.raw = self.box.store.raw
             self.feed(end, 64, slices)
             again = self.box.after_kill()
-            self.assertEqual(again.store.max_offset, self.places()[3])
+            self.assertEqual(again.store.commit_log.max_offset, self.places()[3])
             self.assertEqual(again.store.raw.whole_offset, self.places()[3])
 
     def test_a_read_ends_with_its_file(self) -> None:

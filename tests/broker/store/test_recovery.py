@@ -36,23 +36,25 @@ class ScanTests(SynchronousTestCase):
         """Every record is found, larger ones than a read among them."""
         bodies = [bytes([n]) * (400_000 * n) for n in range(1, 6)] * 2
         store = self.make_log(bodies)
-        found = [m.body for m in scan_log(store._log, 0, store.max_offset, True)]
+        found = [m.body for m in scan_log(store.commit_log, 0, store.commit_log.max_offset, True)]
         self.assertEqual(found, bodies)
 
     def test_from_any_record(self) -> None:
         """It needs a record's beginning, not a file's."""
         store = self.make_log([b"a", b"b", b"c"])
-        second = store.commit_log_offset("TopicTest", 0, 1)
-        found = [m.body for m in scan_log(store._log, second, store.max_offset, True)]
+        second = store.queues.commit_log_offset("TopicTest", 0, 1)
+        end = store.commit_log.max_offset
+        found = [m.body for m in scan_log(store.commit_log, second, end, True)]
         self.assertEqual(found, [b"b", b"c"])
-        self.assertEqual(list(scan_log(store._log, second + 1, store.max_offset, True)), [])
+        self.assertEqual(
+            list(scan_log(store.commit_log, second + 1, store.commit_log.max_offset, True)), [])
 
     def test_record_of(self) -> None:
         """What is dispatched again is what was sent."""
         box = StoreBox().open()
         sent = message(tag="t", keys="a b", unique_key="U", queue_id=2, flag=9, reconsume_times=3)
         box.append(message(), sent)
-        (_, found) = scan_log(box.store._log, 0, box.store.max_offset, True)
+        (_, found) = scan_log(box.store.commit_log, 0, box.store.commit_log.max_offset, True)
         again = record_of(found, None, {})
         for name in (
             "topic", "queue_id", "body", "properties", "keys", "tags_code", "flag", "sys_flag",
@@ -70,7 +72,7 @@ class ScanTests(SynchronousTestCase):
         box.append(
             message(sys_flag=SYS_TRANSACTION_PREPARED), message(sys_flag=SYS_TRANSACTION_ROLLBACK)
         )
-        for found in scan_log(box.store._log, 0, box.store.max_offset, True):
+        for found in scan_log(box.store.commit_log, 0, box.store.commit_log.max_offset, True):
             self.assertFalse(record_of(found, None, {}).enters_queue)
 
     def test_start_after_crash(self) -> None:

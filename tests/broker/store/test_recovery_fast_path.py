@@ -219,7 +219,7 @@ class RecoveryTests(SynchronousTestCase):
         box.step(11_000, 40)
         # What the index lacks.
         records += [box.append(message(body=b"%d" % n, keys="k"))[0] for n in range(250, 500)]
-        box.store._queues.write_all()
+        box.store.queues.write_all()
         box.append(*[message(body=b"new") for _ in range(3)])
         found = [record.physical_offset for record in records[::-1]]
         # The newest of the index is put again, as by Apache's broker: there may be more keys.
@@ -234,8 +234,8 @@ class RecoveryTests(SynchronousTestCase):
         self.patch(recovery, "decode_record", decode)
         again = box.after_kill()
         self.assertEqual(len(decoded), 4, "the first, whose queue is not read yet, three new ones")
-        assert again.store._index is not None
-        self.assertEqual(again.store._index.find("TopicTest", "k", 999, 0, sys.maxsize)[0], found)
+        assert again.store.index is not None
+        self.assertEqual(again.store.index.find("TopicTest", "k", 999, 0, sys.maxsize)[0], found)
         bodies = [b"%d" % number for number in range(500)] + [b"new"] * 3
         self.assertEqual(again.bodies(), bodies)
         # Without the loop the same comes out.
@@ -243,13 +243,13 @@ class RecoveryTests(SynchronousTestCase):
         once_more = again.after_kill()
         self.assertEqual(len(decoded), 4 + 503)
         self.assertEqual(once_more.bodies(), bodies)
-        self.assertEqual(once_more.store.max_offset, again.store.max_offset)
+        self.assertEqual(once_more.store.commit_log.max_offset, again.store.commit_log.max_offset)
 
     def test_a_filter_is_asked_about_each_message(self) -> None:
         """Who has one is asked about each message."""
         box = StoreBox().open()
         box.append(*[message(body=b"%d" % number) for number in range(5)])
-        box.store._queues.write_all()
+        box.store.queues.write_all()
         box.store.close()
         asked = []
         box = box._again()
@@ -258,7 +258,7 @@ class RecoveryTests(SynchronousTestCase):
             asked.append(record.body)
             return True
 
-        box.store.dispatch_filter = enters
+        box.store.dispatch.filter = enters
         box.open()
         self.assertEqual(set(asked), {b"%d" % number for number in range(5)})
 
@@ -270,10 +270,10 @@ class RecoveryTests(SynchronousTestCase):
             message(body=body, properties="KEYS\x01k\x02x\x01" + ("\0" if body == b"b" else "y"))
             for body in bodies])
         # For the index all of them are old.
-        assert box.store._index is not None
-        box.store._index.current().put(1, "k", 10**6, box.now_ms)
+        assert box.store.index is not None
+        box.store.index.current().put(1, "k", 10**6, box.now_ms)
         box.step(11_000, 40)
-        box.store._queues.write_all()
+        box.store.queues.write_all()
         file = box.disk.open_file(segment_path("/store/consumequeue/TopicTest/0", 0))
         file.write_at(ENTRY.size, ENTRY.pack(a.physical_offset, a.size, 0))
         box = box.after_kill()

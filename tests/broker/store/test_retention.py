@@ -104,7 +104,7 @@ class ReasonsTests(RetentionCase):
         self.box.set(delete_when=f"{self.box.hour(5)};{self.box.hour()}")
         self.box.clean_log()
         self.assertEqual(self.box.log_files(), [4])
-        self.assertEqual(self.box.store.min_offset, 4 * 65536)
+        self.assertEqual(self.box.store.commit_log.min_offset, 4 * 65536)
 
     def test_young_files_stay(self) -> None:
         """Age counts from the last write; an old file behind a young one stays as well."""
@@ -227,7 +227,7 @@ class PaceTests(RetentionCase):
         self.disk.used_ratio = 0.86
         waiting = self.box.store.log_retention.step(self.box.now_ms)
         assert waiting is not None
-        self.assertEqual(self.box.store.min_offset, 65536)
+        self.assertEqual(self.box.store.commit_log.min_offset, 65536)
         self.assertEqual(len(self.box.log_files()), 15)
         self.assertIs(self.box.store.look_message(0), None)
         job, done = jobs.pop()
@@ -247,19 +247,19 @@ class CareTests(RetentionCase):
     def test_a_file_is_kept_while_it_is_not_on_disk(self) -> None:
         """A file is kept while it is not on disk."""
         self.box.fill(2)
-        self.box.store._log.flushed_offset = 3 * 65536 + 1
+        self.box.store.commit_log.flushed_offset = 3 * 65536 + 1
         self.box.clean_log()
         self.assertEqual(self.box.log_files(), [3, 4, 5, 6])
 
     def test_a_file_is_kept_while_messages_of_it_wait_for_replicas(self) -> None:
         """A file is kept while messages of it wait for replicas."""
-        self.box.store.advance_confirm_offset(0)
+        self.box.store.dispatch.advance_confirm_offset(0)
         self.box.fill(3)
         self.box.clean_log()
         self.assertEqual(self.box.log_files()[0], 4)
         self.assertGreater(len(self.box.log_files()), 3)
-        self.box.store.advance_confirm_offset(self.box.store.max_offset)
-        while self.box.store.dispatch_behind_bytes():
+        self.box.store.dispatch.advance_confirm_offset(self.box.store.commit_log.max_offset)
+        while self.box.store.dispatch.behind_bytes:
             self.box.step(50)
         self.box.step(60_000, 2)
         self.box.clean_log()
@@ -272,7 +272,8 @@ class CareTests(RetentionCase):
         for _ in range(3):
             self.box.append(*[message(body=BODY) for _ in range(2)])
         self.box.step(10_000)
-        self.assertEqual(self.box.store.flushed_offset, self.box.store.max_offset)
+        log = self.box.store.commit_log
+        self.assertEqual(log.flushed_offset, log.max_offset)
         self.box.clean_log()
         again = self.box.after_kill()
         self.assertEqual(len(again.bodies("New")), 1)
@@ -282,7 +283,7 @@ class CareTests(RetentionCase):
         again.clean_log()
         again.clean_queues()
         self.assertEqual(again.log_files(), [7])
-        self.assertEqual(again.after_kill().store.max_offset_in_queue("New", 0), 2)
+        self.assertEqual(again.after_kill().store.queues.max_offset("New", 0), 2)
 
     def test_one_that_cannot_be_removed(self) -> None:
         """No other goes before it, so that there is never a gap; it is tried again."""
@@ -297,7 +298,7 @@ class CareTests(RetentionCase):
             self.box.clean_log()
         first = segment_path("/store/commitlog", 0)
         self.assertEqual(tried, [first])
-        self.assertEqual(self.box.store.min_offset, 65536)
+        self.assertEqual(self.box.store.commit_log.min_offset, 65536)
         self.box.now_ms += 120_000
         self.box.clean_log()
         self.assertEqual(tried, [first, first])
@@ -351,7 +352,8 @@ class ReaderTests(SynchronousTestCase):
         self.assertEqual((gone.status, gone.next_begin_offset, gone.min_offset),
                          (GetMessageStatus.OFFSET_TOO_SMALL, 6, 6))
         self.assertEqual(len(store.get_message("TopicTest", 0, 6, 1).messages), 1)
-        self.assertEqual(store.earliest_store_time(), store.store_time("TopicTest", 0, 6))
+        self.assertEqual(
+            store.reader.earliest_store_time(), store.reader.store_time("TopicTest", 0, 6))
 
 
 class RealReaderTests(ReaderTests):
@@ -412,15 +414,15 @@ class AnyOrderTests(SynchronousTestCase):
             else:
                 box = chance.choice((RetentionBox.after_kill, RetentionBox.after_stop))(box)
         box.clean_queues()
-        minimum = box.store.min_offset
+        minimum = box.store.commit_log.min_offset
         for topic, records in stored.items():
             left = [each for each in records if each.physical_offset >= minimum]
-            low = box.store.min_offset_in_queue(topic, 0)
+            low = box.store.queues.min_offset(topic, 0)
             case = f"seed {seed}, {topic}"
-            self.assertEqual(box.store.max_offset_in_queue(topic, 0), len(records), msg=case)
+            self.assertEqual(box.store.queues.max_offset(topic, 0), len(records), msg=case)
             self.assertEqual(low, len(records) - len(left), msg=case)
             self.assertEqual(box.bodies(topic), [each.body for each in left], msg=case)
-        found, _, _ = box.store.query("A", "k", 64, 0, box.now_ms)
+        found, _, _ = box.store.reader.query("A", "k", 64, 0, box.now_ms)
         self.assertTrue(all(decode_record(each).physical_offset >= minimum for each in found))
 
 
@@ -447,12 +449,12 @@ class QueueRetentionTests(RetentionCase):
         box.clean_queues()
         store = box.store
         for topic in ("TopicTest", "Other", "Late"):
-            low, high = (store.min_offset_in_queue(topic, 0), store.max_offset_in_queue(topic, 0))
-            places = [store.commit_log_offset(topic, 0, each) for each in range(low, high)]
+            low, high = (store.queues.min_offset(topic, 0), store.queues.max_offset(topic, 0))
+            places = [store.queues.commit_log_offset(topic, 0, each) for each in range(low, high)]
             self.assertEqual(len(places), {"TopicTest": 2, "Other": 0, "Late": 1}[topic], topic)
-            self.assertTrue(all(place >= store.min_offset for place in places))
+            self.assertTrue(all(place >= store.commit_log.min_offset for place in places))
             self.assertEqual(len(box.bodies(topic)), high - low)
-        self.assertEqual(store.max_offset_in_queue("Other", 0), 1)
+        self.assertEqual(store.queues.max_offset("Other", 0), 1)
         (next_one,) = box.append(message("Other", b"next"))
         self.assertEqual((next_one.queue_offset, box.bodies("Other")), (1, [b"next"]))
 
@@ -467,15 +469,15 @@ class QueueRetentionTests(RetentionCase):
             self.assertEqual(self.queue_files(), [0, 1, 2, 3, 4])
             box.clean_log()
             box.clean_queues()
-            minimum = box.store.min_offset_in_queue("TopicTest", 0)
+            minimum = box.store.queues.min_offset("TopicTest", 0)
             self.assertGreater(minimum, 70)
             self.assertEqual(self.queue_files(), list(range(minimum // 20, 5)))
             self.assertEqual(self.queue_files("Idle"), [0])
             bodies = box.bodies()
             opened = again(box)
-            self.assertEqual(opened.store.min_offset, box.store.min_offset)
+            self.assertEqual(opened.store.commit_log.min_offset, box.store.commit_log.min_offset)
             for topic, low in (("TopicTest", minimum), ("Idle", 20)):
-                self.assertEqual(opened.store.min_offset_in_queue(topic, 0), low)
+                self.assertEqual(opened.store.queues.min_offset(topic, 0), low)
             self.assertEqual(opened.bodies(), bodies)
 
     def test_killed_in_between(self) -> None:
@@ -483,7 +485,7 @@ class QueueRetentionTests(RetentionCase):
         self.box.step(60_000, 3)
         self.box.clean_log()
         opened = self.box.after_kill()
-        self.assertEqual(opened.store.min_offset_in_queue("TopicTest", 0), 8)
+        self.assertEqual(opened.store.queues.min_offset("TopicTest", 0), 8)
         self.assertEqual(len(opened.bodies()), 1)
 
     def test_index_files_without_a_message_go(self) -> None:
@@ -498,11 +500,12 @@ class QueueRetentionTests(RetentionCase):
         box.clean_log()
         box.clean_queues()
         self.assertLess(len(self.disk.list_directory("/store/index")), files)
-        found, _, _ = box.store.query("TopicTest", "k9-49", 10, 0, box.now_ms)
+        found, _, _ = box.store.reader.query("TopicTest", "k9-49", 10, 0, box.now_ms)
         self.assertEqual(len(found), 1)
-        self.assertEqual(box.store.query("TopicTest", "k0-0", 10, 0, box.now_ms)[0], [])
+        self.assertEqual(box.store.reader.query("TopicTest", "k0-0", 10, 0, box.now_ms)[0], [])
         again = box.after_kill()
-        self.assertEqual(len(again.store.query("TopicTest", "k9-49", 10, 0, box.now_ms)[0]), 1)
+        self.assertEqual(
+            len(again.store.reader.query("TopicTest", "k9-49", 10, 0, box.now_ms)[0]), 1)
 
     def test_files_of_one_queue_a_step(self) -> None:
         """Files of one queue a step, then a pause; queues without any are looked at quickly."""
@@ -532,7 +535,7 @@ class QueueRetentionTests(RetentionCase):
         box.fill(1)
         box.step(60_000, 10)
         box.clean_log()
-        files = box.store._queues.files
+        files = box.store.queues.files
         correct = files.correct_min_offset
 
         def slow_correct(queue: ConsumeQueue, minimum: int) -> None:
@@ -546,7 +549,7 @@ class QueueRetentionTests(RetentionCase):
             box.store.delete_topic(f"T{number}")
         self.assertGreater(box.clean_queues(), 5)
         for number in range(1, 50, 2):
-            self.assertEqual(box.store.min_offset_in_queue(f"T{number}", 0), 1)
+            self.assertEqual(box.store.queues.min_offset(f"T{number}", 0), 1)
 
     def test_a_file_that_cannot_be_removed(self) -> None:
         """It and those behind it stay; the queue's minimum is right all the same."""
@@ -562,7 +565,7 @@ class QueueRetentionTests(RetentionCase):
         self.patch(self.disk, "remove", failing)
         box.clean_queues()
         self.assertEqual(self.queue_files()[0], 0)
-        self.assertGreater(box.store.min_offset_in_queue("TopicTest", 0), 70)
+        self.assertGreater(box.store.queues.min_offset("TopicTest", 0), 70)
 
     def test_expired_queues(self) -> None:
         """A queue without a message goes when it is asked for, unless its topic is kept."""
@@ -577,8 +580,8 @@ class QueueRetentionTests(RetentionCase):
                    for queue in box.store.clean_expired_queues({"Kept"})]
         self.assertEqual(removed, [("Idle", 0), ("Idle", 1)])
         self.assertEqual(self.disk.list_directory("/store/consumequeue/Idle"), ["2"])
-        self.assertEqual(box.store.queues()["Kept"], [0, 1])
+        self.assertEqual(box.store.queues.ids_by_topic()["Kept"], [0, 1])
         (again,) = box.append(message("Idle"))
         self.assertEqual(again.queue_offset, 0)
         opened = box.after_kill()
-        self.assertEqual(opened.store.max_offset_in_queue("Idle", 0), 1)
+        self.assertEqual(opened.store.queues.max_offset("Idle", 0), 1)

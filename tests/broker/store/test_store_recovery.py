@@ -43,15 +43,15 @@ class CleanStartTests(SynchronousTestCase):
                 ]
                 self.assertEqual(box.bodies(f"T{topic}", queue_id), expected)
         for number in range(60):
-            records, _, _ = box.store.query(f"T{number % 3}", f"k{number}", 9, 0, 2**62)
+            records, _, _ = box.store.reader.query(f"T{number % 3}", f"k{number}", 9, 0, 2**62)
             self.assertEqual([decode_record(r).body for r in records], [b"%d" % number])
-        self.assertEqual(len(box.store.query("T0", "half", 99, 0, 2**62)[0]), 60)
+        self.assertEqual(len(box.store.reader.query("T0", "half", 99, 0, 2**62)[0]), 60)
 
     def test_after_a_stop(self) -> None:
         """And messages go on where they ended."""
-        end = self.box.store.max_offset
+        end = self.box.store.commit_log.max_offset
         box = self.box.after_stop()
-        self.assertEqual(box.store.max_offset, end)
+        self.assertEqual(box.store.commit_log.max_offset, end)
         self.check(box)
         (record,) = box.append(message("T0"))
         self.assertEqual((record.queue_offset, record.physical_offset), (10, end))
@@ -64,7 +64,8 @@ class CleanStartTests(SynchronousTestCase):
     def test_after_a_stop_without_messages(self) -> None:
         """An empty store is empty again."""
         box = StoreBox().open().after_stop()
-        self.assertEqual((box.store.max_offset, box.store.queues()), (0, {}))
+        self.assertEqual(
+            (box.store.commit_log.max_offset, box.store.queues.ids_by_topic()), (0, {}))
 
     def test_after_a_kill(self) -> None:
         """Nothing that was acknowledged is lost, whatever was written of queues and index."""
@@ -75,18 +76,18 @@ class CleanStartTests(SynchronousTestCase):
             box = self.box.after_kill()
             self.check(box)
             self.assertEqual(box.bodies("T5"), [b"last"])
-            self.assertEqual(len(box.store.query("T5", "last", 9, 0, 2**62)[0]), 1)
+            self.assertEqual(len(box.store.reader.query("T5", "last", 9, 0, 2**62)[0]), 1)
             box = box.after_kill()
             self.check(box)
             self.check(box.after_stop())
 
     def test_nothing_is_mapped(self) -> None:
         """Recovery looks at holes, and through a map that may take room a full disk has not."""
-        end = self.box.store.max_offset
+        end = self.box.store.commit_log.max_offset
         with_map = MemoryFile.read_map
         self.patch(MemoryFile, "read_map", lambda file: self.fail(f"{file.path} is mapped"))
         box = self.box.after_kill().after_stop()
-        self.assertEqual(box.store.max_offset, end)
+        self.assertEqual(box.store.commit_log.max_offset, end)
         for place in range(3000, 5000):
             box.store.look_message(place)
         self.patch(MemoryFile, "read_map", with_map)
@@ -154,11 +155,12 @@ class CleanStartTests(SynchronousTestCase):
 
     def test_nothing_was_durable(self) -> None:
         """A loss of power in a store's first seconds may leave queues and no log."""
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.box.store.close()
         self.box.disk.remove("/store/commitlog")
         box = self.box.after_kill()
-        self.assertEqual((box.store.max_offset, box.store.queues()), (0, {}))
+        self.assertEqual(
+            (box.store.commit_log.max_offset, box.store.queues.ids_by_topic()), (0, {}))
 
     def test_last_files_are_gone(self) -> None:
         """One line says that messages are missing."""
@@ -170,17 +172,17 @@ class CleanStartTests(SynchronousTestCase):
         box = self.box.after_kill()
         said = [formatEvent(event) for event in errors if event["log_level"] is LogLevel.error]
         self.assertEqual(len(said), 1)
-        self.assertIn(f"ends at {box.store.max_offset}, consume queues tell", said[0])
+        self.assertIn(f"ends at {box.store.commit_log.max_offset}, consume queues tell", said[0])
 
     def test_first_files_are_gone(self) -> None:
         """Queues begin with their first message that is still there."""
         self.successResultOf(self.box.store.stop())
         self.box.disk.remove(LOG_PATH)
         box = self.box.after_kill()
-        self.assertEqual(box.store.min_offset, 4000)
-        minimum = box.store.min_offset_in_queue("T0", 0)
+        self.assertEqual(box.store.commit_log.min_offset, 4000)
+        minimum = box.store.queues.min_offset("T0", 0)
         self.assertGreater(minimum, 0)
-        place = box.store.commit_log_offset("T0", 0, minimum)
+        place = box.store.queues.commit_log_offset("T0", 0, minimum)
         self.assertGreaterEqual(place, 4000)
         self.assertEqual(box.bodies("T0", 0)[-1], b"54")
 
@@ -196,8 +198,8 @@ class DamageTests(SynchronousTestCase):
     def check(self, box: StoreBox, count: int) -> StoreBox:
         """So many are left, and the log goes on behind them."""
         self.assertEqual(box.bodies(), [b"%d" % n for n in range(count)])
-        self.assertEqual(box.store.max_offset, self.records[count - 1].next_offset)
-        self.assertEqual(len(box.store.query("TopicTest", "k", 64, 0, 2**62)[0]), count)
+        self.assertEqual(box.store.commit_log.max_offset, self.records[count - 1].next_offset)
+        self.assertEqual(len(box.store.reader.query("TopicTest", "k", 64, 0, 2**62)[0]), count)
         (record,) = box.append(message(body=b"new"))
         self.assertEqual(record.queue_offset, count)
         box = box.after_kill()
@@ -245,15 +247,15 @@ class DamageTests(SynchronousTestCase):
         """Nothing is left: queues are empty, and offsets begin anew."""
         overwrite(self.box, LOG_PATH, 4, b"\0")
         box = self.box.after_kill()
-        self.assertEqual((box.bodies(), box.store.max_offset), ([], 0))
+        self.assertEqual((box.bodies(), box.store.commit_log.max_offset), ([], 0))
 
     def test_queue_points_behind_the_log(self) -> None:
         """After a clean stop too, the log decides."""
         self.successResultOf(self.box.store.stop())
         self.box.disk.clear_from(LOG_PATH, self.records[6].physical_offset)
         box = self.box._again().open()
-        self.assertEqual(box.store.max_offset, self.records[6].physical_offset)
-        self.assertEqual(box.store.max_offset_in_queue("TopicTest", 0), 6)
+        self.assertEqual(box.store.commit_log.max_offset, self.records[6].physical_offset)
+        self.assertEqual(box.store.queues.max_offset("TopicTest", 0), 6)
         (record,) = box.append(message(body=b"longer than the one before"))
         self.assertEqual(record.queue_offset, 6)
         self.assertEqual(box.bodies()[5:], [b"5", b"longer than the one before"])

@@ -50,7 +50,7 @@ class UpkeepTests(SynchronousTestCase):
     def test_many_entries_in_all_are_written_at_once(self) -> None:
         """However few each queue has: memory is bounded."""
         self.box.append(message("A"), message("B"))
-        self.box.store._queues.tail_bytes += 4 << 20
+        self.box.store.queues.tail_bytes += 4 << 20
         self.box.step(1)
         self.assertEqual(self.topics(), ["A", "B"])
 
@@ -89,7 +89,7 @@ class UpkeepTests(SynchronousTestCase):
             (stored_ms, stored_ms, stored_ms))
         self.assertEqual(self.topics(), ["TopicTest"])
         self.box = self.box.after_kill()
-        self.assertEqual(self.box.store._queues.tail_bytes, 0, "nothing is entered again")
+        self.assertEqual(self.box.store.queues.tail_bytes, 0, "nothing is entered again")
 
     def test_queues_are_synced_each_minute(self) -> None:
         """Then the checkpoint says so, with the time of the newest message."""
@@ -105,7 +105,8 @@ class UpkeepTests(SynchronousTestCase):
         self.box.append(message(body=bytes(30_000)))
         stored_ms = self.box.now_ms
         self.box.step(1000, 2)
-        self.assertEqual(self.box.store.flushed_offset, self.box.store.max_offset)
+        log = self.box.store.commit_log
+        self.assertEqual(log.flushed_offset, log.max_offset)
         self.assertEqual(self.checkpoint().physic_msg_timestamp, stored_ms)
 
     def test_queues_are_synced_when_much_came(self) -> None:
@@ -184,7 +185,7 @@ class UpkeepTests(SynchronousTestCase):
         del self.disk.before_write
         self.box.step(100, 150)
         self.assertEqual(self.checkpoint().index_msg_timestamp, stored_ms)
-        index = self.box.store._index
+        index = self.box.store.index
         assert index is not None
         self.assertTrue(index.is_flushed)
         self.assertEqual(sorted(done), ["the checkpoint", "the index"])
@@ -210,7 +211,7 @@ class UpkeepTests(SynchronousTestCase):
         for nth in range(1, 6):
             self.disk = FaultyDisk()
             self.box = StoreBox(self.disk).open()
-            index = self.box.store._index
+            index = self.box.store.index
             assert index is not None
             self.box.append(message(body=b"0", keys="k"))
             self.box.step(100, 5)
@@ -227,7 +228,7 @@ class UpkeepTests(SynchronousTestCase):
             self.successResultOf(self.box.store.stop())
             self.assertEqual(bool(self.box.store.stop_fault), nth < 5)
             self.box = self.box._again().open()
-            found, _, _ = self.box.store.query("TopicTest", "k", 999, 0, 2**62)
+            found, _, _ = self.box.store.reader.query("TopicTest", "k", 999, 0, 2**62)
             self.assertEqual(len(found), 64, "as many as one answer has")
             self.assertIn(b"99", [decode_record(each).body for each in found])
 
@@ -290,7 +291,7 @@ class UpkeepTests(SynchronousTestCase):
         self.box.step(0, 2)
         self.disk.fail_sync_in = None
         self.flushLoggedErrors(OSError)
-        self.assertEqual(self.box.store._upkeep.synced_offset, 0)
+        self.assertEqual(self.box.store.upkeep.synced_offset, 0)
         self.assertEqual(self.checkpoint().logics_msg_timestamp, 0)
         said[:] = [text for text in said if "entries" in text]
         return said
@@ -311,7 +312,7 @@ class UpkeepTests(SynchronousTestCase):
         self.box.step(60_000, 2)
         self.assertEqual(self.checkpoint().logics_msg_timestamp, self.box.now_ms - 120_000)
         self.assertIn(FILE, rewritten)
-        self.assertEqual(self.box.store._upkeep.synced_offset, self.box.store.max_offset)
+        self.assertEqual(self.box.store.upkeep.synced_offset, self.box.store.commit_log.max_offset)
         self.assertEqual(said, ["entries of queues may not come on disk",
                                 "entries of queues are written again and on disk"])
         self.successResultOf(self.box.store.stop())
@@ -340,19 +341,19 @@ class UpkeepTests(SynchronousTestCase):
             return done
 
         self.box.in_thread = hold
-        while not held or self.box.store._queues.tail_bytes:
+        while not held or self.box.store.queues.tail_bytes:
             self.box.step(60_000)
         self.box.append(message())
-        self.box.store._queues.write_all()
+        self.box.store.queues.write_all()
         self.disk.fail_sync_in = 1
         for job in held:
             job()
         self.disk.fail_sync_in = None
         self.box.in_thread = execute
-        self.assertTrue(self.box.store._upkeep._lost)
+        self.assertTrue(self.box.store.upkeep._lost)
         self.disk.open_file(FILE).write_at(20, bytes(20))
         self.box.step(60_000, 2)
-        self.assertTrue(self.box.store._upkeep._gone)
+        self.assertTrue(self.box.store.upkeep._gone)
         self.flushLoggedErrors(OSError, StoreError)
 
     def test_written_again_in_vain(self) -> None:
@@ -372,9 +373,9 @@ class UpkeepTests(SynchronousTestCase):
         self.box.append(*[message("T", bytes(9000), queue_id=number % 3) for number in range(300)])
         self.failed()
         # Each look at the clock finds the time of a step over.
-        self.box.store._upkeep._now_ms = lambda: self.box.now_ms + 1000
+        self.box.store.upkeep._now_ms = lambda: self.box.now_ms + 1000
         steps = 0
-        while not self.box.store._upkeep.synced_offset:
+        while not self.box.store.upkeep.synced_offset:
             steps += 1
             self.assertLess(steps, 100)
             self.box.step(60_000 if steps == 1 else 0)

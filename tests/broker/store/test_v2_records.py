@@ -43,13 +43,13 @@ class V2RecordTests(SynchronousTestCase):
         store = self.box.store
         for topic, bodies in self.sent.items():
             self.assertEqual(self.box.bodies(topic), bodies)
-            found, _, _ = store.query(topic, "k7", 9, 0, 2**62)
+            found, _, _ = store.reader.query(topic, "k7", 9, 0, 2**62)
             self.assertEqual(len(found), 1)
-            place = store.commit_log_offset(topic, 0, 7)
+            place = store.queues.commit_log_offset(topic, 0, 7)
             self.assertEqual(store.look_message(place), found[0])
             magic = MAGIC_V1 if topic == SHORT else MAGIC_V2
             self.assertEqual(struct.unpack_from(">i", found[0], 4), (magic,))
-            self.assertGreater(store.store_time(topic, 0, 7), 0)
+            self.assertGreater(store.reader.store_time(topic, 0, 7), 0)
 
     def test_version_2_records_read_as_they_were_sent(self) -> None:
         """As they were sent."""
@@ -73,7 +73,7 @@ class V2RecordTests(SynchronousTestCase):
 
     def test_a_record_whose_topic_was_torn_ends_the_log(self) -> None:
         """A record whose topic was torn ends the log."""
-        place = self.box.store.commit_log_offset(TOPICS[1], 0, COUNT - 1)
+        place = self.box.store.queues.commit_log_offset(TOPICS[1], 0, COUNT - 1)
         record = self.box.store.look_message(place)
         assert record is not None
         self.box.store.close()
@@ -82,7 +82,7 @@ class V2RecordTests(SynchronousTestCase):
             file.seek(place % FILE_SIZE + len(record) - 150)
             file.write(bytes(FILE_SIZE - file.tell()))
         self.box = self.box._again().open()
-        self.assertEqual(self.box.store.max_offset, place)
+        self.assertEqual(self.box.store.commit_log.max_offset, place)
         self.assertEqual(self.box.bodies(TOPICS[1]), self.sent[TOPICS[1]][:-1])
         self.assertEqual(self.box.bodies(TOPICS[0]), self.sent[TOPICS[0]])
 

@@ -110,7 +110,7 @@ class ExtensionTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.box = KernelBox([("admin", admin.Plugin)], {"enableConsumeQueueExt": "true"})
         self.addCleanup(self.box.stop)
-        self.box.kernel.store.make_filter_bitmap = (
+        self.box.kernel.store.dispatch.make_bitmap = (
             lambda record: bytes([0x80, 0, 0, 0, 0, 0, 0, 0, 1]) if record.body == b"b" else None)
         self.box.kernel.append([message("T", body, tag="t") for body in (b"a", b"b")])
 

@@ -39,7 +39,7 @@ class ReplicationTests(SynchronousTestCase):
         box.kernel.append([message("T")])
         reply = box.ask(RequestCode.GET_BROKER_HA_STATUS)
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
-        end = box.kernel.store.max_offset
+        end = box.kernel.store.commit_log.max_offset
         self.assertGreater(end, 0)
         self.assertEqual(json.loads(reply.body), {**APACHE, "masterCommitLogMaxOffset": end})
 
@@ -56,7 +56,7 @@ class ReplicationTests(SynchronousTestCase):
             reply = box.ask(code, header)
             self.assertEqual((reply.code, reply.remark, reply.body),
                              (ResponseCode.SUCCESS, None, b""), msg=code.name)
-        self.assertEqual(box.kernel.store.max_offset, 0)
+        self.assertEqual(box.kernel.store.commit_log.max_offset, 0)
 
     def test_a_slave_answers_that_there_is_no_replication(self) -> None:
         """A slave is told that there is no replication."""

@@ -43,11 +43,11 @@ class RetentionRequestsTests(SynchronousTestCase):
         """Expired files go, whatever the hour; without the request they stay."""
         self.box.now_ms += 4 * DAY_MS
         self.clean()
-        self.assertEqual(self.store.min_offset, 0)
+        self.assertEqual(self.store.commit_log.min_offset, 0)
         reply = self.box.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
         self.assertEqual((reply.code, reply.remark, reply.body), (ResponseCode.SUCCESS, None, b""))
         self.clean()
-        self.assertEqual(self.store.min_offset, 2 * 65536)
+        self.assertEqual(self.store.commit_log.min_offset, 2 * 65536)
 
     def test_clean_expired_queues(self) -> None:
         """Queues without a message go, but not those of system topics."""
@@ -55,8 +55,8 @@ class RetentionRequestsTests(SynchronousTestCase):
         self.clean()
         reply = self.box.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
         self.assertEqual((reply.code, reply.remark, reply.body), (ResponseCode.SUCCESS, None, b""))
-        self.assertEqual(sorted(self.store.queues()), ["Busy", "SCHEDULE_TOPIC_XXXX"])
-        self.assertEqual(self.store.max_offset_in_queue("Busy", 0), 5)
+        self.assertEqual(sorted(self.store.queues.ids_by_topic()), ["Busy", "SCHEDULE_TOPIC_XXXX"])
+        self.assertEqual(self.store.queues.max_offset("Busy", 0), 5)
 
     def test_clean_unused_topics(self) -> None:
         """Queues of topics without a configuration go; system topics and light queues stay."""
@@ -68,7 +68,7 @@ class RetentionRequestsTests(SynchronousTestCase):
                        for queue_id in (0, 3)])
         reply = self.box.ask(RequestCode.CLEAN_UNUSED_TOPIC)
         self.assertEqual((reply.code, reply.remark, reply.body), (ResponseCode.SUCCESS, None, b""))
-        self.assertEqual(sorted(self.store.queues()), sorted(kept))
+        self.assertEqual(sorted(self.store.queues.ids_by_topic()), sorted(kept))
         root = self.store.settings.store_path_root_dir
         self.assertNotIn("Idle", self.disk.list_directory(f"{root}/consumequeue"))
         # What was in memory alone does not come back with the next flush.
@@ -77,7 +77,7 @@ class RetentionRequestsTests(SynchronousTestCase):
             self.store.flush_step(self.box.now_ms)
         self.assertEqual(sorted(self.disk.list_directory(f"{root}/consumequeue")), sorted(kept))
         kernel.append([again := message("Idle")])
-        self.assertEqual((again.queue_offset, self.store.queues()["Idle"]), (0, [0]))
+        self.assertEqual((again.queue_offset, self.store.queues.ids_by_topic()["Idle"]), (0, [0]))
 
     def test_clean_many_unused_topics(self) -> None:
         """Others are served between them."""
@@ -87,10 +87,10 @@ class RetentionRequestsTests(SynchronousTestCase):
         self.box.clock = lambda: next(clock)
         peer = self.box.peer()
         self.assertIsNone(self.box.send(peer, RequestCode.CLEAN_UNUSED_TOPIC))
-        self.assertGreater(len(self.store.queues()), 40)
+        self.assertGreater(len(self.store.queues.ids_by_topic()), 40)
         task, = (task for task in kernel.periodic_tasks if task.name == "go on with long work")
         for _ in range(50):
             task.run(0)
         self.assertEqual([reply.code for reply in self.box.late_replies(peer)],
                          [ResponseCode.SUCCESS])
-        self.assertEqual(sorted(self.store.queues()), ["SCHEDULE_TOPIC_XXXX"])
+        self.assertEqual(sorted(self.store.queues.ids_by_topic()), ["SCHEDULE_TOPIC_XXXX"])

@@ -208,14 +208,14 @@ class BitmapTests(FiltersTestCase):
 
     def test_only_where_filters_are(self) -> None:
         """The store is asked to ask while there is a filter; other topics have no bitmaps."""
-        self.assertIsNone(self.kernel.store.make_filter_bitmap)
+        self.assertIsNone(self.kernel.store.dispatch.make_bitmap)
         self.filters.register("g", [sub("a > 1", 5)])
-        make = self.kernel.store.make_filter_bitmap
+        make = self.kernel.store.dispatch.make_bitmap
         assert make is not None
         self.assertIsNone(make(record("U", {"a": "2"})))
         self.assertEqual(make(record("T", {"a": "1"})), bytes(14))
         self.filters.register("g", [sub("a >", 6)])
-        self.assertIsNone(self.kernel.store.make_filter_bitmap)
+        self.assertIsNone(self.kernel.store.dispatch.make_bitmap)
 
     def test_language_that_raises(self) -> None:
         """A filter that raises is one that may want the message: the pull says what is wrong."""

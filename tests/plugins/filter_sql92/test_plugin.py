@@ -304,7 +304,7 @@ class OffTests(PluginTestCase):
         self.send(b"1", n="9")
         kernel = self.box.kernel
         self.assertIsNone(kernel.filters.consumer_filters)
-        self.assertIsNone(kernel.store.make_filter_bitmap)
+        self.assertIsNone(kernel.store.dispatch.make_bitmap)
         self.assertFalse([task for task in kernel.periodic_tasks if "filter" in task.name])
         self.assertEqual(self.pull()[0], ResponseCode.SYSTEM_ERROR)
         self.assertFalse(self.disk.exists("/store/config/consumerFilter.json"))

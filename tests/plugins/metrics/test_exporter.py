@@ -198,7 +198,7 @@ class PagesTests(MetricsTestCase):
             "store", "tables", "answers", "name servers", "name server: answers",
             "name server: key-value configuration"})
         kernel, service = self.broker.kernel, self.broker.service.broker
-        self.broker.call(setattr, kernel.store._flush, "failure", StoreError("the disk is gone"))
+        self.broker.call(setattr, kernel.store.flush, "failure", StoreError("the disk is gone"))
         self.broker.call(setattr, service.name_servers, "unreached",
                          dict.fromkeys(service.name_servers.addresses, "refused"))
         status, page = self.health()
@@ -206,7 +206,7 @@ class PagesTests(MetricsTestCase):
         [address] = service.name_servers.addresses
         self.assertEqual(page["reasons"], [
             "store: the disk is gone", f"name servers: {address}: refused"])
-        self.broker.call(setattr, kernel.store._flush, "failure", None)
+        self.broker.call(setattr, kernel.store.flush, "failure", None)
         self.broker.call(setattr, service.name_servers, "unreached", {})
         self.assertEqual(self.health()[0], 200)
 

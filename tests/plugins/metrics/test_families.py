@@ -151,7 +151,8 @@ class BrokerTests(FamiliesTestCase):
         rows = values(list(broker_families.collect(self.kernel)))
         place = ("local", "disk")
         behind = rows["rocketmq_storage_flush_behind_bytes"][place]
-        self.assertEqual(behind, self.kernel.store.max_offset - self.kernel.store.flushed_offset)
+        log = self.kernel.store.commit_log
+        self.assertEqual(behind, log.max_offset - log.flushed_offset)
         self.assertGreater(behind, 0)
         self.assertEqual(rows["rocketmq_storage_message_reserve_time_milliseconds"][place], 5000)
 

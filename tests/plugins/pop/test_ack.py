@@ -57,7 +57,8 @@ class AckTests(PopTestCase):
             RequestCode.ACK_MESSAGE, number, self.ack_header(each))
             for number, each in enumerate(popped))
         appended: list[int] = []
-        self.box.kernel.store.on_dispatch.append(lambda records: appended.append(len(records)))
+        self.box.kernel.store.dispatch.on_dispatch.append(
+            lambda records: appended.append(len(records)))
         replies = self.box.kernel.dispatcher.execute(
             peer, FrameDecoder().feed(frames), self.box.now_ms)
         commands = [decode_command(FrameDecoder().feed(reply)[0]) for reply in replies]
@@ -131,7 +132,7 @@ class SyncFlushTests(PopTestCase):
         [popped] = self.pop()
         self.ack(popped)
         store = self.box.kernel.store
-        self.assertEqual(store.flushed_offset, store.max_offset)
+        self.assertEqual(store.commit_log.flushed_offset, store.commit_log.max_offset)
 
 
 class RefusedTests(PopTestCase):

@@ -92,7 +92,7 @@ class DeliveryTests(DelayTestCase):
         self.send(b"late", 1, topic="U")
         self.box.kernel.tables.delete_topic("T")
         self.let_pass(1000)
-        self.assertNotIn("T", self.box.kernel.store.queues())
+        self.assertNotIn("T", self.box.kernel.store.queues.ids_by_topic())
         self.assertEqual(self.bodies("U"), [b"late"])
         # One of the same name is another topic.
         self.send(b"new", 1)
@@ -147,9 +147,9 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual([properties[name] for name in ("REAL_TOPIC", "REAL_QID", "DELAY", "TAGS")],
                          ["T", "3", "1", "red"])
         self.assertEqual((come.born_timestamp, come.store_timestamp), (sent_ms, sent_ms + 1000))
-        found, *_ = self.box.kernel.store.query("T", "k", 10, 0, 2**62)
+        found, *_ = self.box.kernel.store.reader.query("T", "k", 10, 0, 2**62)
         self.assertEqual([decode_record(data).body for data in found], [b"body"])
-        [entry] = self.box.kernel.store.queue_entries("T", 3, 0, 1)
+        [entry] = self.box.kernel.store.queues.entries("T", 3, 0, 1)
         self.assertEqual(entry[2], message(tag="red").tags_code)
 
     def test_more_than_one_batch_is_delivered_in_order(self) -> None:
@@ -253,21 +253,21 @@ class ProgressTests(DelayTestCase):
     def test_recovered_entries(self) -> None:
         """A queue that is made again from the log delivers at the same time as the lost one."""
         self.send(b"late", 2)
-        before = self.box.kernel.store.queue_entries(SCHEDULE_TOPIC, 1, 0, 1)
+        before = self.box.kernel.store.queues.entries(SCHEDULE_TOPIC, 1, 0, 1)
         self.box.kernel.store.close()
         self.disk.forget_locks()
         for path in list(self.disk.list_directory(f"/store/consumequeue/{SCHEDULE_TOPIC}/1")):
             self.disk.remove(f"/store/consumequeue/{SCHEDULE_TOPIC}/1/{path}")
         self.box = self.start()
         self.assertEqual(
-            self.box.kernel.store.queue_entries(SCHEDULE_TOPIC, 1, 0, 1), before)
+            self.box.kernel.store.queues.entries(SCHEDULE_TOPIC, 1, 0, 1), before)
         self.assertEqual(before[0][2], self.box.now_ms + 5000)
 
     def test_offset_below(self) -> None:
         """An offset before the queue goes on at its beginning, and says so."""
         self.send(b"gone", 1)
         self.send(b"there", 1)
-        queue = self.box.kernel.store.queue(SCHEDULE_TOPIC, 0)
+        queue = self.box.kernel.store.queues.find(SCHEDULE_TOPIC, 0)
         assert queue is not None
         queue.min_offset = 1
         with capturedLogs() as events:

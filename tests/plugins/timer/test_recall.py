@@ -211,4 +211,5 @@ class RecallTests(TimerTestCase):
         self.restart(flushDiskType="SYNC_FLUSH")
         handle = self.handle_of(TIMER_DELAY_MS="4500")
         self.assertEqual(self.recall(handle).code, ResponseCode.SUCCESS)
-        self.assertEqual(self.box.kernel.store.flushed_offset, self.box.kernel.store.max_offset)
+        log = self.box.kernel.store.commit_log
+        self.assertEqual(log.flushed_offset, log.max_offset)

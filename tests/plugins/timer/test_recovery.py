@@ -229,7 +229,7 @@ class RecoveryTests(TimerTestCase):
         [first] = [unit for _, unit in self.service.timer_log.units(7 * UNIT_SIZE, 8 * UNIT_SIZE)]
         self.run_task("remove old timer log files")
         self.assertEqual(self.service.timer_log.begin, 0)
-        self.patch(type(self.box.kernel.store), "min_offset", first.place + 1)
+        self.patch(type(self.box.kernel.store.commit_log), "min_offset", first.place + 1)
         self.run_task("remove old timer log files")
         self.assertEqual(self.service.timer_log.begin, 8 * UNIT_SIZE + 20)
 

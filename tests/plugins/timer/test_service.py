@@ -99,7 +99,7 @@ class DeliveryTests(TimerTestCase):
         kernel.tables.delete_topic("U")
         self.turns(2500)
         self.assertEqual([len(self.bodies(topic)) for topic in ("T", "U", "V")], [0, 0, 1])
-        self.assertNotIn("T", kernel.store.queues())
+        self.assertNotIn("T", kernel.store.queues.ids_by_topic())
         self.assertEqual(self.service.metrics.count("U"), 1)
         kernel.topic_config.update(TopicConfig("U", 4, 4, 6), {})
         self.turns(3000)
@@ -359,7 +359,7 @@ class FaultTests(TimerTestCase):
 
     def test_wheel_that_cannot_be_written(self) -> None:
         """It is written later, with what came meanwhile."""
-        self.box.kernel.store.flushed(self.box.kernel.store.max_offset)
+        self.box.kernel.store.flush.flushed(self.box.kernel.store.commit_log.max_offset)
         self.send(TIMER_DELAY_MS="9500")
         self.turn()
         self.disk.room_bytes = 0

@@ -28,7 +28,7 @@ class OnlyNews:
         header = request.header
         if header.queue_offset >= 0:
             return None
-        return self._broker.store.max_offset_in_queue(header.topic, header.queue_id)
+        return self._broker.store.queues.max_offset(header.topic, header.queue_id)
 
     def pulled(self, request: Request[Any], client: BroadcastClient, offset: int) -> None:
         """It remembers nothing."""
