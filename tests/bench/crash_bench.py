@@ -119,7 +119,8 @@ class Apache:
 
     def __init__(self, home: Path, port: int, namesrv: str) -> None:
         self.name, self.home, self.port = "Apache", home, port
-        self._peer = Peer(home, broker_port=port, with_namesrv=False, namesrv_address=namesrv)
+        self._peer = Peer(home, broker_port=port, with_namesrv=False, namesrv_address=namesrv,
+                          short_lived=False)
         for name in ("namesrv", "broker"):
             (home / "conf").mkdir(parents=True, exist_ok=True)
             (home / "conf" / f"logback_{name}.xml").write_text("<configuration/>")
@@ -172,7 +173,7 @@ def open_copy(broker: Twistmq | Apache, crashed: Path, ends: list[int]) -> tuple
 @contextlib.contextmanager
 def name_server(folder: Path, port: int) -> Iterator[str]:
     """Apache's name server, for both."""
-    peer = Peer(folder / "namesrv", namesrv_port=port)
+    peer = Peer(folder / "namesrv", namesrv_port=port, short_lived=False)
     peer.home.mkdir()
     (peer.home / "conf").mkdir()
     (peer.home / "conf" / "logback_namesrv.xml").write_text("<configuration/>")

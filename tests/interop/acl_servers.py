@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from tests.interop.clients import JavaTestCase
-from tests.interop.servers import PEER, Servers, free_port
+from tests.interop.servers import Servers
 from twistmq.broker.wire.command import RemotingCommand, decode_command, encode_request
 from twistmq.broker.wire.frame import FrameDecoder
 from twistmq.broker.wire.signature import request_content, signature_of
@@ -112,16 +110,11 @@ class AclTestCase(JavaTestCase):
         (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
         return home
 
-    def apache(self) -> Broker:
+    def theirs(self) -> Broker:
         """Start Apache's broker of ``version``."""
-        home, port, namesrv_port = self.home("apache"), free_port(), free_port()
-        command = [sys.executable, str(PEER), "--version", self.version]
-        self.addCleanup(subprocess.run, [*command, "stop", str(home)], check=True)
-        subprocess.run([*command, "start", str(home), "--heap", "512m",
-                        "--namesrv", str(namesrv_port), "--broker", str(port),
-                        "--set", "aclEnable=true", "--set", f"brokerName={BROKER_NAME}"],
-                       check=True, stdout=subprocess.DEVNULL)
-        return Broker(f"127.0.0.1:{namesrv_port}", port, home)
+        peer = self.start_apache(self.home("apache").name, settings={
+            "aclEnable": "true", "brokerName": BROKER_NAME})
+        return Broker(peer.namesrv_address, peer.broker_port, peer.home)
 
     def ours(self) -> Broker:
         """Start ours, which logs all it can."""

@@ -24,11 +24,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.interop.peer import CACHE, MODULES, class_path, jars_folder, java_command
+from tests.interop.peer import CACHE, MODULES, Peer, class_path, jars_folder, java_command
+from tests.interop.ports import free_port
 
 __all__ = ["JAVA_VERSIONS", "JavaTestCase", "RoundError", "client_home", "go_missing", "go_program",
            "go_round", "java_classes", "java_missing", "java_program", "java_round",
@@ -144,6 +145,18 @@ class JavaTestCase(SynchronousTestCase):
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
+
+    def start_apache(self, name: str = "peer", **options: Any) -> Peer:
+        """Start Apache's servers on free ports; they are killed when the test ends.
+
+        :param name: of the folder with their data.
+        :param options: Peer's.
+        """
+        options = {"version": self.version, "namesrv_port": free_port(), "heap": "512m", **options}
+        peer = Peer(self.folder / name, broker_port=free_port(), **options)
+        self.addCleanup(peer.stop, kill=True)
+        peer.start()
+        return peer
 
 
 def java_classes(

@@ -8,7 +8,8 @@ The jars come from the Maven registry that `mvn` is configured with, once, into
   peer.py start DIR             name server and broker with their data under DIR; returns when
                                 both answer. Options: --namesrv PORT, --broker PORT,
                                 --set key=value ..., --heap 512m, --no-namesrv, --namesrv-addr A,
-                                --broker-property key=value ... (Java's, such as tls.*)
+                                --broker-property key=value ... (Java's, such as tls.*),
+                                --short-lived (they start sooner, and are slower later)
   peer.py stop DIR [--kill]     stop them (clean shutdown; --kill leaves a crashed store behind)
   peer.py mqadmin ARGS...       Apache's admin tool, e.g. mqadmin clusterList -n 127.0.0.1:9876
   peer.py java FILE.java ARGS   run one Java source file against the Apache client
@@ -49,6 +50,9 @@ DEPENDENCY: Final = (
 PATIENT: Final = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "60000"}
 #: How long a server may take to start or to end, seconds: several share the machine's cores.
 PATIENCE_SECONDS: Final = 120.0
+#: Options of Java for a process that ends soon: it compiles little, and one thread collects.
+#: Apache's servers, tools and clients start with two thirds of the processor time.
+SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 MODULES: Final = ("broker", "namesrv", "tools")
 QUIET_LOGGING: Final = '<configuration><root level="OFF"/></configuration>'
 NAMESRV_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
@@ -74,15 +78,19 @@ def class_path(version: str, modules: Sequence[str] = MODULES) -> str:
     return f"{home}/lib/*"
 
 
-def java_command(home: Path, class_paths: list[str], heap: str = "256m") -> list[str]:
+def java_command(
+    home: Path, class_paths: list[str], heap: str = "256m", *, short_lived: bool = True
+) -> list[str]:
     """A quiet `java` that keeps what it writes below a folder; the main class is to follow.
 
     :param home: becomes the user's home and Apache's home.
+    :param short_lived: whether it may be slower than Java can be, to start sooner.
     """
     home.mkdir(parents=True, exist_ok=True)
     quiet = home / "quiet.xml"
     quiet.write_text(QUIET_LOGGING)
-    return ["java", f"-Xmx{heap}", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}",
+    return ["java", *(SHORT_LIVED if short_lived else ()), f"-Xmx{heap}",
+            f"-Duser.home={home}", f"-Drocketmq.home.dir={home}",
             f"-Drmq.logback.configurationFile={quiet}", f"-Dlogback.configurationFile={quiet}",
             "-cp", ":".join(class_paths)]
 
@@ -153,6 +161,8 @@ class Peer:
     with_namesrv: bool = True
     namesrv_address: str = ""
     settings: dict[str, str] = field(default_factory=dict)
+    #: Whether the servers may be slower than Java can be, to start sooner.
+    short_lived: bool = True
     #: Java's system properties, of both processes.
     properties: dict[str, str] = field(default_factory=dict)
     #: More of them, of the broker only.
@@ -199,7 +209,8 @@ class Peer:
     def _launch(self, name: str, main: str, settings: dict[str, str]) -> None:
         config = self.home / f"{name}.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = java_command(self.home, [class_path(self.version)], self.heap)
+        command = java_command(self.home, [class_path(self.version)], self.heap,
+                               short_lived=self.short_lived)
         own = self.broker_properties if name == "broker" else {}
         command[1:1] = [f"-Xms{self.heap}", *[
             f"-D{key}={value}" for key, value in {**self.properties, **own}.items()]]
@@ -250,6 +261,7 @@ def parse_arguments() -> argparse.Namespace:
     begin.add_argument("--heap", default="1g")
     begin.add_argument("--set", action="append", default=[])
     begin.add_argument("--broker-property", action="append", default=[])
+    begin.add_argument("--short-lived", action="store_true")
     begin.add_argument("--no-namesrv", action="store_true")
     begin.add_argument("--namesrv-addr", default="")
     end = commands.add_parser("stop")
@@ -264,7 +276,7 @@ def start(args: argparse.Namespace) -> None:
     """The command `start`."""
     settings = dict(pair.split("=", 1) for pair in args.set)
     peer = Peer(args.dir, args.version, args.namesrv, args.broker, args.heap,
-                not args.no_namesrv, args.namesrv_addr, settings,
+                not args.no_namesrv, args.namesrv_addr, settings, short_lived=args.short_lived,
                 broker_properties=dict(pair.split("=", 1) for pair in args.broker_property))
     peer.start()
     print(f"name server {peer.namesrv_address}, broker 127.0.0.1:{args.broker}, "

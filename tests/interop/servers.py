@@ -17,14 +17,12 @@ from typing import Final
 from tests.interop.peer import PATIENT
 from tests.interop.ports import free_port
 
-__all__ = ["MAIN", "PEER", "Servers", "free_port", "rss_anon_kib", "servers", "wait_until"]
+__all__ = ["MAIN", "Servers", "free_port", "rss_anon_kib", "servers", "wait_until"]
 
 _READY: Final = re.compile(r"broker\[[^,]+, ([\d.]+):(\d+)\] boot success.*name server is (\S+)")
 #: A program of Python that is the command line; it shows where its threads are when asked to.
 MAIN: Final = ("import faulthandler, signal; faulthandler.register(signal.SIGUSR1); "
                "from twistmq.broker.edge.command_line import main; raise SystemExit(main())")
-#: The script that runs Apache's servers.
-PEER: Final = Path(__file__).resolve().parent / "peer.py"
 #: How long a start and a stop may take, seconds. Several JVMs may share the machine's cores.
 _PATIENCE_SECONDS: Final = 60.0
 #: How long what a process says before its end may take to arrive, seconds.

@@ -163,7 +163,7 @@ class AnswerTests(AclTestCase):
             raise SkipTest(reason)
         self.version = version
         theirs, ours = ({name: (code, self.words(remark)) for name, (code, remark)
-                         in answers(broker).items()} for broker in (self.apache(), self.ours()))
+                         in answers(broker).items()} for broker in (self.theirs(), self.ours()))
         found = {name for name in theirs if theirs[name] != ours[name]}
         self.assertEqual(found, set(different), "\n".join(
             f"{name}\n  Apache {theirs[name]}\n  ours   {ours[name]}"
@@ -198,7 +198,7 @@ class AnswerTests(AclTestCase):
         reason = java_missing("5.3.3")
         if reason:
             raise SkipTest(reason)
-        apache, ours = self.apache(), self.ours()
+        apache, ours = self.theirs(), self.ours()
         for version in ("4.9.4", "5.3.3"):
             theirs, mine = self.calls(apache, version), self.calls(ours, version)
             self.assertEqual(mine, theirs)
@@ -238,7 +238,7 @@ class MqadminTests(AclTestCase):
 
     def test_same_output(self) -> None:
         """Each command prints of our broker what it prints of Apache's; so do the files."""
-        apache, ours = self.apache(), self.ours()
+        apache, ours = self.theirs(), self.ours()
         printed = [[steady(text) for text in mqadmin(
             broker.namesrv, [command.format(f"127.0.0.1:{broker.port}") for command in COMMANDS],
             version=self.version, keys=ADMIN)] for broker in (apache, ours)]

@@ -31,6 +31,6 @@ class AdminRoundTests(JavaTestCase):
         """Client 5.3.3 with Apache's broker: what the checks say is what it does."""
         peer = Peer(self.folder / "peer", namesrv_port=free_port(), broker_port=free_port(),
                     heap="512m")
-        self.addCleanup(peer.stop)
+        self.addCleanup(peer.stop, kill=True)
         peer.start()
         self.keeps(peer.namesrv_address, peer.broker_port)

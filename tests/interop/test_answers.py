@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 from tests.interop.admin_questions import admin_questions
 from tests.interop.answers import ask_all
 from tests.interop.clients import JavaTestCase
+from tests.interop.kept import kept
 from tests.interop.lock_questions import lock_questions
+from tests.interop.peer import Peer
 from tests.interop.permission_questions import (
     CLOSED,
     READ_ONLY,
@@ -21,7 +23,7 @@ from tests.interop.permission_questions import (
     write_only_questions,
 )
 from tests.interop.questions import Question, questions
-from tests.interop.servers import PEER, Servers, free_port
+from tests.interop.servers import Servers, free_port
 from twistmq.broker.codes import RequestCode
 from twistmq.broker.config.apache_settings import UNREAD
 from twistmq.broker.config.setting_rows import up_rows
@@ -66,36 +68,39 @@ _ALIKE: Final = (*_NEVER, "brokerName=broker-a", "enablePropertyFilter=false",
                  "traceTopicEnable=false")
 
 
+def start(folder: Path, stack: ExitStack, *settings: str) -> tuple[int, int]:
+    """Start Apache's broker, without a name server, and ours; their ports."""
+    alike = (*_ALIKE, *settings)
+    peer = Peer(folder / "peer", broker_port=free_port(), heap="512m", with_namesrv=False,
+                settings={"namesrvAddr": "", **dict(pair.split("=", 1) for pair in alike)})
+    stack.callback(peer.stop, kill=True)
+    peer.start()
+    ours = Servers(folder / "ours", "brokerIP1=127.0.0.1", *alike)
+    stack.callback(ours.stop)
+    ours.start()
+    return peer.broker_port, ours.broker_port
+
+
 class AnswersTests(JavaTestCase):
     """Some hundreds of questions to both brokers."""
 
     timeout = 120
 
-    def apache(self, *settings: str) -> int:
-        """Start Apache's broker; its port."""
-        command, home = [sys.executable, str(PEER)], str(self.folder / "peer")
-        port = free_port()
-        self.addCleanup(subprocess.run, [*command, "stop", home], check=True)
-        options = [word for pair in (*_ALIKE, *settings) for word in ("--set", pair)]
-        subprocess.run([*command, "start", home, "--heap", "512m", "--namesrv", str(free_port()),
-                        "--broker", str(port), *options],
-                       check=True, stdout=subprocess.DEVNULL)
-        return port
-
-    def ours(self, *settings: str) -> int:
-        """Start ours; its port."""
-        running = Servers(self.folder / "ours", "brokerIP1=127.0.0.1", *_ALIKE, *settings)
-        running.start()
-        self.addCleanup(running.stop)
-        return running.broker_port
+    def brokers(self, *settings: str) -> tuple[int, int]:
+        """The ports of brokers of this test's own, Apache's and ours."""
+        stack = ExitStack()
+        self.addCleanup(stack.close)
+        return start(self.folder, stack, *settings)
 
     def same(
-        self, asked: list[Question], different: Mapping[str, str], settings: Iterable[str] = ()
+        self, asked: list[Question], different: Mapping[str, str], brokers: tuple[int, int]
     ) -> None:
-        """All answers are the same but those that are meant not to be, and those are not."""
+        """All answers are the same but those that are meant not to be, and those are not.
+
+        :param brokers: the ports of Apache's and ours.
+        """
         self.assertEqual(len({question.name for question in asked}), len(asked))
-        apache = ask_all(self.apache(*settings), asked)
-        ours = ask_all(self.ours(*settings), asked)
+        apache, ours = (ask_all(port, asked) for port in brokers)
         found = {name: (apache[name], ours[name]) for name in apache
                  if apache[name] != ours[name]}
         wrong = {name: pair for name, pair in found.items() if name not in different}
@@ -106,11 +111,12 @@ class AnswersTests(JavaTestCase):
 
     def test_same_answers(self) -> None:
         """Of brokers as they come."""
-        self.same([*questions(), *lock_questions(), *admin_questions()], DIFFERENT)
+        self.same([*questions(), *lock_questions(), *admin_questions()], DIFFERENT,
+                  self.brokers())
 
     def test_settings_that_nothing_reads(self) -> None:
         """Those a tool may set all the same are the rest of what Apache's broker has."""
-        with RawClient(f"127.0.0.1:{self.apache()}") as client:
+        with RawClient(f"127.0.0.1:{kept(self, start)[0]}") as client:
             reply = client.request(RequestCode.GET_BROKER_CONFIG)
         theirs = {line.partition("=")[0] for line in reply.body.decode().splitlines()}
         plugins = {row.name for _, rows in stock_plugin_rows() for row in rows}
@@ -118,16 +124,16 @@ class AnswersTests(JavaTestCase):
 
     def test_permissions_of_topics_and_groups(self) -> None:
         """Permissions of topics and groups, and how long things may be."""
-        self.same(list(permission_questions()), DIFFERENT_PERMISSIONS)
+        self.same(list(permission_questions()), DIFFERENT_PERMISSIONS, kept(self, start))
 
     def test_a_broker_that_creates_nothing(self) -> None:
         """A broker that creates nothing, refuses half messages and takes short bodies."""
-        self.same(list(closed_questions()), DIFFERENT_CLOSED, CLOSED)
+        self.same(list(closed_questions()), DIFFERENT_CLOSED, self.brokers(*CLOSED))
 
     def test_read_only(self) -> None:
         """A broker that may not be written."""
-        self.same(list(read_only_questions()), {}, READ_ONLY)
+        self.same(list(read_only_questions()), {}, self.brokers(*READ_ONLY))
 
     def long_write_only(self) -> None:
         """A broker that may not be read."""
-        self.same(list(write_only_questions()), {}, WRITE_ONLY)
+        self.same(list(write_only_questions()), {}, self.brokers(*WRITE_ONLY))

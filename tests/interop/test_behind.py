@@ -31,7 +31,7 @@ class BehindTests(JavaTestCase):
         self.addCleanup(self.ours.stop)
         self.peer = Peer(self.folder / "peer", namesrv_port=free_port(), broker_port=free_port(),
                          heap="512m", settings=dict(SETTINGS))
-        self.addCleanup(self.peer.stop)
+        self.addCleanup(self.peer.stop, kill=True)
         self.ours.start()
         self.peer.start()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +29,7 @@ from tests.interop.filter_cases import (
     filter_answers,
 )
 from tests.interop.gallery import GOLDEN
-from tests.interop.servers import PEER, Servers, free_port, wait_until
+from tests.interop.servers import Servers, free_port, wait_until
 from twistmq.broker.codes import RequestCode, ResponseCode
 from twistmq.broker.testing import RawClient
 from twistmq.broker.testing.raw_client import pull_header, records_of
@@ -190,7 +188,8 @@ class BrokerTests(JavaTestCase):
             prepare(client)
             return dict(answers(client))
 
-        theirs: dict[str, Any] = self.exchange(self.folder / "apache", settings).apache(work)
+        theirs: dict[str, Any] = self.exchange(
+            self.folder / "apache", settings).apache(work, kill=True)
         ours = self.exchange(self.folder / "ours", settings).ours(work)
         self.assertEqual({name for name in theirs if theirs[name] != ours[name]}, different,
                          msg="\n".join(f"{name}\n  Apache {theirs[name]}\n  ours   {ours[name]}"
@@ -248,10 +247,4 @@ class ClientTests(JavaTestCase):
 
     def long_apache(self) -> None:
         """Apache's broker: what the round asks for is what it does."""
-        command, home = [sys.executable, str(PEER)], str(self.folder / "peer")
-        namesrv = free_port()
-        self.addCleanup(subprocess.run, [*command, "stop", home], check=True)
-        subprocess.run([*command, "start", home, "--heap", "512m", "--namesrv", str(namesrv),
-                        "--broker", str(free_port()), "--set", "enablePropertyFilter=true"],
-                       check=True, stdout=subprocess.DEVNULL)
-        self.round(f"127.0.0.1:{namesrv}")
+        self.round(self.start_apache().namesrv_address)

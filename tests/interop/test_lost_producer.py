@@ -76,7 +76,7 @@ class LostProducerTests(JavaTestCase):
         peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",
                     settings=dict(SETTINGS))
         peer.start()
-        self.addCleanup(peer.stop)
+        self.addCleanup(peer.stop, kill=True)
         self.make_topic(f"127.0.0.1:{peer.broker_port}")
         self.lose_a_producer(peer.namesrv_address, f"127.0.0.1:{peer.broker_port}")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +14,8 @@ from typing import Final
 from tests.interop.admin_sweep import STEPS, Step, admin_sweep, differences, mqadmin_sweep
 from tests.interop.admin_tour import TOPIC, tour
 from tests.interop.clients import JavaTestCase
-from tests.interop.servers import PEER, Servers, free_port
+from tests.interop.peer import Peer
+from tests.interop.servers import Servers, free_port
 
 #: What both brokers are told; other names would show in every line.
 _SETTINGS: Final = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "traceTopicEnable": "true",
@@ -60,17 +59,13 @@ class Reports:
 @contextmanager
 def apache_servers(folder: Path) -> Iterator[tuple[str, str]]:
     """Apache's name server and broker; their addresses."""
-    # The command and not the class: its processes stay when what started them is forgotten.
-    peer = [sys.executable, str(PEER)]
-    namesrv_port, broker_port = free_port(), free_port()
-    settings = [option for pair in _SETTINGS.items() for option in ("--set", "=".join(pair))]
-    subprocess.run([*peer, "start", str(folder), "--heap", "512m", "--namesrv", str(namesrv_port),
-                    "--broker", str(broker_port), *settings], check=True,
-                   stdout=subprocess.DEVNULL)
+    peer = Peer(folder, namesrv_port=free_port(), broker_port=free_port(), heap="512m",
+                settings=dict(_SETTINGS))
     try:
-        yield f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{broker_port}"
+        peer.start()
+        yield peer.namesrv_address, f"127.0.0.1:{peer.broker_port}"
     finally:
-        subprocess.run([*peer, "stop", str(folder)], check=True)
+        peer.stop(kill=True)
 
 
 @contextmanager

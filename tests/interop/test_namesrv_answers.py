@@ -33,7 +33,7 @@ class NamesrvAnswersTests(JavaTestCase):
     def apache(self) -> int:
         """Start Apache's name server; its port."""
         peer = Peer(self.folder / "peer", namesrv_port=free_port(), heap="256m")
-        self.addCleanup(peer.stop_one, "namesrv")
+        self.addCleanup(peer.stop_one, "namesrv", kill=True)
         (peer.home / "conf").mkdir(parents=True)
         peer.start_namesrv()
         return peer.namesrv_port

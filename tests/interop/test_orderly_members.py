@@ -169,7 +169,7 @@ class MembersTests(JavaTestCase):
         """Start Apache's; addresses of name server and broker."""
         peer = Peer(self.folder / "peer", "5.3.3", free_port(), free_port(), "512m", properties={
             "rocketmq.broker.rebalance.lockMaxLiveTime": f"{times.lock_age * 1000:.0f}"})
-        self.addCleanup(peer.stop)
+        self.addCleanup(peer.stop, kill=True)
         peer.start()
         return peer.namesrv_address, f"127.0.0.1:{peer.broker_port}"
 

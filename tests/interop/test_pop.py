@@ -37,7 +37,7 @@ class RoundTests(JavaTestCase):
         peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",
                     settings=dict(ROUND_SETTINGS))
         peer.start()
-        self.addCleanup(peer.stop)
+        self.addCleanup(peer.stop, kill=True)
         self.round(peer.namesrv_address)
 
 COUNT = 48

@@ -23,7 +23,7 @@ class RequestTests(JavaTestCase):
         """Start Apache's; the name server."""
         peer = Peer(self.folder / "peer", namesrv_port=free_port(), broker_port=free_port(),
                     heap="512m")
-        self.addCleanup(peer.stop)
+        self.addCleanup(peer.stop, kill=True)
         peer.start()
         return peer.namesrv_address
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 from tests.interop.clients import JavaTestCase
-from tests.interop.servers import PEER, free_port, wait_until
+from tests.interop.servers import wait_until
 from tests.spark_bridge.session import run_to_end, spark_session
 from twistmq.broker.client.blocking_client import BlockingClient
 from twistmq.broker.client.messages import OutgoingMessage
@@ -22,13 +20,9 @@ class SparkTests(JavaTestCase):
     def setUp(self) -> None:
         super().setUp()
         spark_session()
-        home, port = self.folder / "apache", free_port()
-        command = [sys.executable, str(PEER)]
-        self.addCleanup(subprocess.run, [*command, "stop", str(home)], check=True)
-        subprocess.run([*command, "start", str(home), "--heap", "512m", "--namesrv", str(port),
-                        "--broker", str(free_port())], check=True, stdout=subprocess.DEVNULL)
-        self.options = {"nameServer": f"127.0.0.1:{port}"}
-        self.client = BlockingClient(f"127.0.0.1:{port}", timeout_s=20)
+        namesrv = self.start_apache().namesrv_address
+        self.options = {"nameServer": namesrv}
+        self.client = BlockingClient(namesrv, timeout_s=20)
         self.addCleanup(self.client.close)
 
     def wait_for(self, topic: str, count: int) -> None:

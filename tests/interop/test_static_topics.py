@@ -160,7 +160,7 @@ class ApacheBrokersTests(StaticTopicCase):
                       namesrv_address=namesrv, settings={"brokerName": name})
                  for name in ("broker-a", "broker-b")]
         for peer in peers:
-            self.addCleanup(peer.stop)
+            self.addCleanup(peer.stop, kill=True)
             peer.start()
         wait_for_registration(namesrv_port, peers[1].broker_port)
         self.use(namesrv, by_mqadmin)

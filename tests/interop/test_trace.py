@@ -64,7 +64,7 @@ class TraceTests(JavaTestCase):
         """Start Apache's; the name server."""
         peer = Peer(Path(self.folder / "peer"), namesrv_port=free_port(), broker_port=free_port(),
                     heap="512m")
-        self.addCleanup(peer.stop)
+        self.addCleanup(peer.stop, kill=True)
         peer.start()
         return peer.namesrv_address
 

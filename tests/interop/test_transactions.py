@@ -67,7 +67,7 @@ class RoundTests(SynchronousTestCase):
         peer = Peer(self.folder, "5.3.3", free_port(), free_port(), "512m",
                     settings=dict(ROUND_SETTINGS))
         peer.start()
-        self.addCleanup(peer.stop)
+        self.addCleanup(peer.stop, kill=True)
         self.round("5.3.3", peer.namesrv_address)
 
 

@@ -76,7 +76,7 @@ def _times(namesrv: str, broker: str, found: Findings, folder: str, *, both: boo
     :param both: mqadmin's too.
     """
     home = CACHE / "home"
-    java = java_command(home, [class_path("5.3.3")], "1g")
+    java = java_command(home, [class_path("5.3.3")], "1g", short_lived=False)
     with state(namesrv, broker) as values:
         for step in STEPS:
             if step.changes or not step.admin:
