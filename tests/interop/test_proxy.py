@@ -217,7 +217,7 @@ class ApachesBrokerTests(SynchronousTestCase):
         peer = Peer(folder / "peer", "5.3.3", free_port(), free_port(), "512m",
                     settings=dict(BROKER_SETTINGS))
         peer.start()
-        self.addCleanup(peer.stop)
+        self.addCleanup(peer.stop, kill=True)
         rounds = Rounds(folder, peer.namesrv_address, f"127.0.0.1:{peer.broker_port}")
         self.addCleanup(rounds.stop)
         for client in ("java", "python"):

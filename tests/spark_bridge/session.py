@@ -18,6 +18,7 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest
 
+from tests.interop.peer import SHORT_LIVED
 from tests.interop.servers import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,7 @@ CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": " ".join(SHORT_LIVED),
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",

@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.interop.peer import SHORT_LIVED
 from tests.interop.servers import MAIN, wait_until
 from tests.spark_bridge.session import WAIT_SECONDS, missing_for_spark
 from twistmq.broker.client.blocking_client import BlockingClient
@@ -38,7 +39,8 @@ class ContinuousTests(SynchronousTestCase):
             process = subprocess.Popen(
                 [sys.executable, "-c", MAIN, "spark", "export", "-n", namesrv, "--continuous",
                  "--interval", "0.5", "--batch", "100", "--master", "local[2]", "--topic", "orders",
-                 "-o", str(self.folder / "out"), "--conf", "spark.sql.shuffle.partitions=2"],
+                 "-o", str(self.folder / "out"), "--conf", "spark.sql.shuffle.partitions=2",
+                 "--conf", f"spark.driver.extraJavaOptions={' '.join(SHORT_LIVED)}"],
                 stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             yield process
